@@ -1,0 +1,64 @@
+"""weblake lands web data in a data lake: URLs or a site in, one Parquet file out, exactly once, paid once.
+
+This is the public door: names only. Each is imported when it is first asked for, so that a program that only waits for
+jobs does not load Arrow.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from weblake import errors, testing, webhooks
+    from weblake.client import AsyncClient, Client
+    from weblake.lake import land, land_batch, land_crawl
+    from weblake.orders import Terms
+    from weblake.reading import Reading, read
+    from weblake.receipt import LandedFile, Receipt
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "AsyncClient": "weblake.client",
+    "Client": "weblake.client",
+    "LandedFile": "weblake.receipt",
+    "Reading": "weblake.reading",
+    "Receipt": "weblake.receipt",
+    "Terms": "weblake.orders",
+    "land": "weblake.lake",
+    "land_batch": "weblake.lake",
+    "land_crawl": "weblake.lake",
+    "read": "weblake.reading",
+}
+_MODULES = ("errors", "testing", "webhooks")
+
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "LandedFile",
+    "Reading",
+    "Receipt",
+    "Terms",
+    "errors",
+    "land",
+    "land_batch",
+    "land_crawl",
+    "read",
+    "testing",
+    "webhooks",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        value = getattr(import_module(_HOMES[name]), name)
+        globals()[name] = value
+        return value
+    if name in _MODULES:
+        return import_module(f"weblake.{name}")
+    raise AttributeError(f"module 'weblake' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

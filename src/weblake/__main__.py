@@ -1,0 +1,6 @@
+"""`python -m weblake` is the command line."""
+
+from weblake.cli import main
+
+if __name__ == "__main__":
+    main()

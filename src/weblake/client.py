@@ -1,0 +1,240 @@
+"""The two doors to the service: `Client` blocks, `AsyncClient` is awaited. Imports: embedded,
+operation, operations, retry, settings, steps, transport.
+
+Each operation of the contract is one function in operations.py and one line per door here: the name is the contract's
+operationId in snake_case, and its options are documented where they are defined. What a call does about a failure is
+retry.py's; a start whose answer is lost raises OutcomeUnknown here, and is resolved by `weblake.land` and its kin.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Concatenate, ParamSpec, Self, TypeVar
+
+from weblake import operations, settings
+from weblake.operation import Operation
+from weblake.retry import Patience, Retry
+from weblake.steps import AsyncTransport, Flow, Transport, arun, run
+from weblake.transport import AsyncHttpTransport, HttpTransport
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _blocking(build: Callable[P, Operation[T]]) -> Callable[Concatenate[Client, P], T]:
+    def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self.call(build(*args, **kwargs))
+
+    functools.update_wrapper(method, build)
+    return method
+
+
+def _awaited(build: Callable[P, Operation[T]]) -> Callable[Concatenate[AsyncClient, P], Awaitable[T]]:
+    def method(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
+        return self.call(build(*args, **kwargs))
+
+    functools.update_wrapper(method, build)
+    return method
+
+
+class Client:
+    """Speaks to the service from any thread, over pooled connections.
+
+    Args:
+        base_url: Such as `https://api.example.com`; WEBLAKE_BASE_URL where it is not given. With neither, the embedded
+            local service is started in this process.
+        api_key: WEBLAKE_API_KEY where it is not given.
+        insecure: Allows plain http beyond loopback; WEBLAKE_INSECURE=1 where it is not given.
+        patience: How long one call is tried; a minute in all by default.
+        transport: Carries requests instead of the network, in tests.
+
+    Raises:
+        InvalidOption: The base URL or the key cannot be used.
+        AskPerson: There is a base URL and no key.
+        FeatureMissing: The embedded service is needed, and `weblake[local]` is not installed.
+    """
+
+    def __init__(
+        self,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        *,
+        insecure: bool | None = None,
+        patience: Patience | None = None,
+        transport: Transport | None = None,
+    ) -> None:
+        self.retry = Retry()
+        self._patience = patience or Patience()
+        self._transport = transport
+        self._opened: HttpTransport | None = None
+        self._lock = threading.Lock()
+        if transport is None:
+            self._settings = settings.find(base_url, api_key, insecure=insecure)
+
+    @property
+    def transport(self) -> Transport:
+        """What carries the requests; opened at the first use."""
+        if self._transport is not None:
+            return self._transport
+        with self._lock:
+            if self._opened is None:
+                found = self._settings or _embedded()
+                self._opened = HttpTransport(found.base_url, found.api_key)
+        return self._opened
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether this client uses the embedded service of this process."""
+        return self._transport is None and self._settings is None
+
+    def run(self, flow: Flow[T]) -> T:
+        """Drives a conversation to its end."""
+        return run(flow, self.transport)
+
+    def call(self, operation: Operation[T]) -> T:
+        """Sends one operation and returns its value."""
+        return self.run(self.retry.call(operation, self._patience))
+
+    def close(self) -> None:
+        """Closes the connections; the client opens new ones if it is used again."""
+        with self._lock:
+            opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    scrape = _blocking(operations.scrape)
+    get_scrape = _blocking(operations.get_scrape)
+    interact = _blocking(operations.interact)
+    stop_interact = _blocking(operations.stop_interact)
+    parse_file = _blocking(operations.parse_file)
+    create_browser = _blocking(operations.create_browser)
+    list_browsers = _blocking(operations.list_browsers)
+    execute_in_browser = _blocking(operations.execute_in_browser)
+    delete_browser = _blocking(operations.delete_browser)
+    start_batch_scrape = _blocking(operations.start_batch_scrape)
+    get_batch_scrape = _blocking(operations.get_batch_scrape)
+    cancel_batch_scrape = _blocking(operations.cancel_batch_scrape)
+    get_batch_scrape_errors = _blocking(operations.get_batch_scrape_errors)
+    start_crawl = _blocking(operations.start_crawl)
+    get_crawl = _blocking(operations.get_crawl)
+    cancel_crawl = _blocking(operations.cancel_crawl)
+    get_crawl_errors = _blocking(operations.get_crawl_errors)
+    list_active_crawls = _blocking(operations.list_active_crawls)
+    preview_crawl_params = _blocking(operations.preview_crawl_params)
+    map_site = _blocking(operations.map_site)
+    search = _blocking(operations.search)
+    start_extract = _blocking(operations.start_extract)
+    get_extract = _blocking(operations.get_extract)
+    start_agent = _blocking(operations.start_agent)
+    get_agent = _blocking(operations.get_agent)
+    cancel_agent = _blocking(operations.cancel_agent)
+    list_activity = _blocking(operations.list_activity)
+    historical_credit_usage = _blocking(operations.historical_credit_usage)
+    historical_token_usage = _blocking(operations.historical_token_usage)
+    credit_usage = _blocking(operations.credit_usage)
+    token_usage = _blocking(operations.token_usage)
+    queue_status = _blocking(operations.queue_status)
+    concurrency_check = _blocking(operations.concurrency_check)
+
+
+class AsyncClient:
+    """The same for an event loop: each operation returns an awaitable. Arguments and errors are those of `Client`."""
+
+    def __init__(
+        self,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        *,
+        insecure: bool | None = None,
+        patience: Patience | None = None,
+        transport: AsyncTransport | None = None,
+    ) -> None:
+        self.retry = Retry()
+        self._patience = patience or Patience()
+        self._transport = transport
+        self._opened: AsyncHttpTransport | None = None
+        if transport is None:
+            self._settings = settings.find(base_url, api_key, insecure=insecure)
+
+    @property
+    def transport(self) -> AsyncTransport:
+        """What carries the requests; opened at the first use."""
+        if self._transport is not None:
+            return self._transport
+        if self._opened is None:
+            found = self._settings or _embedded()
+            self._opened = AsyncHttpTransport(found.base_url, found.api_key)
+        return self._opened
+
+    async def run(self, flow: Flow[T]) -> T:
+        """Drives a conversation to its end."""
+        return await arun(flow, self.transport)
+
+    async def call(self, operation: Operation[T]) -> T:
+        """Sends one operation and returns its value."""
+        return await self.run(self.retry.call(operation, self._patience))
+
+    async def aclose(self) -> None:
+        """Closes the connections; the client opens new ones if it is used again."""
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            await opened.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    scrape = _awaited(operations.scrape)
+    get_scrape = _awaited(operations.get_scrape)
+    interact = _awaited(operations.interact)
+    stop_interact = _awaited(operations.stop_interact)
+    parse_file = _awaited(operations.parse_file)
+    create_browser = _awaited(operations.create_browser)
+    list_browsers = _awaited(operations.list_browsers)
+    execute_in_browser = _awaited(operations.execute_in_browser)
+    delete_browser = _awaited(operations.delete_browser)
+    start_batch_scrape = _awaited(operations.start_batch_scrape)
+    get_batch_scrape = _awaited(operations.get_batch_scrape)
+    cancel_batch_scrape = _awaited(operations.cancel_batch_scrape)
+    get_batch_scrape_errors = _awaited(operations.get_batch_scrape_errors)
+    start_crawl = _awaited(operations.start_crawl)
+    get_crawl = _awaited(operations.get_crawl)
+    cancel_crawl = _awaited(operations.cancel_crawl)
+    get_crawl_errors = _awaited(operations.get_crawl_errors)
+    list_active_crawls = _awaited(operations.list_active_crawls)
+    preview_crawl_params = _awaited(operations.preview_crawl_params)
+    map_site = _awaited(operations.map_site)
+    search = _awaited(operations.search)
+    start_extract = _awaited(operations.start_extract)
+    get_extract = _awaited(operations.get_extract)
+    start_agent = _awaited(operations.start_agent)
+    get_agent = _awaited(operations.get_agent)
+    cancel_agent = _awaited(operations.cancel_agent)
+    list_activity = _awaited(operations.list_activity)
+    historical_credit_usage = _awaited(operations.historical_credit_usage)
+    historical_token_usage = _awaited(operations.historical_token_usage)
+    credit_usage = _awaited(operations.credit_usage)
+    token_usage = _awaited(operations.token_usage)
+    queue_status = _awaited(operations.queue_status)
+    concurrency_check = _awaited(operations.concurrency_check)
+
+
+def _embedded() -> settings.Settings:
+    from weblake.embedded import running
+
+    return running()

@@ -1,0 +1,121 @@
+"""The look of a site, as the branding format returns it. Imports: lenient."""
+
+from __future__ import annotations
+
+from msgspec import field
+
+from weblake.models.lenient import Model, Number
+
+
+class BrandColors(Model, frozen=True):
+    """Colours, as CSS writes them."""
+
+    primary: str | None = None
+    secondary: str | None = None
+    accent: str | None = None
+    background: str | None = None
+    text_primary: str | None = None
+    text_secondary: str | None = None
+    link: str | None = None
+    success: str | None = None
+    warning: str | None = None
+    error: str | None = None
+
+
+class BrandFont(Model, frozen=True):
+    """One font."""
+
+    family: str | None = None
+
+
+class FontFamilies(Model, frozen=True):
+    """Which font is for what."""
+
+    primary: str | None = None
+    heading: str | None = None
+    code: str | None = None
+
+
+class FontSizes(Model, frozen=True):
+    """Sizes, with their units."""
+
+    h1: str | None = None
+    h2: str | None = None
+    h3: str | None = None
+    body: str | None = None
+
+
+class FontWeights(Model, frozen=True):
+    """Weights."""
+
+    light: Number | None = None
+    regular: Number | None = None
+    medium: Number | None = None
+    bold: Number | None = None
+
+
+class LineHeights(Model, frozen=True):
+    """Heights of lines."""
+
+    heading: str | None = None
+    body: str | None = None
+
+
+class Typography(Model, frozen=True):
+    """How text is set."""
+
+    font_families: FontFamilies = field(default_factory=FontFamilies)
+    font_sizes: FontSizes = field(default_factory=FontSizes)
+    font_weights: FontWeights = field(default_factory=FontWeights)
+    line_heights: LineHeights = field(default_factory=LineHeights)
+
+
+class Spacing(Model, frozen=True):
+    """Distances."""
+
+    base_unit: Number | None = None
+    border_radius: str | None = None
+    padding: dict[str, object] = field(default_factory=dict)
+    margins: dict[str, object] = field(default_factory=dict)
+
+
+class BrandButton(Model, frozen=True):
+    """One kind of button."""
+
+    background: str | None = None
+    text_color: str | None = None
+    border_color: str | None = None
+    border_radius: str | None = None
+
+
+class BrandComponents(Model, frozen=True):
+    """Things on the page."""
+
+    button_primary: BrandButton = field(default_factory=BrandButton)
+    button_secondary: BrandButton = field(default_factory=BrandButton)
+    input: dict[str, object] = field(default_factory=dict)
+
+
+class BrandImages(Model, frozen=True):
+    """Addresses of pictures."""
+
+    logo: str | None = None
+    favicon: str | None = None
+    og_image: str | None = None
+
+
+class Branding(Model, frozen=True):
+    """The look of a site."""
+
+    color_scheme: str | None = None
+    logo: str | None = None
+    colors: BrandColors = field(default_factory=BrandColors)
+    fonts: list[BrandFont] = field(default_factory=list)
+    typography: Typography = field(default_factory=Typography)
+    spacing: Spacing = field(default_factory=Spacing)
+    components: BrandComponents = field(default_factory=BrandComponents)
+    icons: dict[str, object] = field(default_factory=dict)
+    images: BrandImages = field(default_factory=BrandImages)
+    animations: dict[str, object] = field(default_factory=dict)
+    layout: dict[str, object] = field(default_factory=dict)
+    personality: dict[str, object] = field(default_factory=dict)

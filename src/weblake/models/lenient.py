@@ -1,0 +1,129 @@
+"""Reads what a service sent into typed views, and never fails over it. Imports nothing of ours.
+
+The contract is open: a service may add fields, and older ones send other types. So a view takes what fits, field by
+field; what does not fit or is not known stays in `extra`, and the reply as it came in `raw`.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from dataclasses import dataclass, replace
+from functools import cache
+from types import UnionType
+from typing import Annotated, Any, ClassVar, Self, Union, get_args, get_origin
+
+import msgspec
+from msgspec import Meta
+
+#: A text that some services send as a list of texts: the first one counts.
+FirstText = Annotated[str | None, Meta(extra={"first": True})]
+#: JSON knows one kind of number; a whole one stays whole.
+Number = int | float
+
+
+class Model(msgspec.Struct, frozen=True, rename="camel"):
+    """A typed view of one JSON object.
+
+    A field that is absent, null or of the wrong type is None, or empty where it holds several values.
+    """
+
+    #: Fields that are unknown or of the wrong type, as they came, under their wire names.
+    extra: dict[str, object] = msgspec.field(default_factory=dict)
+    #: The JSON value that this is a view of.
+    raw: object = None
+
+    #: Attributes that take another one's value where the service did not send their own.
+    _fallbacks: ClassVar[dict[str, str]] = {}
+
+    @classmethod
+    def decode(cls, value: object) -> Self:
+        """The view of a decoded JSON value; an empty one where that is no object."""
+        if not isinstance(value, dict):
+            return cls(raw=value)
+        found: dict[str, Any] = {}
+        extra = dict(value)
+        for part in _parts(cls):
+            if part.wire not in value:
+                continue
+            kept, whole = part.read(value[part.wire])
+            if kept is not None:
+                found[part.name] = kept
+            if whole:
+                del extra[part.wire]
+        for name, other in cls._fallbacks.items():
+            if name not in found and other in found:
+                found[name] = found[other]
+        return cls(extra=extra, raw=value, **found)
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        names = (info.name for info in msgspec.structs.fields(type(self)) if info.name != "raw")
+        shown = ((name, getattr(self, name)) for name in names)
+        return [(name, value) for name, value in shown if not _empty(value)]
+
+    def __repr__(self) -> str:
+        parts = (f"{name}={_SHORT.repr(value)}" for name, value in self.__rich_repr__())
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+
+def _empty(value: object) -> bool:
+    return value in (None, {}, []) or (isinstance(value, Model) and value.raw is None)
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 80
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """How one field is read."""
+
+    name: str
+    wire: str
+    hint: Any
+    model: type[Model] | None = None
+    many: bool = False
+    first: bool = False
+
+    def read(self, value: object) -> tuple[object, bool]:
+        """What of the value fits, and whether that is all of it."""
+        if value is None:
+            return None, True
+        if self.many:
+            return self._list(value)
+        if self.first and isinstance(value, list):
+            text = next((one for one in value if isinstance(one, str)), None)
+            return text, text is not None
+        kept = self._one(value)
+        return kept, kept is not None
+
+    def _list(self, value: object) -> tuple[object, bool]:
+        if not isinstance(value, list):
+            return None, False
+        kept = [one for one in map(self._one, value) if one is not None]
+        return kept, len(kept) == len(value)
+
+    def _one(self, value: object) -> object:
+        if self.model is not None:
+            return self.model.decode(value) if isinstance(value, dict) else None
+        try:
+            return msgspec.convert(value, self.hint, strict=True)
+        except (msgspec.ValidationError, OverflowError):
+            # Some JSON writers put whole numbers as 200.0.
+            return self._one(int(value)) if isinstance(value, float) and value.is_integer() else None
+
+
+@cache
+def _parts(cls: type[Model]) -> tuple[_Part, ...]:
+    fields = msgspec.structs.fields(cls)
+    return tuple(_part(one.name, one.encode_name, one.type) for one in fields if one.name not in ("extra", "raw"))
+
+
+def _part(name: str, wire: str, hint: Any) -> _Part:
+    if get_origin(hint) is Annotated:
+        return _Part(name, wire, get_args(hint)[0], first=True)
+    if get_origin(hint) is list:
+        return replace(_part(name, wire, get_args(hint)[0]), many=True)
+    if get_origin(hint) in (Union, UnionType):
+        model = next((one for one in get_args(hint) if isinstance(one, type) and issubclass(one, Model)), None)
+        return _Part(name, wire, hint, model)
+    return _Part(name, wire, hint, hint if isinstance(hint, type) and issubclass(hint, Model) else None)

@@ -1,0 +1,148 @@
+"""One call of the contract, ready to be sent and to be read. Imports: errors, steps, options.
+
+operations.py makes them; how requests are put together is here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from weblake.errors import InvalidOption
+from weblake.options import to_wire
+from weblake.options.values import file_name, uuid_problem
+from weblake.steps import Request, Upload
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+#: Seconds for a start, which returns an id only.
+START_S = 30.0
+#: Seconds for a read.
+READ_S = 120.0
+#: Seconds that a call may take beyond the time that it gives its page or its code.
+MARGIN_S = 30.0
+#: Milliseconds for a page and seconds for code where the contract names no default.
+PAGE_MS = 60_000
+CODE_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Operation(Generic[T_co]):
+    """One call of the contract."""
+
+    #: The contract's operationId in snake_case.
+    name: str
+    request: Request
+    #: Makes the typed reply of the decoded JSON value; never fails.
+    decode: Callable[[object], T_co]
+    #: Whether sending it twice is the same as sending it once.
+    repeatable: bool
+
+
+def read(
+    name: str, path: str, decode: Callable[[object], T], query: Mapping[str, object] | None = None
+) -> Operation[T]:
+    """A GET; `query` is under wire names."""
+    pairs = tuple((key, _query_text(value)) for key, value in (query or {}).items())
+    return Operation(name, Request("GET", path, query=pairs, deadline_s=READ_S), decode, repeatable=True)
+
+
+def delete(name: str, path: str, decode: Callable[[object], T]) -> Operation[T]:
+    """A DELETE."""
+    return Operation(name, Request("DELETE", path, deadline_s=READ_S), decode, repeatable=True)
+
+
+def post(
+    name: str, path: str, decode: Callable[[object], T], body: Mapping[str, object], deadline_s: float = READ_S
+) -> Operation[T]:
+    """A POST of a JSON body under wire names."""
+    request = Request("POST", path, body=encode(body), deadline_s=deadline_s)
+    return Operation(name, request, decode, repeatable=False)
+
+
+def start(
+    name: str, path: str, decode: Callable[[object], T], body: Mapping[str, object], key: str | None
+) -> Operation[T]:
+    """A POST that starts a paid job: short, on a connection of its own, with an idempotency key where one is given."""
+    if key is not None and (not isinstance(key, str) or uuid_problem(key)):
+        raise InvalidOption(
+            "`idempotency_key` is not a UUID, and services refuse any other text as a conflict.",
+            hint="Give str(uuid.uuid4()), and the same one for the same intent.",
+        )
+    headers = () if key is None else (("x-idempotency-key", key),)
+    request = Request("POST", path, body=encode(body), headers=headers, deadline_s=START_S, fresh=True)
+    return Operation(name, request, decode, repeatable=False)
+
+
+def upload(file: Path | str | bytes, filename: str | None, options: Mapping[str, object]) -> Upload:
+    """A file as form data, with its options under wire names in a field of their own.
+
+    Raises:
+        InvalidOption: No such file, bytes without a name, or a file that is not parsed (see options.values.file_name).
+    """
+    source, size = _source(file)
+    if filename is None:
+        if isinstance(source, bytes):
+            raise InvalidOption("`file` is given as bytes, which have no name.", hint="Give `filename`, such as a.pdf.")
+        filename = source.name
+    fields = (("options", encode(options).decode()),) if options else ()
+    return Upload(file_name(filename, size), source, fields)
+
+
+def encode(body: Mapping[str, object]) -> bytes:
+    """JSON as it goes over the wire."""
+    return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
+def page_deadline(wire: Mapping[str, object]) -> float:
+    """Seconds for a call with a `timeout` in milliseconds."""
+    timeout = wire.get("timeout", PAGE_MS)
+    assert isinstance(timeout, int)
+    return max(0, timeout) / 1000 + MARGIN_S
+
+
+def code_deadline(wire: Mapping[str, object]) -> float:
+    """Seconds for a call with a `timeout` in seconds."""
+    timeout = wire.get("timeout", CODE_S)
+    assert isinstance(timeout, int | float)
+    return timeout + MARGIN_S
+
+
+def many(urls: Iterable[str]) -> object:
+    """URLs as a list; a single text is left for the check, which says that it is no list."""
+    if isinstance(urls, str | bytes | Mapping) or not isinstance(urls, Iterable):
+        return urls
+    return list(urls)
+
+
+def given(cls: type, options: Mapping[str, object], **more: object) -> dict[str, object]:
+    """The options and what was given by position, checked, under wire names."""
+    return to_wire(cls, {**more, **options})
+
+
+def _source(file: Path | str | bytes) -> tuple[Path | bytes, int]:
+    if isinstance(file, bytes | bytearray | memoryview):
+        data = bytes(file)
+        return data, len(data)
+    if not isinstance(file, str | os.PathLike):
+        raise InvalidOption(f"`file` is a {type(file).__name__}, not a path and not bytes.")
+    path = Path(file)
+    try:
+        size = path.stat().st_size
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise InvalidOption(f"`file` cannot be read: {path}: {reason}.", hint="Check the path.") from None
+    if not path.is_file():
+        raise InvalidOption(f"`file` is no file: {path}.", hint="Give the path of one file.")
+    return path, size
+
+
+def _query_text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)

@@ -1,0 +1,101 @@
+"""What may be asked of the service, and the two ways across the wire. Imports: errors.
+
+`requests` holds the options of each request, `shapes` what is nested in them; `rules` what one option says about
+another; `values` the checks of single values; `fields` and `checks` do the walking. Programs need this door only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from weblake.options.checks import Reader, to_wire_names
+from weblake.options.requests import (
+    RULES,
+    ActivityOptions,
+    AgentOptions,
+    AgentRequest,
+    BatchScrapeOptions,
+    BatchScrapeRequest,
+    BrowserFilter,
+    BrowserOptions,
+    ChunkQuery,
+    CrawlOptions,
+    CrawlParamsPreviewRequest,
+    CrawlRequest,
+    ExecuteOptions,
+    ExecuteRequest,
+    ExtractOptions,
+    ExtractRequest,
+    InteractOptions,
+    Labels,
+    MapOptions,
+    MapRequest,
+    PageOptions,
+    ParseOptions,
+    ScrapeOptions,
+    ScrapeRequest,
+    SearchOptions,
+    SearchRequest,
+    UsageOptions,
+)
+from weblake.options.values import url_problem
+
+__all__ = [
+    "ActivityOptions",
+    "AgentOptions",
+    "AgentRequest",
+    "BatchScrapeOptions",
+    "BatchScrapeRequest",
+    "BrowserFilter",
+    "BrowserOptions",
+    "ChunkQuery",
+    "CrawlOptions",
+    "CrawlParamsPreviewRequest",
+    "CrawlRequest",
+    "ExecuteOptions",
+    "ExecuteRequest",
+    "ExtractOptions",
+    "ExtractRequest",
+    "InteractOptions",
+    "Labels",
+    "MapOptions",
+    "MapRequest",
+    "PageOptions",
+    "ParseOptions",
+    "ScrapeOptions",
+    "ScrapeRequest",
+    "SearchOptions",
+    "SearchRequest",
+    "UsageOptions",
+    "from_wire",
+    "to_wire",
+    "url_problem",
+]
+
+
+def to_wire(cls: type, options: Mapping[str, object]) -> dict[str, object]:
+    """The options, checked, under their wire names.
+
+    Args:
+        cls: One of the classes here, such as `ScrapeRequest`.
+        options: By snake_case name; nested names may also be spelled as on the wire. Not changed.
+
+    Raises:
+        InvalidOption: An unknown name, a wrong type, a value out of its range, or two that exclude each other. The
+            message names the option in snake_case.
+    """
+    checked = Reader(RULES, wire=False).top(cls, options)
+    named = to_wire_names(cls, checked)
+    assert isinstance(named, dict)
+    return named
+
+
+def from_wire(cls: type, body: object) -> dict[str, object]:
+    """The options of a received request, checked, under their snake_case names.
+
+    Unknown names at the top are left out; below the top they are refused.
+
+    Raises:
+        InvalidOption: As `to_wire`, and where the body is no object; the message has the name on the wire.
+    """
+    return Reader(RULES, wire=True).top(cls, body)

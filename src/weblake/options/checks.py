@@ -1,0 +1,190 @@
+"""Walks options along their classes: names, types, ranges. Imports: errors, fields, rules, values.
+
+What comes out is plain (dict, list, str, int, float, bool, None), under snake_case names, and holds nothing of what
+went in that a caller could still change.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NoReturn
+
+import msgspec
+
+from weblake.errors import InvalidOption
+from weblake.options import values
+from weblake.options.fields import Field, Shape, base, by_wire, choices, expected, fields, tagged, tags, wire_name
+from weblake.options.rules import Rule
+
+
+def to_wire_names(cls: type, checked: Mapping[str, object]) -> dict[str, object]:
+    """Checked options under their wire names; free contents stay as they are."""
+    known = fields(cls)
+    return {known[name].wire: _renamed(known[name].shape, value) for name, value in checked.items()}
+
+
+def _renamed(shape: Shape, value: object) -> object:
+    if isinstance(value, list) and shape.item is not None:
+        return [_renamed(shape.item, one) for one in value]
+    if isinstance(value, dict) and shape.classes:
+        cls = shape.classes[0] if len(shape.classes) == 1 else tagged(shape.classes, value["type"])
+        assert cls is not None
+        return to_wire_names(cls, value)
+    return value
+
+
+class Reader:
+    """Checks options; `wire` says whether they come from the wire or from a caller."""
+
+    def __init__(self, rules: Mapping[type, Sequence[Rule]], *, wire: bool) -> None:
+        self._rules = rules
+        self._wire = wire
+
+    def top(self, cls: type, body: object) -> dict[str, object]:
+        """The options of one request by snake_case name.
+
+        Raises:
+            InvalidOption: The first problem that is found.
+        """
+        if not isinstance(body, Mapping):
+            _refuse(f"the request is {values.kind(body)}, not an object")
+        return self._object(cls, body, "")
+
+    def _object(self, cls: type, given: Mapping[object, object], path: str) -> dict[str, object]:
+        out: dict[str, object] = {}
+        for key, value in given.items():
+            field = self._field(cls, key, path)
+            if field is None:
+                continue
+            at = self._path(path, field.name)
+            if field.name in out:
+                _refuse(f"`{at}` is given twice, as `{field.name}` and as `{field.wire}`")
+            out[field.name] = self._value(field.shape, value, at)
+        for field in fields(cls).values():
+            if field.required and field.name not in out:
+                _refuse(f"`{self._path(path, field.name)}` is missing: it must be {expected(field.shape)}")
+        for rule in self._rules.get(cls, ()):
+            if problem := rule(out, lambda name: self._path(path, name)):
+                _refuse(problem)
+        return out
+
+    def _field(self, cls: type, key: object, path: str) -> Field | None:
+        """The field that a key names; None for an unknown one at the top of a received body."""
+        text = key if isinstance(key, str) else ""
+        own, wired = fields(cls).get(text), by_wire(cls).get(text)
+        found = wired if self._wire else own or (wired if path else None)
+        if found is not None or (self._wire and not path):
+            return found
+        names = list(by_wire(cls) if self._wire else fields(cls))
+        guess = wired.name if wired else _closest(text, names)
+        where = f"an option of `{path}`" if path else "an option here"
+        _refuse(f"{values.shown(key)} is not {where}", _did_you_mean(guess, names))
+
+    def _path(self, path: str, name: str) -> str:
+        name = wire_name(name) if self._wire else name
+        return f"{path}.{name}" if path else name
+
+    def _value(self, shape: Shape, value: object, path: str) -> object:
+        if value is None and shape.none:
+            return None
+        if isinstance(value, Mapping) and (shape.classes or shape.free):
+            return self._mapping(shape, value, path)
+        if isinstance(value, list | tuple) and shape.item is not None:
+            if len(value) < shape.least:
+                _refuse(f"`{path}` is empty: it needs at least {shape.least} entry")
+            return [self._value(shape.item, one, f"{path}[{index}]") for index, one in enumerate(value)]
+        if shape.leaf is None:
+            # No value in this message: it may be a header.
+            _refuse(f"`{path}` is {values.kind(value)}, not {expected(shape)}")
+        return self._leaf(shape, value, path)
+
+    def _mapping(self, shape: Shape, value: Mapping[object, object], path: str) -> object:
+        if shape.check == "headers":
+            return _headers(value, path)
+        if not shape.classes:
+            try:
+                return values.free_json(value, path)
+            except values.NotJson as problem:
+                _refuse(str(problem))
+        if len(shape.classes) == 1:
+            return self._object(shape.classes[0], value, path)
+        words = [tag for cls in shape.classes for tag in tags(cls)]
+        if "type" not in value:
+            _refuse(f"`{path}` has no `type`: it must be one of {', '.join(words)}")
+        word = self._word(value["type"], words)
+        cls = tagged(shape.classes, word)
+        if cls is None:
+            _refuse(f"`{path}.type` is {values.shown(word)}, not one of {', '.join(words)}", _meant(word, words))
+        return self._object(cls, value, path)
+
+    def _leaf(self, shape: Shape, value: object, path: str) -> object:
+        value = self._word(_plain(value), choices(shape))
+        try:
+            msgspec.convert(value, shape.leaf, strict=True)
+            good = not isinstance(value, float) or math.isfinite(value)
+            good = good and not (isinstance(value, int) and value.bit_length() > 64)
+        except (msgspec.ValidationError, OverflowError):
+            good = False
+        if not good:
+            long = isinstance(value, str) and base(shape) is str
+            seen = f"a text of {len(str(value))} characters" if long else values.shown(value)
+            hint = "Leave it out for the default." if value is None else _meant(value, choices(shape))
+            _refuse(f"`{path}` is {seen}, not {expected(shape)}", hint)
+        if isinstance(value, str):
+            _check_text(shape, value, path)
+        return value
+
+    def _word(self, value: object, words: Iterable[str]) -> object:
+        """A choice; a caller may write it in snake_case as well."""
+        if self._wire or not isinstance(value, str) or value in words:
+            return value
+        return wire_name(value) if wire_name(value) in words else value
+
+
+def _plain(value: object) -> object:
+    """The value without its subclass: a member of an enumeration becomes the text or number that it is."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return int(value)
+    return float(value) if isinstance(value, float) else value
+
+
+def _check_text(shape: Shape, value: str, path: str) -> None:
+    problem = values.text_problem(value)
+    if problem is None and shape.check:
+        problem = {"url": values.url_problem, "uuid": values.uuid_problem}[shape.check](value)
+    if problem:
+        _refuse(f"`{path}` {problem}: {values.shown(value)}")
+
+
+def _headers(value: Mapping[object, object], path: str) -> dict[str, str]:
+    """Header names and texts; no value ever stands in a message."""
+    out = {}
+    for name, text in value.items():
+        if not isinstance(name, str) or not name or values.text_problem(name):
+            _refuse(f"`{path}` has the name {values.shown(name)}, and a header's name is a text")
+        if not isinstance(text, str) or values.text_problem(text):
+            what = "half of a surrogate pair" if isinstance(text, str) else values.kind(text)
+            _refuse(f"`{path}[{values.shown(name)}]` is {what}, not a text")
+        out[str.__str__(name)] = str.__str__(text)
+    return out
+
+
+def _closest(word: str, words: Iterable[str]) -> str | None:
+    return next(iter(difflib.get_close_matches(word, list(words), n=1)), None)
+
+
+def _meant(word: object, words: Iterable[str]) -> str:
+    close = _closest(word, words) if isinstance(word, str) else None
+    return f"Did you mean {close!r}?" if close else ""
+
+
+def _did_you_mean(guess: str | None, names: Sequence[str]) -> str:
+    return f"Did you mean `{guess}`?" if guess else f"Known here: {', '.join(names)}."
+
+
+def _refuse(message: str, hint: str = "") -> NoReturn:
+    raise InvalidOption(f"{message[0].upper()}{message[1:]}.", hint=hint)

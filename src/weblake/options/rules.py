@@ -1,0 +1,138 @@
+"""What one option says about another. Imports: values.
+
+A rule gets the checked options of one object, by snake_case name, and a function that names an option as the reader
+knows it (with its path; in the wire's spelling where the embedded service asks). It returns what is wrong, or None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import cast
+
+from weblake.options.values import shown, url_problem
+
+Values = Mapping[str, object]
+Say = Callable[[str], str]
+Rule = Callable[[Values, Say], str | None]
+
+#: Milliseconds a page may take where `timeout` is not given.
+DEFAULT_TIMEOUT = 60_000
+MAX_ACTIONS = 50
+#: Milliseconds that all wait actions of one page may take together.
+MAX_WAIT = 60_000
+
+
+def wait_is_half_of_timeout(values: Values, say: Say) -> str | None:
+    """The wait before a fetch may take half of the time at most."""
+    wait, timeout = _number(values, "wait_for", 0), _number(values, "timeout", DEFAULT_TIMEOUT)
+    if wait <= timeout / 2:
+        return None
+    given = "" if "timeout" in values else ", its default,"
+    return (
+        f"`{say('wait_for')}` is {wait} milliseconds, more than half of `{say('timeout')}` ({timeout}{given} in all): "
+        f"give at most {timeout // 2}, or a longer timeout"
+    )
+
+
+def actions_fit(values: Values, say: Say) -> str | None:
+    """At most 50 actions, and 60 seconds of waiting in all."""
+    actions = _objects(values, "actions")
+    if len(actions) > MAX_ACTIONS:
+        return f"`{say('actions')}` has {len(actions)} entries, and at most {MAX_ACTIONS} are allowed"
+    waiting = sum(_number(action, "milliseconds", 0) for action in actions)
+    if waiting > MAX_WAIT:
+        return f"`{say('actions')}` waits {waiting} milliseconds in all, and at most {MAX_WAIT} are allowed"
+    return None
+
+
+def one_screenshot(values: Values, say: Say) -> str | None:
+    """One picture of a page is enough."""
+    count = _kinds(values).count("screenshot")
+    return f"`{say('formats')}` asks for {count} screenshots, and at most one is allowed" if count > 1 else None
+
+
+def change_tracking_has_markdown(values: Values, say: Say) -> str | None:
+    """Changes are found in the markdown."""
+    kinds = _kinds(values)
+    if "changeTracking" in kinds and "markdown" not in kinds:
+        return f"`{say('formats')}` asks for changeTracking without markdown, which it compares: add markdown"
+    return None
+
+
+def clean_content_is_retained(values: Values, say: Say) -> str | None:
+    """The cleaning model sees the page, which zero data retention forbids."""
+    nested = values.get("scrape_options")
+    inner = cast(Values, nested) if isinstance(nested, Mapping) else values
+    if values.get("zero_data_retention") is True and inner.get("only_clean_content") is True:
+        name = say("only_clean_content") if inner is values else f"{say('scrape_options')}.{say('only_clean_content')}"
+        return f"`{name}` does not go together with `{say('zero_data_retention')}`: leave one of them out"
+    return None
+
+
+def schema_or_prompt(values: Values, say: Say) -> str | None:
+    """An extraction needs to know what to extract."""
+    if "schema" in values or "prompt" in values:
+        return None
+    return f"a json format needs `{say('schema')}`, `{say('prompt')}`, or both"
+
+
+def time_or_selector(values: Values, say: Say) -> str | None:
+    """A wait has one end."""
+    if ("milliseconds" in values) != ("selector" in values):
+        return None
+    return f"a wait action takes exactly one of `{say('milliseconds')}` and `{say('selector')}`"
+
+
+def code_or_prompt(values: Values, say: Say) -> str | None:
+    """Either the caller acts or a model does."""
+    if ("code" in values) != ("prompt" in values):
+        return None
+    how = "both are" if "code" in values else "none is"
+    return f"exactly one of `{say('code')}` and `{say('prompt')}` is needed, and {how} given"
+
+
+def domains_one_way(values: Values, say: Say) -> str | None:
+    """A search is narrowed to domains or widened away from them."""
+    if values.get("include_domains") and values.get("exclude_domains"):
+        return f"`{say('include_domains')}` and `{say('exclude_domains')}` do not go together: leave one of them out"
+    return None
+
+
+def urls_or_prompt(values: Values, say: Say) -> str | None:
+    """An extract job needs somewhere to look or something to look for."""
+    if values.get("urls") or values.get("prompt"):
+        return None
+    return f"`{say('urls')}`, `{say('prompt')}`, or both are needed"
+
+
+def urls_can_be_scraped(values: Values, say: Say) -> str | None:
+    """Every URL, or with `ignore_invalid_urls` (the default) at least one of them."""
+    urls = [cast(str, url) for url in _list(values, "urls")]
+    problems = [(index, url, found) for index, url in enumerate(urls) if (found := url_problem(url))]
+    if not problems:
+        return None
+    index, url, found = problems[0]
+    first = f"`{say('urls')}[{index}]` {found}: {shown(url)}"
+    if values.get("ignore_invalid_urls", True) is not True:
+        return first
+    if len(problems) < len(urls):
+        return None
+    return f"No valid URLs provided in `{say('urls')}` ({len(urls)} given; {first})"
+
+
+def _number(values: Values, name: str, default: int) -> int:
+    value = values.get(name, default)
+    return value if isinstance(value, int) else default
+
+
+def _list(values: Values, name: str) -> list[object]:
+    value = values.get(name)
+    return value if isinstance(value, list) else []
+
+
+def _objects(values: Values, name: str) -> list[Values]:
+    return [item for item in _list(values, name) if isinstance(item, Mapping)]
+
+
+def _kinds(values: Values) -> list[object]:
+    return [item.get("type") if isinstance(item, Mapping) else item for item in _list(values, "formats")]

@@ -1,0 +1,170 @@
+"""Single values that no range can describe: addresses, ids, files, free JSON. Imports: errors.
+
+A function named `…_problem` returns what is wrong, as the end of a sentence, or None; one named for a thing returns the
+thing, checked, or raises.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from pathlib import PurePath
+from urllib.parse import urlsplit
+
+from weblake.errors import InvalidOption
+
+#: Most bytes of a file that is parsed.
+MAX_FILE = 50 << 20
+EXTENSIONS = (".html", ".htm", ".pdf", ".docx", ".doc", ".odt", ".rtf", ".xlsx", ".xls")
+#: Deepest nesting of free JSON; anything deeper is a mistake, and would exhaust the stack of whoever reads it.
+MAX_DEPTH = 100
+
+_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_SESSION = re.compile(r"[A-Za-z0-9_-]{1,128}")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?!\d+(?:[/?#]|$))")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_NO_HOST = re.compile(r"[\s<>\"{}|\\^`]")
+_USER = re.compile(r"//[^/@]*@")
+
+
+def url_problem(text: str) -> str | None:
+    """Why a text is no address of a page, or None: http, https, or a host without a scheme."""
+    if not text.strip():
+        return "is empty"
+    if _CONTROL.search(text) or text != text.strip():
+        return "holds a control character, or begins or ends with a space"
+    scheme = _SCHEME.match(text)
+    if scheme and scheme[1].lower() not in ("http", "https"):
+        return f"has the scheme {scheme[1][:20]!r}; only http and https are scraped"
+    rest = text[scheme.end() :] if scheme else f"//{text}"
+    try:
+        parts = urlsplit(f"http:{rest}")
+        host = parts.hostname if rest.startswith("//") and parts.port != 0 else None
+    except ValueError:
+        return "cannot be read as a URL"
+    if not host or not re.search(r"\w", host) or _NO_HOST.search(parts.netloc):
+        return "names no host"
+    # Without a scheme these are an e-mail address, and a scheme in letters that only look like http.
+    if not scheme and ("@" in parts.netloc or parts.netloc.endswith(":")):
+        return "names no host"
+    return None
+
+
+def uuid_problem(text: str) -> str | None:
+    """Why a text is no UUID in its usual form, or None."""
+    return None if _UUID.fullmatch(text) else "is not a UUID such as 01234567-89ab-cdef-0123-456789abcdef"
+
+
+def text_problem(text: str) -> str | None:
+    """Why a text cannot travel as JSON, or None."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "holds half of a surrogate pair, which is no character"
+    return None
+
+
+def job_id(value: object, name: str = "job_id") -> str:
+    """The id of a job or a scrape, fit to stand in a path.
+
+    Raises:
+        InvalidOption: It is no UUID.
+    """
+    if isinstance(value, str) and _UUID.fullmatch(value):
+        return value
+    raise InvalidOption(
+        f"`{name}` is {shown(value)}, not a UUID.", hint="Take the id from the reply that started the job."
+    )
+
+
+def session_id(value: object) -> str:
+    """The id of a browser session, fit to stand in a path.
+
+    Raises:
+        InvalidOption: It is not 1 to 128 letters, digits, `_` and `-`.
+    """
+    if isinstance(value, str) and _SESSION.fullmatch(value):
+        return value
+    raise InvalidOption(
+        f"`session_id` is {shown(value)}, not 1 to 128 letters, digits, `_` and `-`.",
+        hint="Take the id from create_browser or list_browsers.",
+    )
+
+
+def file_name(name: str, size: int) -> str:
+    """The bare name of a file that can be parsed.
+
+    Raises:
+        InvalidOption: An extension other than the nine documented ones, or more than 50 MB.
+    """
+    bare = PurePath(name.replace("\\", "/")).name
+    if PurePath(bare.lower()).suffix not in EXTENSIONS:
+        raise InvalidOption(
+            f"`file` is named {shown(bare)}, and such files are not parsed.",
+            hint=f"Files that are parsed end in {', '.join(EXTENSIONS)}; name the kind with `filename`.",
+        )
+    if text_problem(bare) or _CONTROL.search(bare):
+        raise InvalidOption(f"`file` is named {shown(bare)}, which no form can carry.", hint="Give a `filename`.")
+    if size > MAX_FILE:
+        raise InvalidOption(
+            f"`file` has {size} bytes, and at most {MAX_FILE} (50 MB) are parsed.", hint="Split the file."
+        )
+    return bare
+
+
+def shown(value: object) -> str:
+    """A value fit for a message: short, on one line, and without a URL's user, query and fragment."""
+    if value is None or isinstance(value, bool | float):
+        return repr(value)
+    if isinstance(value, int):
+        return str(int(value)) if value.bit_length() <= 64 else "a giant integer"
+    if isinstance(value, str):
+        bare = re.split(r"[?#]", _USER.sub("//", value), maxsplit=1)[0] if "://" in value else value
+        return ascii(bare) if len(bare) <= 80 else ascii(bare[:79]) + "…"
+    return kind(value)
+
+
+def kind(value: object) -> str:
+    """What sort of value it is, without the value: for what might be secret."""
+    if value is None or isinstance(value, bool):
+        return repr(value)
+    words = {"str": "a text", "int": "an integer", "float": "a number", "dict": "an object", "list": "a list"}
+    name = type(value).__name__
+    return words.get(name, f"a {name}")
+
+
+class NotJson(ValueError):
+    """A free value that JSON cannot carry; the text says where and why."""
+
+
+def free_json(value: object, path: str, depth: int = 0) -> object:
+    """The value as plain dicts, lists and scalars; names in it are left as they are.
+
+    Raises:
+        NotJson: JSON cannot carry it.
+    """
+    if depth > MAX_DEPTH:
+        raise NotJson(f"`{path[:80]}…` is nested more than {MAX_DEPTH} deep")
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str) or text_problem(key):
+                raise NotJson(f"`{path}` has the key {shown(key)}, and a JSON key is a text")
+        return {key: free_json(item, f"{path}.{key}", depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [free_json(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)]
+    return _scalar(value, path)
+
+
+def _scalar(value: object, path: str) -> object:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        if problem := text_problem(value):
+            raise NotJson(f"`{path}` {problem}")
+        return str.__str__(value)
+    if isinstance(value, int) and value.bit_length() <= 64:
+        return int(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return float(value)
+    raise NotJson(f"`{path}` is {shown(value)}, which JSON cannot carry")

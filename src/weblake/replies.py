@@ -1,0 +1,157 @@
+"""What a reply means: the value it holds, or the error it stands for. Pure. Imports: errors, secrets, steps, wire.
+
+The table is contract/facts.md section 4. The HTTP status is read first: cancel and `/errors` answer without `success`,
+and a failed job is told with `success: false` in a reply that is no error at all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+
+from weblake import wire
+from weblake.errors import (
+    AuthenticationFailed,
+    CreditsExhausted,
+    FeatureMissing,
+    JobGone,
+    MalformedReply,
+    PermissionDenied,
+    RateLimited,
+    RequestRejected,
+    ServiceUnavailable,
+    ServiceUnreachable,
+    WeblakeError,
+)
+from weblake.secrets import one_line
+from weblake.steps import NoReply, Reply
+
+#: Fields that an error body may hold and nothing else: with only these, `success: false` at 200 is an error.
+_ERROR_FIELDS = frozenset({"success", "error", "code", "details", "message", "warning", "requestId"})
+_RETRY_TEXT = re.compile(r"retry after (\d{1,9}(?:\.\d+)?)\s*s", re.IGNORECASE)
+_NOT_SET_UP = re.compile(r"NOT_CONFIGURED|DISABLED|NOT_ENABLED")
+_REASONS = {
+    400: "the request is not valid",
+    404: "not found",
+    405: "the service has no such operation",
+    409: "the state of the job or key forbids it",
+    413: "it is too large",
+    422: "the request is not valid",
+}
+
+
+def value_of(reply: Reply, what: str) -> object:
+    """The decoded JSON of a good reply.
+
+    Raises:
+        WeblakeError: The typed error of any other one; `what` names the operation in its message.
+    """
+    if not 200 <= reply.status < 300:
+        raise error_of(reply, what)
+    value = wire.loads(bytes(reply.body))
+    if isinstance(value, dict) and value.get("success") is False and set(value) <= _ERROR_FIELDS:
+        raise error_of(reply, what)
+    return value
+
+
+def error_of(reply: Reply | NoReply, what: str) -> WeblakeError:
+    """The error that stands for a reply that is none, or is no success."""
+    if isinstance(reply, NoReply):
+        if reply.final and reply.sent:
+            return MalformedReply(f"{what}: {reply.reason}.")
+        return ServiceUnreachable(
+            f"{what}: {reply.reason}.", hint="" if reply.final else "Check WEBLAKE_BASE_URL and that the service is up."
+        )
+    text, code, _ = _told(reply)
+    error = _by_status(reply, what, f" The service says: {text}" if text else "", code)
+    error.status, error.code = reply.status, code
+    return error
+
+
+def _by_status(reply: Reply, what: str, said: str, code: str | None) -> WeblakeError:
+    status = reply.status
+    if 300 <= status < 400:
+        return MalformedReply(
+            f"{what}: the service answered with a redirect ({status}), and a key is never sent after one.",
+            hint="Set WEBLAKE_BASE_URL to the address that the service itself uses.",
+        )
+    if status == 401:
+        return AuthenticationFailed(f"{what}: the API key was not accepted.{said}", hint="Check WEBLAKE_API_KEY.")
+    if status == 402:
+        return CreditsExhausted(f"{what}: not enough credits.{said}", hint="Add credits, or ask for less.")
+    if status == 403:
+        return PermissionDenied(f"{what}: forbidden.{said}", hint="Check the team and the target.")
+    if status == 429:
+        return RateLimited(f"{what}: the rate or concurrency limit is reached.{said}", retry_after=hint_s(reply))
+    if status == 503 and code is not None and _NOT_SET_UP.search(code):
+        return FeatureMissing(f"{what}: the service has this not set up.{said}")
+    if status == 410 or (status == 404 and code is None):
+        return JobGone(
+            f"{what}: the service does not have it: unknown, expired, or of another team.{said}",
+            hint="Results are kept for about a day; check the id, the key and the base URL.",
+        )
+    if status in (408, 425) or status >= 500:
+        return ServiceUnavailable(f"{what}: the service failed ({status}).{said}", retry_after=hint_s(reply))
+    if status < 300:
+        return RequestRejected(f"{what}: refused.{said}")
+    return RequestRejected(f"{what}: refused ({status}), {_REASONS.get(status, 'the request is wrong')}.{said}")
+
+
+def hint_s(reply: Reply) -> float | None:
+    """Seconds that the service asks to wait, or None.
+
+    In this order: Retry-After in seconds or as a date (against the reply's own Date where it has one, so that a wrong
+    clock here does not matter), `details.retryAfterSeconds`, "retry after Ns" in the text.
+    """
+    header = reply.headers.get("retry-after", "").strip()
+    if header:
+        seconds = _seconds(header)
+        if seconds is None:
+            seconds = _until(header, reply)
+        if seconds is not None:
+            return max(0.0, seconds)
+    text, _, details = _told(reply)
+    if isinstance(details, dict):
+        seconds = _seconds(str(details.get("retryAfterSeconds", "")))
+        if seconds is not None:
+            return max(0.0, seconds)
+    found = _RETRY_TEXT.search(text)
+    return float(found[1]) if found else None
+
+
+def goes_on(reply: Reply) -> bool:
+    """Whether a 408 says that the work goes on, so that the same request would join it (facts.md section 4)."""
+    if reply.status != 408:
+        return False
+    details = _told(reply)[2]
+    return isinstance(details, dict) and details.get("state") == "processing_continues"
+
+
+def _told(reply: Reply) -> tuple[str, str | None, object]:
+    """Text, code and details of an error body, whatever it is: proxies answer with HTML."""
+    try:
+        body = wire.loads(bytes(reply.body)) if reply.body else {}
+    except MalformedReply:
+        return "", None, None
+    if not isinstance(body, Mapping):
+        return "", None, None
+    text, code = body.get("error"), body.get("code")
+    text = one_line(text) if isinstance(text, str) else ""
+    return text, one_line(code, 60) if isinstance(code, str) and code else None, body.get("details")
+
+
+def _seconds(text: str) -> float | None:
+    return float(text) if re.fullmatch(r"[+-]?\d{1,12}(\.\d{1,9})?", text) else None
+
+
+def _until(text: str, reply: Reply) -> float | None:
+    try:
+        then = parsedate_to_datetime(text).timestamp()
+    except (ValueError, OverflowError, TypeError):
+        return None
+    try:
+        base = parsedate_to_datetime(reply.headers.get("date", "")).timestamp()
+    except (ValueError, OverflowError, TypeError):
+        base = reply.wall
+    return then - base

@@ -1,0 +1,176 @@
+"""When a call is sent again, and after how long. Imports: errors, operations, replies, steps.
+
+Reads and cancels are repeatable. A POST that costs money is sent again only where it surely did not happen: the
+connection was refused, or the service answered 429. Everything else about a start is decided in starts.py.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from weblake import replies
+from weblake.errors import DeadlineExceeded, MalformedReply, OutcomeUnknown, RetryLater, WeblakeError
+from weblake.operation import Operation
+from weblake.steps import Flow, NoReply, Reply, Request, now, send, sleep
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+#: A reply that is cut off or unreadable is fetched again this often: what is broken at the source stays broken.
+MALFORMED_TRIES = 3
+
+
+class RetryBudget:
+    """Retry tokens shared by all calls of one client, so that an outage is not answered with a multiple of calls.
+
+    A retry takes five tokens, a success gives one back, as in the AWS SDKs' standard mode.
+    """
+
+    def __init__(self, capacity: int = 500) -> None:
+        self._capacity = self._tokens = capacity
+        self._lock = threading.Lock()
+
+    def take(self, cost: int = 5) -> bool:
+        """Takes the tokens for one retry; False when too few are left."""
+        with self._lock:
+            if self._tokens < cost:
+                return False
+            self._tokens -= cost
+            return True
+
+    def give(self, tokens: int = 1) -> None:
+        """Gives tokens back after a success."""
+        with self._lock:
+            self._tokens = min(self._capacity, self._tokens + tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long one call may be tried."""
+
+    #: Failed tries in a row before the call is given up.
+    tries: int = 6
+    #: Seconds of waiting in all; a longer Retry-After is handed to the caller.
+    wait_s: float = 60.0
+    #: Seconds between two tries at most, where the service names no time.
+    cap_s: float = 20.0
+    #: The job's deadline on the monotonic clock: with it, Retry-After is obeyed up to there, however long.
+    until: float | None = None
+
+
+#: One call on its own.
+SINGLE = Patience()
+
+
+@dataclass(slots=True)
+class Retry:
+    """The retry rules of one client."""
+
+    budget: RetryBudget = field(default_factory=RetryBudget)
+    #: A number in [0, 1): replaced in tests, so that waits can be reckoned.
+    jitter: Callable[[], float] = random.random
+
+    def call(self, operation: Operation[T], patience: Patience = SINGLE) -> Flow[T]:
+        """Sends an operation until it is answered and returns its decoded value.
+
+        Raises:
+            OutcomeUnknown: It is a start, and no answer came: it may have happened.
+            WeblakeError: What the service answered, or that it did not.
+        """
+        return self.exchange(operation, lambda r: operation.decode(replies.value_of(r, operation.name)), patience)
+
+    def exchange(self, operation: Operation[T], read: Callable[[Reply], U], patience: Patience = SINGLE) -> Flow[U]:
+        """The same with a reader of the caller's own, which gets every good reply and may refuse it by raising."""
+        failures = malformed = 0
+        waited = 0.0
+        while True:
+            request = yield from _within(operation.request, patience)
+            reply = yield from send(request)
+            value, error = _outcome(reply, operation, read)
+            if error is None:
+                self.budget.give()
+                return value[0]
+            failures += 1
+            malformed += isinstance(error, MalformedReply)
+            if malformed >= MALFORMED_TRIES or failures >= patience.tries or not _again(reply, error, operation):
+                raise _final(reply, error, operation)
+            wait = self._wait(error, failures, patience)
+            if not (yield from self._affordable(wait, waited, patience)) or not self.budget.take():
+                raise _final(reply, error, operation)
+            waited += wait
+            if isinstance(error, RetryLater) and error.retry_after is not None:
+                failures -= 1  # the service is there and says when: its pace is not a failure
+            yield from sleep(wait)
+
+    def _wait(self, error: WeblakeError, failures: int, patience: Patience) -> float:
+        if isinstance(error, RetryLater) and error.retry_after is not None:
+            # At least a moment, so that "0" cannot make a busy loop, and not all callers at once.
+            return error.retry_after + 0.05 + self.jitter() * min(1.0, 0.1 * error.retry_after)
+        return self.jitter() * min(patience.cap_s, 0.5 * 2.0 ** min(failures - 1, 16)) + 0.05
+
+    def _affordable(self, wait: float, waited: float, patience: Patience) -> Flow[bool]:
+        if patience.until is not None:
+            return (yield from now()) + wait < patience.until
+        return waited + wait <= patience.wait_s
+
+
+def _within(request: Request, patience: Patience) -> Flow[Request]:
+    """The request, its own deadline shortened to the job's."""
+    if patience.until is None:
+        return request
+    left = patience.until - (yield from now())
+    if left <= 0:
+        raise DeadlineExceeded()
+    if left >= request.deadline_s:
+        return request
+    return replace(request, deadline_s=left)
+
+
+def _outcome(
+    reply: Reply | NoReply, operation: Operation[T], read: Callable[[Reply], U]
+) -> tuple[tuple[U, ...], WeblakeError | None]:
+    """The value in a tuple of its own, or the error."""
+    if isinstance(reply, NoReply) or not 200 <= reply.status < 300:
+        return (), replies.error_of(reply, operation.name)
+    try:
+        return (read(reply),), None
+    except WeblakeError as error:
+        return (), error
+
+
+def _again(reply: Reply | NoReply, error: WeblakeError, operation: Operation[T]) -> bool:
+    """Whether sending it again is both useful and safe."""
+    if isinstance(reply, NoReply):
+        return not reply.final and (operation.repeatable or not reply.sent)
+    if reply.status == 429 or replies.goes_on(reply):
+        return True
+    if not operation.repeatable:
+        return False
+    return isinstance(error, RetryLater) or (isinstance(error, MalformedReply) and reply.status < 300)
+
+
+def _final(reply: Reply | NoReply, error: WeblakeError, operation: Operation[T]) -> WeblakeError:
+    """The error to raise; for a start that may have happened, the one that says so."""
+    if not operation.request.fresh or not open_outcome(reply, error):
+        return error
+    return OutcomeUnknown(
+        f"{operation.name}: no clear answer came ({error.message.rstrip('.')}), so it may have been started.",
+        hint="Look for the job in `weblake activity` before starting it again.",
+        status=error.status,
+        code=error.code,
+    )
+
+
+def open_outcome(reply: Reply | NoReply, error: WeblakeError) -> bool:
+    """Whether a start with this outcome may have happened: anything that is not a clear refusal."""
+    if isinstance(reply, NoReply):
+        return reply.sent
+    if error.code is not None and error.code.startswith("SCRAPE_"):
+        return False  # the page itself could not be scraped: that is an answer
+    if reply.status in (408, 409, 425) or isinstance(error, MalformedReply):
+        return True
+    return reply.status >= 500 and isinstance(error, RetryLater)

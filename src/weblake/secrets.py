@@ -1,0 +1,125 @@
+"""The API key, the one origin it may go to, and how text is cleaned of it. Imports: errors."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from urllib.parse import SplitResult, quote, urlsplit
+
+from weblake.errors import InvalidOption
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+class ApiKey:
+    """A bearer key that shows itself to nobody: its repr, str and format are `***`, and it cannot be pickled."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        value = value.strip()
+        if not value or not value.isascii() or not value.isprintable() or " " in value:
+            raise InvalidOption(
+                "The API key is empty or holds characters that no HTTP header can carry.",
+                hint="Set WEBLAKE_API_KEY to the key exactly as the service shows it.",
+            )
+        self._value = value
+
+    def header(self) -> str:
+        """The value of the Authorization header; the transport alone asks for it."""
+        return f"Bearer {self._value}"
+
+    def hide(self, text: str) -> str:
+        """The text with every occurrence of the key, plain or percent-encoded, replaced."""
+        return text.replace(self._value, "***").replace(quote(self._value, safe=""), "***")
+
+    def __repr__(self) -> str:
+        return "ApiKey(***)"
+
+    __str__ = __repr__
+
+    def __reduce__(self) -> str:
+        raise TypeError("An API key is not pickled: pass the connection's name and read the key where it is used.")
+
+
+@dataclass(frozen=True, slots=True)
+class BaseUrl:
+    """Where the service is: origin and path prefix, without a trailing slash, user info, query or fragment."""
+
+    scheme: str
+    netloc: str
+    prefix: str
+
+    @classmethod
+    def parse(cls, text: str, *, insecure: bool = False) -> BaseUrl:
+        """Reads a base URL.
+
+        Args:
+            text: Such as `https://api.example.com` or `http://127.0.0.1:8080/team/a/`.
+            insecure: Whether plain http beyond loopback is allowed: the key then travels in the clear.
+
+        Raises:
+            InvalidOption: Not http(s), no host, with user info, or plain http beyond loopback without `insecure`.
+        """
+        try:
+            parts = urlsplit(text.strip())
+            port = parts.port
+        except ValueError:
+            raise _bad("it cannot be read as a URL") from None
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise _bad("it must begin with https:// or http:// and name a host")
+        if parts.username is not None or parts.password is not None:
+            raise _bad("it holds a user name or password, and the key goes into WEBLAKE_API_KEY only")
+        if parts.query or parts.fragment or _CONTROL.search(text):
+            raise _bad("it holds a query, a fragment or a control character")
+        if parts.scheme == "http" and not insecure and not is_loopback(parts.hostname):
+            raise InvalidOption(
+                f"Plain http to {parts.hostname} would send the API key in the clear.",
+                hint="Use https, or allow it with --insecure (WEBLAKE_INSECURE=1).",
+            )
+        return cls(parts.scheme, _netloc(parts, port), parts.path.rstrip("/"))
+
+    @property
+    def origin(self) -> str:
+        """Scheme, host and port."""
+        return f"{self.scheme}://{self.netloc}"
+
+    @property
+    def host(self) -> str:
+        """The host alone, without brackets."""
+        return urlsplit(self.origin).hostname or ""
+
+    def join(self, path: str) -> str:
+        """The address of a path below the base; a path prefix is kept."""
+        return f"{self.origin}{self.prefix}{path}"
+
+    def __str__(self) -> str:
+        return f"{self.origin}{self.prefix}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address is this machine's own loopback."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def one_line(text: str, limit: int = 200) -> str:
+    """Service text made fit for a message: one line, no control characters, cut at a limit."""
+    text = _CONTROL.sub(" ", text).strip()
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _netloc(parts: SplitResult, port: int | None) -> str:
+    host = parts.hostname or ""
+    host = f"[{host}]" if ":" in host else host
+    default = {"http": 80, "https": 443}[parts.scheme]
+    return host if port is None or port == default else f"{host}:{port}"
+
+
+def _bad(why: str) -> InvalidOption:
+    return InvalidOption(f"The base URL is not usable: {why}.", hint="Give it as https://host, from WEBLAKE_BASE_URL.")

@@ -1,0 +1,273 @@
+"""Carries requests to the one origin that may see the key. Imports: errors, secrets, steps, bodies.
+
+The only room with sockets. It follows no redirect, keeps no cookie, and turns whatever a network does into a Reply or
+a NoReply. It stands on httpcore, httpx's network layer, because a total deadline needs its hand on every single read
+(docs/decisions/002-httpcore.md): httpx's own timeouts begin anew with each byte that arrives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+import time
+import urllib.request
+from contextvars import ContextVar
+from typing import Any
+
+import httpcore
+import httpx
+
+from weblake.bodies import BodyRefused, BoundedBody
+from weblake.errors import InvalidOption
+from weblake.secrets import ApiKey, BaseUrl, is_loopback, one_line
+from weblake.steps import NoReply, Reply, Request
+
+#: Seconds to open a connection, inside the request's own deadline.
+CONNECT_S = 10.0
+#: Connections that one client holds open.
+MAX_CONNECTIONS = 100
+
+_NOT_SENT = (
+    httpcore.ConnectError,
+    httpcore.ConnectTimeout,
+    httpcore.PoolTimeout,
+    httpcore.ProxyError,
+    httpcore.UnsupportedProtocol,
+)
+_NETWORK = (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError, *_NOT_SENT)
+
+#: When the request that this thread is carrying has to be over, on the monotonic clock.
+_deadline: ContextVar[float] = ContextVar("weblake_deadline", default=0.0)
+
+
+class _Wire:
+    """What both transports do alike: address, headers, proxy, and the meaning of an exception."""
+
+    def __init__(self, base: BaseUrl, key: ApiKey | None, user_agent: str) -> None:
+        self.base = base
+        self._key = key
+        self._user_agent = user_agent
+        self._proxy = _proxy_for(base)
+        self._ssl: ssl.SSLContext | None = None
+
+    def _pool_options(self, *, fresh: bool) -> dict[str, Any]:
+        if self._ssl is None and self.base.scheme == "https":
+            self._ssl = httpx.create_ssl_context()
+        options: dict[str, Any] = {
+            "ssl_context": self._ssl,
+            "max_connections": MAX_CONNECTIONS,
+            "max_keepalive_connections": 0 if fresh else 20,
+            "keepalive_expiry": 15.0,
+        }
+        if self._proxy is not None:
+            options |= {"proxy_url": self._proxy[0], "proxy_auth": self._proxy[1]}
+        return options
+
+    def _build(self, request: Request) -> httpx.Request:
+        """The wire form. httpx lays out the body, multipart included; it sends nothing."""
+        headers = {
+            "host": self.base.netloc,
+            "accept": "application/json",
+            # On loopback the bytes are free and the processor is not.
+            "accept-encoding": "identity" if is_loopback(self.base.host) else "gzip",
+            "user-agent": self._user_agent,
+            **dict(request.headers),
+        }
+        if self._key is not None:
+            headers["authorization"] = self._key.header()
+        url = self.base.join(request.path)
+        if request.query:
+            url += "?" + str(httpx.QueryParams(list(request.query)))
+        if request.upload is None:
+            if request.body is not None:
+                headers["content-type"] = "application/json"
+            return httpx.Request(request.method, url, headers=headers, content=request.body)
+        upload = request.upload
+        content = upload.source if isinstance(upload.source, bytes) else upload.source.read_bytes()
+        return httpx.Request(
+            request.method, url, headers=headers, files={"file": (upload.filename, content)}, data=dict(upload.fields)
+        )
+
+    def _extensions(self, request: Request) -> dict[str, Any]:
+        limit = request.deadline_s
+        return {"timeout": {"connect": min(CONNECT_S, limit), "read": limit, "write": limit, "pool": limit}}
+
+    def _no_reply(self, error: Exception, request: Request) -> NoReply:
+        sent = not isinstance(error, _NOT_SENT)
+        certificate = _certificate_error(error)
+        if certificate is not None:
+            return NoReply(f"the TLS certificate of {self.base.origin} is not valid: {certificate}", sent, final=True)
+        if isinstance(error, BodyRefused):
+            return NoReply(str(error), final=error.final)
+        if isinstance(error, httpcore.TimeoutException | TimeoutError):
+            limit = CONNECT_S if isinstance(error, httpcore.ConnectTimeout) else request.deadline_s
+            return NoReply(f"no complete answer from {self.base.origin} within {limit:g} s", sent)
+        text = one_line(str(error)) or type(error).__name__
+        if self._key is not None:
+            text = self._key.hide(text)
+        return NoReply(f"{self.base.origin}: {text}", sent, final=isinstance(error, httpcore.LocalProtocolError))
+
+
+class HttpTransport(_Wire):
+    """Sends requests from any thread; a forked child opens connections of its own."""
+
+    def __init__(self, base: BaseUrl, key: ApiKey | None, *, user_agent: str = "weblake") -> None:
+        super().__init__(base, key, user_agent)
+        self._pools: dict[bool, httpcore.ConnectionPool] = {}
+        self._pid = os.getpid()
+
+    def send(self, request: Request) -> Reply | NoReply:
+        """Sends one request; see steps.Request for its bounds."""
+        until = time.monotonic() + request.deadline_s
+        token = _deadline.set(until)
+        wire = self._build(request)
+        try:
+            with self._pool(request.fresh).stream(
+                wire.method,
+                str(wire.url),
+                headers=wire.headers.raw,
+                content=wire.read() or None,
+                extensions=self._extensions(request),
+            ) as response:
+                wall = time.time()
+                body = BoundedBody(response.headers, request)
+                for part in response.iter_stream():
+                    if body.feed(part):
+                        break
+                    if time.monotonic() > until:
+                        raise httpcore.ReadTimeout("deadline")
+                return body.reply(response.status, wall)
+        except (*_NETWORK, BodyRefused, OSError) as error:
+            return self._no_reply(error, request)
+        finally:
+            _deadline.reset(token)
+
+    def _pool(self, fresh: bool) -> httpcore.ConnectionPool:
+        if self._pid != os.getpid():
+            self._pools, self._pid = {}, os.getpid()
+        if fresh not in self._pools:
+            options = self._pool_options(fresh=fresh) | {"network_backend": _DeadlineBackend()}
+            kind = httpcore.ConnectionPool if self._proxy is None else httpcore.HTTPProxy
+            self._pools[fresh] = kind(**options)
+        return self._pools[fresh]
+
+    def close(self) -> None:
+        """Closes the connections that this process opened."""
+        if self._pid == os.getpid():
+            for pool in self._pools.values():
+                pool.close()
+        self._pools = {}
+
+
+class AsyncHttpTransport(_Wire):
+    """The same on one event loop, which enforces the deadline itself."""
+
+    def __init__(self, base: BaseUrl, key: ApiKey | None, *, user_agent: str = "weblake") -> None:
+        super().__init__(base, key, user_agent)
+        self._pools: dict[bool, httpcore.AsyncConnectionPool] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def send(self, request: Request) -> Reply | NoReply:
+        """Sends one request; see steps.Request for its bounds."""
+        wire = self._build(request)
+        try:
+            async with asyncio.timeout(request.deadline_s):
+                async with self._pool(request.fresh).stream(
+                    wire.method,
+                    str(wire.url),
+                    headers=wire.headers.raw,
+                    content=wire.read() or None,
+                    extensions=self._extensions(request),
+                ) as response:
+                    wall = time.time()
+                    body = BoundedBody(response.headers, request)
+                    async for part in response.aiter_stream():
+                        if body.feed(part):
+                            break
+                    return body.reply(response.status, wall)
+        except (*_NETWORK, BodyRefused, OSError) as error:
+            return self._no_reply(error, request)
+
+    def _pool(self, fresh: bool) -> httpcore.AsyncConnectionPool:
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            # Connections belong to the loop that opened them; those of a closed loop are lost with it.
+            self._pools, self._loop = {}, loop
+        if fresh not in self._pools:
+            kind = httpcore.AsyncConnectionPool if self._proxy is None else httpcore.AsyncHTTPProxy
+            self._pools[fresh] = kind(**self._pool_options(fresh=fresh))
+        return self._pools[fresh]
+
+    async def aclose(self) -> None:
+        """Closes the connections that were opened on the running loop."""
+        if self._loop is asyncio.get_running_loop():
+            for pool in self._pools.values():
+                await pool.aclose()
+        self._pools = {}
+
+
+class _DeadlineStream(httpcore.NetworkStream):
+    """A connection whose every read and write ends by the deadline of the request that it carries."""
+
+    def __init__(self, inner: httpcore.NetworkStream) -> None:
+        self._inner = inner
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        return self._inner.read(max_bytes, _left(timeout))
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        for start in range(0, len(buffer), 1 << 16):
+            self._inner.write(buffer[start : start + (1 << 16)], _left(timeout))
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore.NetworkStream:
+        return _DeadlineStream(self._inner.start_tls(ssl_context, server_hostname, _left(timeout)))
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._inner.get_extra_info(info)
+
+
+class _DeadlineBackend(httpcore.SyncBackend):
+    """Opens connections that obey the deadline."""
+
+    def connect_tcp(self, *args: Any, **kwargs: Any) -> httpcore.NetworkStream:
+        return _DeadlineStream(super().connect_tcp(*args, **kwargs))
+
+
+def _left(timeout: float | None) -> float:
+    left = _deadline.get() - time.monotonic()
+    if left <= 0:
+        raise httpcore.ReadTimeout("deadline")
+    return left if timeout is None else min(left, timeout)
+
+
+def _certificate_error(error: BaseException | None) -> str | None:
+    seen = 0
+    while error is not None and seen < 10:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return one_line(error.verify_message or str(error))
+        error, seen = error.__cause__ or error.__context__, seen + 1
+    return None
+
+
+def _proxy_for(base: BaseUrl) -> tuple[str, tuple[bytes, bytes] | None] | None:
+    """The environment's proxy for this origin; never one for loopback."""
+    if is_loopback(base.host) or urllib.request.proxy_bypass(base.netloc):
+        return None
+    proxies = urllib.request.getproxies()
+    found = proxies.get(base.scheme) or proxies.get("all")
+    if not found:
+        return None
+    url = httpx.URL(found if "://" in found else f"http://{found}")
+    if url.scheme not in ("http", "https"):
+        raise InvalidOption(
+            f"The environment names a {url.scheme} proxy, which weblake cannot use.",
+            hint="Set HTTPS_PROXY to an http:// proxy, or NO_PROXY for the service's host.",
+        )
+    auth = (url.username.encode(), url.password.encode()) if url.username else None
+    return str(url.copy_with(username=None, password=None)), auth

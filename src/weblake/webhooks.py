@@ -1,0 +1,112 @@
+"""Webhook deliveries: the signature is checked on the raw bytes first, and only then are they read. Imports: errors.
+
+    event = webhooks.receive(body, headers.get("X-Service-Signature"), secret)
+    if event.type == "batch_scrape.completed":
+        weblake.land("batch", event.id, to=root)
+
+A delivery is a hint to read the job, not the result: it may come twice (`webhook_id` is then the same) or not at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from weblake.errors import AskPerson, FixRequest, InvalidOption
+
+#: The header that carries the signature.
+SIGNATURE_HEADER = "X-Service-Signature"
+_PREFIX = "sha256="
+
+
+class SignatureMismatch(AskPerson):
+    """A webhook delivery is not signed with this secret: it was altered, forged, or signed with another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookEvent:
+    """One delivery. `data` is empty for completed jobs: read the job by its `id`."""
+
+    #: Such as `batch_scrape.completed`.
+    type: str
+    #: The job's id.
+    id: str
+    success: bool
+    #: The same over the retries of one delivery; None where the service sends none.
+    webhook_id: str | None = None
+    data: tuple[object, ...] = ()
+    #: What the webhook's configuration asked to have echoed.
+    metadata: Mapping[str, object] = field(default_factory=dict)
+    error: str | None = None
+
+
+def sign(secret: str | bytes, body: bytes) -> str:
+    """The signature of a raw body: `sha256=` and 64 lower-case hex digits.
+
+    Raises:
+        InvalidOption: The secret is empty.
+    """
+    key = secret.encode() if isinstance(secret, str) else secret
+    if not key:
+        raise InvalidOption("The webhook secret is empty.", hint="Set the secret that the service signs with.")
+    return _PREFIX + hmac.new(key, body, hashlib.sha256).hexdigest()
+
+
+def verify(body: bytes, signature: str | None, secret: str | bytes) -> None:
+    """Checks the signature of a delivery, in constant time, on the bytes as they came.
+
+    Args:
+        body: The raw request body, before any parsing.
+        signature: The value of the `X-Service-Signature` header; None where it is absent.
+        secret: What both sides share.
+
+    Raises:
+        SignatureMismatch: The signature is absent, malformed (only `sha256=` and lower-case hex is taken) or wrong.
+        InvalidOption: The secret is empty.
+    """
+    expected = sign(secret, body)
+    given = (signature or "").encode("utf-8", "surrogateescape")
+    if not hmac.compare_digest(expected.encode(), given):
+        raise SignatureMismatch(
+            "The webhook carries no signature."
+            if not signature
+            else "The webhook's signature does not match its body and the secret.",
+            hint="Do not act on it. Where it should be genuine, compare the secrets, and pass the body's raw bytes.",
+        )
+
+
+def parse(body: bytes) -> WebhookEvent:
+    """Reads a delivery; unknown fields are ignored, so that new ones break nobody.
+
+    Raises:
+        FixRequest: It is no JSON object with the texts `type` and `id`.
+    """
+    try:
+        event: object = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        event = None
+    if not isinstance(event, dict) or not isinstance(event.get("type"), str) or not isinstance(event.get("id"), str):
+        raise FixRequest(
+            "The webhook's body is no event: a JSON object with `type` and `id` was expected.",
+            hint="Pass the raw request body.",
+        )
+    webhook_id, data, metadata, error = (event.get(name) for name in ("webhookId", "data", "metadata", "error"))
+    return WebhookEvent(
+        type=event["type"],
+        id=event["id"],
+        success=event.get("success") is not False,
+        webhook_id=webhook_id if isinstance(webhook_id, str) else None,
+        data=tuple(data) if isinstance(data, list) else (),
+        metadata=metadata if isinstance(metadata, dict) else {},
+        error=error if isinstance(error, str) else None,
+    )
+
+
+def receive(body: bytes, signature: str | None, secret: str | bytes) -> WebhookEvent:
+    """Checks a delivery with `verify` and reads it with `parse`; it raises what they raise."""
+    verify(body, signature, secret)
+    return parse(body)

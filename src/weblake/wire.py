@@ -1,0 +1,276 @@
+"""Hostile JSON in, values out: whatever bytes the service sends, no error but MalformedReply. Imports: errors, scan.
+
+Good JSON takes msgspec's fast path. What msgspec refuses as a whole (one lone surrogate, one NaN, one document nested
+too deeply for its recursion) is cut apart by scanners that do not recurse, so that one bad document never sinks the
+page it came in. Slices of JSON travel as `msgspec.Raw`: views of the body they were cut from, which must stay as it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+from msgspec import Raw
+
+from weblake import scan
+from weblake.errors import MalformedReply
+
+#: JSON text as it travels. A Raw is a buffer too: bytes(raw) copies it, memoryview(raw) does not.
+JsonBytes = bytes | bytearray | memoryview | Raw
+
+#: The most bytes of a reply in which a head is looked for. One that is longer is read to its end instead.
+HEAD_BYTES = 64 << 10
+
+#: Every way in which msgspec says no.
+REFUSALS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+_object = msgspec.json.Decoder(dict[str, Raw]).decode
+_array = msgspec.json.Decoder(list[Raw]).decode
+_Cut = Callable[[memoryview], list[Raw]]
+_HINT = "Try again; if it stays so, check that the base URL names the service, and that no proxy or login page answers."
+_BOM = b"\xef\xbb\xbf"
+_NULL = b"null"
+_BLANKED = bytes.maketrans(bytes(range(0x20)), b" " * 0x20)
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+# A string that never ends is matched to the end of the text: looked for again at each quote, it would cost its square.
+_MENDABLE = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|NaN|-?Infinity', re.DOTALL)
+_ESCAPE = re.compile(
+    rb"[\x00-\x1f]|\\(?:"
+    rb"(?P<good>u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|"
+    rb'u(?![dD][89a-fA-F])[0-9a-fA-F]{4}|["\\/bfnrt])|'
+    rb"(?P<lone>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One reply of a job's status: its documents as they came, and everything around them."""
+
+    #: Every top-level field but `data`, decoded. One that cannot be decoded at all is left out.
+    head: dict[str, object]
+    #: One slice of JSON for each element of `data`, undecoded. An element need not be an object.
+    documents: list[Raw]
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What the first bytes of a status reply tell."""
+
+    #: The top-level fields that stand before `data`; all but `data` where the whole body was needed.
+    fields: dict[str, object]
+    #: Whether `data` has no element (or is null, or is not there).
+    empty: bool
+
+
+def loads(body: JsonBytes) -> object:
+    """Returns the value of any JSON text.
+
+    A byte order mark is passed over; invalid UTF-8 and lone surrogates become U+FFFD; NaN and Infinity become None; a
+    number beyond what Python holds becomes an infinite float. Raises MalformedReply for what is no JSON, or is nested
+    too deeply to be a Python value.
+    """
+    view = _without_mark(body)
+    with contextlib.suppress(*REFUSALS):
+        return msgspec.json.decode(view)
+    try:
+        value: object = json.loads(mend(view), parse_int=_whole_number)
+    except ValueError as e:
+        raise _malformed(body, str(e)) from None
+    except RecursionError:
+        raise _malformed(body, "it is nested too deeply") from None
+    return value
+
+
+def mend(body: JsonBytes) -> bytes:
+    """Returns the JSON text with everything mended that a strict reader refuses and a value survives.
+
+    Invalid UTF-8 and lone surrogate escapes become U+FFFD, NaN and Infinity null, a control character inside a string
+    its escape, and a backslash that escapes nothing a backslash. Nothing else is touched: where nothing was to mend,
+    the text is equal to `body` (but for a byte order mark).
+    """
+    text = bytes(_without_mark(body))
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        text = text.decode(errors="replace").encode()
+    return _MENDABLE.sub(_mended_token, text)
+
+
+def is_json(text: JsonBytes) -> bool:
+    """Whether this is one JSON value to the letter, however deep; text that is no UTF-8 may pass."""
+    try:
+        msgspec.json.decode(text, type=Raw)
+    except RecursionError:
+        return scan.is_json(memoryview(text))
+    except msgspec.DecodeError:
+        return False
+    return True
+
+
+def split_object(raw: JsonBytes) -> dict[str, Raw]:
+    """Returns the top-level fields of one JSON object, undecoded; of equal keys the last wins.
+
+    Raises MalformedReply where this is no object, or ends too early. Where msgspec refuses the whole, what stands
+    inside a field is not looked at: `is_json` tells.
+    """
+    view = _without_mark(raw)
+    with contextlib.suppress(*REFUSALS):
+        return _object(view)
+    try:
+        return {_name(view[start:end]): Raw(view[at:to]) for start, end, at, to in scan.fields(view)}
+    except (scan.Short, scan.Broken) as e:
+        raise _malformed(raw, str(e)) from None
+
+
+def split_array(raw: JsonBytes) -> list[Raw]:
+    """Returns the elements of one JSON array, undecoded; otherwise as `split_object`."""
+    view = _without_mark(raw)
+    with contextlib.suppress(*REFUSALS):
+        return _array(view)
+    try:
+        return [Raw(view[start:end]) for start, end in scan.elements(view)]
+    except (scan.Short, scan.Broken) as e:
+        raise _malformed(raw, str(e)) from None
+
+
+def read_chunk(body: JsonBytes) -> Chunk:
+    """Cuts a status reply into its head and its documents.
+
+    Raises MalformedReply where the body is truncated or no object, or its `data` no list; null or absent is empty.
+    """
+    view = _without_mark(body)
+    with contextlib.suppress(*REFUSALS, scan.Short, scan.Broken):
+        return _data_last(view, _array)
+    with contextlib.suppress(*REFUSALS):
+        return _chunk(_object(view), _array)
+    with contextlib.suppress(*REFUSALS, scan.Short, scan.Broken):
+        return _data_last(view, _array_by_mask)
+    return _chunk(split_object(view), split_array)
+
+
+def read_head(body: bytes | bytearray) -> Head | None:
+    """Returns the head of a status reply as soon as these first bytes of it hold one, else None: read on.
+
+    They do once `data` has begun, its first character is there, and `status` came before it. Otherwise only the whole
+    body will do. None too for what will never be a status reply: `read_chunk` of the whole body says why.
+    """
+    head = None
+    with contextlib.suppress(scan.Short, scan.Broken):
+        # A copy, because a view that lives on in a traceback would keep a bytearray from growing.
+        head = _prefix(_without_mark(bytes(body[:HEAD_BYTES])))
+    if head is None and bytes(body[-64:]).rstrip().endswith(b"}"):
+        with contextlib.suppress(MalformedReply):
+            chunk = read_chunk(bytes(body))
+            head = Head(chunk.head, not chunk.documents)
+    return head
+
+
+def excerpt(body: JsonBytes, characters: int = 120) -> str:
+    """Returns the first characters of a text, those that do not print as their escapes: for an error message."""
+    begins = bytes(memoryview(body)[: 4 * characters]).decode(errors="replace")[:characters]
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in begins)
+
+
+def _prefix(view: memoryview) -> Head | None:
+    fields, at = _before_data(view)
+    if at < 0 or "status" not in fields:
+        return None
+    if view[at] == ord("["):
+        return Head(fields, empty=view[scan.past_space(view, at + 1)] == ord("]"))
+    if bytes(view[at : scan.value_end(view, at)]) == b"null":
+        return Head(fields, empty=True)
+    return None
+
+
+def _chunk(fields: dict[str, Raw], cut: _Cut) -> Chunk:
+    data = fields.pop("data", None)
+    return Chunk(_values(fields), [] if data is None or memoryview(data)[:5] == _NULL else cut(memoryview(data)))
+
+
+def _data_last(view: memoryview, cut: _Cut) -> Chunk:
+    """The usual order: where `data` is the last field it alone need be scanned, once, after the head."""
+    fields, at = _before_data(view)
+    tail = bytes(view[-64:])
+    end = len(view) - len(tail) + len(tail.rstrip()) - 1
+    if at < 0 or view[end] != ord("}"):
+        raise scan.Broken
+    return Chunk(fields, cut(view[at:end]))
+
+
+def _array_by_mask(view: memoryview) -> list[Raw]:
+    """Cuts an array at msgspec's speed although msgspec refuses it, where the reason is one that a mask can hide.
+
+    The mask has the length of the text and its brackets, but no surrogates, control characters, NaN or Infinity; so
+    its elements end where those of the text do.
+    """
+    masked = bytes(view).translate(_BLANKED).replace(b"NaN", b"1e0").replace(b"Infinity", b"1e000000")
+    elements, at = [], scan.open_(view, "[")
+    for element in _array(_SURROGATE.sub(rb"\\u0000", masked)):
+        end = at + memoryview(element).nbytes
+        elements.append(Raw(view[at:end]))
+        at = scan.next_member(view, end, "]")
+    return elements
+
+
+def _before_data(view: memoryview) -> tuple[dict[str, object], int]:
+    """The fields before `data`, decoded, and where the value of `data` begins (-1: there is none)."""
+    fields: dict[str, Raw] = {}
+    at = scan.open_(view, "{")
+    while at >= 0:
+        start, end, at = scan.key(view, at)
+        name = _name(view[start:end])
+        if name == "data":
+            return _values(fields), at
+        end = scan.value_end(view, at)
+        fields[name] = Raw(view[at:end])
+        at = scan.next_member(view, end, "}")
+    return _values(fields), -1
+
+
+def _values(fields: dict[str, Raw]) -> dict[str, object]:
+    values: dict[str, object] = {}
+    for name, raw in fields.items():
+        with contextlib.suppress(MalformedReply):
+            values[name] = loads(raw)
+    return values
+
+
+def _name(text: memoryview) -> str:
+    return str(loads(text))
+
+
+def _mended_token(found: re.Match[bytes]) -> bytes:
+    text = found[0]
+    return _ESCAPE.sub(_mended_escape, text) if text[:1] == b'"' else b"null"
+
+
+def _mended_escape(found: re.Match[bytes]) -> bytes:
+    if found["good"]:
+        return found[0]
+    if found["lone"]:
+        return rb"\ufffd"
+    return b"".join(b"\\u%04x" % c if c < 0x20 else b"\\\\" if c == ord("\\") else bytes((c,)) for c in found[0])
+
+
+def _whole_number(digits: str) -> int | float:
+    try:
+        return int(digits)
+    except ValueError:  # more digits than Python converts
+        return -math.inf if digits[0] == "-" else math.inf
+
+
+def _without_mark(body: JsonBytes) -> memoryview:
+    view = memoryview(body)
+    return view[3:] if view[:3] == _BOM else view
+
+
+def _malformed(body: JsonBytes, why: str) -> MalformedReply:
+    return MalformedReply(
+        f"The service sent JSON that cannot be read: {why}. It begins with: {excerpt(body) or '(nothing)'}", hint=_HINT
+    )

@@ -1,0 +1,226 @@
+"""Both clients over a real socket: each operation, what went out, and what came back."""
+
+import asyncio
+import importlib.util
+import json
+import threading
+from collections.abc import Iterator
+from email.parser import BytesParser
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+
+import weblake
+from weblake import contract, operations
+from weblake.errors import AskPerson, InvalidOption
+
+spec = importlib.util.spec_from_file_location("contract_samples", Path(__file__).with_name("contract_samples.py"))
+assert spec is not None
+assert spec.loader is not None
+it = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(it)
+
+KEY = "test-key-of-the-clients"
+
+
+class Recorder(BaseHTTPRequestHandler):
+    """Answers with the contract's own sample and keeps what came."""
+
+    protocol_version = "HTTP/1.1"
+
+    def _handle(self) -> None:
+        server: Any = self.server
+        length = int(self.headers.get("content-length", 0))
+        parts = urlsplit(self.path)
+        server.seen.append(
+            {
+                "method": self.command,
+                "path": parts.path,
+                "query": parse_qsl(parts.query, keep_blank_values=True),
+                "headers": {name.lower(): value for name, value in self.headers.items()},
+                "body": self.rfile.read(length),
+                "port": self.client_address[1],
+            }
+        )
+        body = json.dumps(server.answer).encode()
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_POST = do_DELETE = _handle
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def recorder() -> Iterator[Any]:
+    server: Any = ThreadingHTTPServer(("127.0.0.1", 0), Recorder)
+    server.daemon_threads = True
+    server.seen, server.answer = [], {}
+    server.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def entries() -> Iterator[tuple[str, str, str, dict[str, Any]]]:
+    for path, methods in contract.load()["paths"].items():
+        for method, entry in methods.items():
+            yield it.snake(entry["operationId"]), method.upper(), path, entry
+
+
+def arguments(name: str, entry: dict[str, Any], tmp_path: Path) -> tuple[list[Any], dict[str, Any]]:
+    """What each operation needs at least, and one option where it has some."""
+    file = tmp_path / "page.html"
+    file.write_text("<p>hello</p>")
+    special: dict[str, tuple[list[Any], dict[str, Any]]] = {
+        "scrape": (["https://example.org/a"], {"formats": ["markdown"], "only_main_content": False}),
+        "interact": ([it.JOB], {"code": "1"}),
+        "parse_file": ([file], {"formats": ["markdown"]}),
+        "execute_in_browser": (["session_1", "1"], {"timeout": 5}),
+        "delete_browser": (["session_1"], {}),
+        "list_browsers": ([], {"status": "active"}),
+        "create_browser": ([], {"ttl": 60}),
+        "start_batch_scrape": ([["https://example.org/a"]], {"idempotency_key": it.JOB}),
+        "start_crawl": (["https://example.org/"], {"limit": 3, "idempotency_key": it.JOB}),
+        "preview_crawl_params": (["https://example.org/", "the news"], {}),
+        "map_site": (["https://example.org/"], {"limit": 3}),
+        "search": (["rivers"], {"limit": 3}),
+        "start_extract": ([], {"urls": ["https://example.org/"], "prompt": "the price"}),
+        "start_agent": (["find it"], {}),
+        "list_activity": ([], {"limit": 3, "endpoint": "crawl"}),
+        "historical_credit_usage": ([], {"by_api_key": True}),
+        "historical_token_usage": ([], {"by_api_key": False}),
+    }
+    if name in special:
+        return special[name]
+    return ([it.JOB] if any(p["in"] == "path" for p in entry.get("parameters", [])) else []), {}
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "path", "entry"), list(entries()), ids=lambda v: v if isinstance(v, str) else ""
+)
+def test_each_operation_over_a_socket(
+    name: str, method: str, path: str, entry: dict[str, Any], recorder: Any, tmp_path: Path
+) -> None:
+    args, kwargs = arguments(name, entry, tmp_path)
+    schema = it.inline(entry["responses"]["200"]["content"]["application/json"]["schema"])
+    recorder.answer = it.samples(schema)[0] | {"addedLater": {"kept": True}}
+
+    with weblake.Client(recorder.url, KEY) as client:
+        blocking = getattr(client, name)(*args, **kwargs)
+
+    async def awaited() -> Any:
+        async with weblake.AsyncClient(recorder.url, KEY) as client:
+            return await getattr(client, name)(*args, **kwargs)
+
+    assert asyncio.run(awaited()) == blocking
+    assert blocking.raw == recorder.answer
+    assert blocking.extra["addedLater"] == {"kept": True}
+
+    built = getattr(operations, name)(*args, **kwargs).request
+    assert len(recorder.seen) == 2
+    for seen in recorder.seen:
+        assert (seen["method"], seen["path"], tuple(seen["query"])) == (method, built.path, built.query)
+        assert len(built.path.split("/")) == len(path.split("/"))
+        assert seen["headers"]["authorization"] == f"Bearer {KEY}"
+        for header, value in built.headers:
+            assert seen["headers"][header] == value
+        if built.body is not None:
+            assert seen["headers"]["content-type"] == "application/json"
+            content = entry["requestBody"]["content"]["application/json"]["schema"]
+            assert it.valid(it.inline(content), json.loads(seen["body"]))
+            assert json.loads(seen["body"]) == json.loads(built.body)
+        elif built.upload is not None:
+            sent = multipart(seen)
+            assert sent["file"] == ("page.html", b"<p>hello</p>")
+            assert json.loads(sent["options"][1]) == {"formats": ["markdown"]}
+
+
+def multipart(seen: dict[str, Any]) -> dict[str, tuple[str | None, bytes]]:
+    head = f"content-type: {seen['headers']['content-type']}\r\n\r\n".encode()
+    message = BytesParser().parsebytes(head + seen["body"])
+    parts: dict[str, tuple[str | None, bytes]] = {}
+    for part in message.get_payload():
+        assert not isinstance(part, str)
+        payload = part.get_payload(decode=True)
+        assert isinstance(payload, bytes)
+        parts[str(part.get_param("name", header="content-disposition"))] = (part.get_filename(), payload)
+    return parts
+
+
+def test_reads_share_a_connection_and_a_start_has_its_own(recorder: Any) -> None:
+    recorder.answer = {"success": True, "id": it.JOB}
+    with weblake.Client(recorder.url, KEY) as client:
+        client.credit_usage()
+        client.queue_status()
+        client.start_batch_scrape(["https://example.org/"])
+        client.token_usage()
+    ports = [seen["port"] for seen in recorder.seen]
+    assert ports[0] == ports[1] == ports[3]
+    assert ports[2] != ports[0]
+
+
+def test_a_base_url_may_carry_a_path(recorder: Any) -> None:
+    with weblake.Client(f"{recorder.url}/team/a/", KEY) as client:
+        client.credit_usage()
+    assert recorder.seen[0]["path"] == "/team/a/v2/team/credit-usage"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "ftp://x",
+        "http://",
+        "https://user:pw@h",
+        "https://h/?q=1",
+        "https://h/#f",
+        "h.example",
+        "http://h:99999",
+        "https://h\nx",
+    ],
+)
+def test_a_base_url_that_cannot_be_used_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEBLAKE_BASE_URL", url or "://")
+    with pytest.raises(InvalidOption):
+        weblake.Client(None, KEY)
+
+
+def test_plain_http_beyond_loopback_has_to_be_allowed() -> None:
+    with pytest.raises(InvalidOption, match="in the clear"):
+        weblake.Client("http://service.example", KEY)
+    weblake.Client("http://service.example", KEY, insecure=True)
+
+
+def test_a_base_url_without_a_key_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WEBLAKE_API_KEY", raising=False)
+    with pytest.raises(AskPerson, match="WEBLAKE_API_KEY"):
+        weblake.Client("https://service.example")
+
+
+def test_environment_proxies_are_never_used_for_loopback(recorder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    with weblake.Client(recorder.url, KEY) as client:
+        client.credit_usage()
+    assert len(recorder.seen) == 1
+
+
+def test_environment_proxies_are_used_beyond(recorder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.setenv("HTTP_PROXY", recorder.url)
+    monkeypatch.setenv("http_proxy", recorder.url)
+    with weblake.Client("http://service.example", KEY, insecure=True) as client:
+        client.credit_usage()
+    assert recorder.seen[0]["headers"]["host"] == "service.example"

@@ -1,0 +1,311 @@
+"""Whatever bytes come in: a value or MalformedReply comes out, and no document is cut in the wrong place."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weblake import scan, wire
+from weblake.errors import MalformedReply
+
+DEEP = b"[" * 5000 + b"]" * 5000
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
+    ['"data":[', '","data":[{', "\\", '\\"', "]}", "\x00", "é😀", "NaN", "-Infinity"]
+)
+scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | texts
+values = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4), max_leaves=12
+)
+separators = st.sampled_from([(",", ":"), (", ", ": "), (" ,\n\t", " \r\n: ")])
+
+
+def dump(value: object, separators: tuple[str, str] = (",", ":"), *, ascii_only: bool = False) -> bytes:
+    return json.dumps(value, separators=separators, ensure_ascii=ascii_only).encode()
+
+
+# --- loads ---
+
+
+@given(values, separators, st.booleans(), st.booleans())
+@settings(deadline=None)
+def test_good_json_is_what_the_standard_library_says(value, separators, ascii_only, marked) -> None:
+    body = dump(value, separators, ascii_only=ascii_only)
+    assert wire.loads(b"\xef\xbb\xbf" * marked + body) == json.loads(body)
+    assert wire.mend(body) == body
+
+
+@pytest.mark.parametrize(
+    ("body", "value"),
+    [
+        (rb'{"a":"\ud800x"}', {"a": "�x"}),
+        (rb'"\ud83d\ude00"', "😀"),
+        (rb'"\ud800\ud83d\ude00\udc00"', "�😀�"),
+        (rb'"\\ud800"', r"\ud800"),
+        (rb'"\\\ud800"', "\\�"),
+        (rb'{"\udfff":1}', {"�": 1}),
+        (b'"a\xffb"', "a�b"),
+        (b'"\xe2"', "�"),
+        (b'{"a":NaN,"b":[-Infinity,Infinity],"c":"NaN Infinity"}', {"a": None, "b": [None, None], "c": "NaN Infinity"}),
+        (b'"line\nbreak\x00"', "line\nbreak\x00"),
+        (rb'"C:\Windows \u12"', r"C:\Windows \u12"),
+        (b'"\\\n"', "\\\n"),
+        (b"1e400", float("inf")),
+        (b"9" * 5000, float("inf")),
+        (b"-" + b"9" * 5000, float("-inf")),
+        (b"9" * 40, int("9" * 40)),
+    ],
+)
+def test_bad_parts_are_mended(body: bytes, value: object) -> None:
+    assert wire.loads(body) == value
+    assert wire.loads(bytearray(body)) == wire.loads(memoryview(body)) == wire.loads(msgspec.Raw(body)) == value
+
+
+@pytest.mark.parametrize("body", [b"", b" ", b"nul", b'{"a":1', b"[1,]", b"{} {}", DEEP, b"<html>", b"\xff\xfe1\x00"])
+def test_what_is_no_json_is_malformed(body: bytes) -> None:
+    with pytest.raises(MalformedReply) as error:
+        wire.loads(body)
+    assert error.value.hint
+
+
+def test_the_message_shows_the_beginning_and_nothing_that_a_terminal_obeys() -> None:
+    with pytest.raises(MalformedReply) as error:
+        wire.loads(b"<h1>\x1b[31mBad\r\n\xe2\x80\xae gateway</h1>" + b"x" * 1000 + b"end")
+    assert r"<h1>\x1b[31mBad\r\n\u202e gateway</h1>x" in error.value.message
+    assert "end" not in error.value.message
+    assert error.value.message.isprintable()
+    assert len(error.value.message) < 300
+
+
+@given(st.binary(max_size=60) | st.text('{}[]",:\\ud8cNaI1e.- \n\x00', max_size=40).map(str.encode))
+@settings(max_examples=500, deadline=None)
+def test_no_bytes_raise_anything_but_malformed_reply(body: bytes) -> None:
+    for read in (wire.loads, wire.split_object, wire.split_array, wire.read_chunk, wire.is_json, wire.mend):
+        for text in (body, b'{"status":"x","data":[' + body + b"]}"):
+            with contextlib.suppress(MalformedReply):
+                read(text)
+    wire.read_head(body)
+    assert wire.mend(wire.mend(body)) == wire.mend(body)
+
+
+# --- is_json ---
+
+
+@given(st.text('{}[]",:\\n/01-+.eE tfu', max_size=24).map(str.encode) | values.map(dump))
+@settings(max_examples=1000, deadline=None)
+def test_the_check_without_recursion_agrees_with_the_parser(text: bytes) -> None:
+    try:
+        msgspec.json.decode(text, type=msgspec.Raw)
+        good = True
+    except msgspec.DecodeError:
+        good = False
+    assert scan.is_json(memoryview(text)) == good
+
+
+@given(values.map(dump), st.integers(0, 10_000), st.sampled_from(list(b'{}[]",:1x')))
+@settings(max_examples=500, deadline=None)
+def test_they_agree_on_damaged_json_too(text: bytes, at: int, letter: int) -> None:
+    test_the_check_without_recursion_agrees_with_the_parser.hypothesis.inner_test(
+        bytes((*text[: at % len(text)], letter, *text[at % len(text) + 1 :]))
+    )
+
+
+def test_depth_is_no_reason() -> None:
+    assert wire.is_json(DEEP)
+    assert wire.is_json(DEEP.replace(b"[]", b'[{"a":[1,{},[]]}]'))
+    assert not wire.is_json(DEEP[:-1])
+    assert not wire.is_json(DEEP.replace(b"[]", b"[}"))
+    assert not wire.is_json(DEEP.replace(b"[]", b"[1,]"))
+
+
+# --- splitting ---
+
+
+@given(st.lists(st.tuples(texts, values), max_size=6), separators)
+@settings(deadline=None)
+def test_an_object_is_cut_into_its_fields_and_the_last_of_equal_keys_wins(pairs, separators) -> None:
+    comma, colon = separators
+    body = "{" + comma.join(f"{json.dumps(k)}{colon}{json.dumps(v)}" for k, v in pairs) + "}"
+    expected = json.loads(body)
+    assert {k: json.loads(bytes(v)) for k, v in wire.split_object(body.encode()).items()} == expected
+    odd = body[:-1] + (comma if pairs else "") + '"deep"' + colon + DEEP.decode() + "}"
+    got = wire.split_object(odd.encode())
+    assert bytes(got.pop("deep")) == DEEP
+    assert {k: json.loads(bytes(v)) for k, v in got.items()} == {k: v for k, v in expected.items() if k != "deep"}
+
+
+@given(st.lists(values, max_size=6), separators)
+@settings(deadline=None)
+def test_the_three_ways_to_cut_a_list_cut_alike(items, separators) -> None:
+    view = memoryview(dump(items, separators))
+    fast = [bytes(item) for item in wire.split_array(view)]
+    assert [json.loads(item) for item in fast] == json.loads(bytes(view))
+    assert [bytes(view[start:end]) for start, end in scan.elements(view)] == fast
+    assert [bytes(item) for item in wire._array_by_mask(view)] == fast
+
+
+def test_a_mask_hides_what_the_fast_parser_refuses() -> None:
+    items = [rb'{"a":"\ud800 \\ud800"}', b"NaN", b"[-Infinity, Infinity]", b'"a\nNaN\x00"', b'"\xff]"', b"1"]
+    view = memoryview(b"[ " + b" ,\n".join(items) + b" ]")
+    assert [bytes(item) for item in wire._array_by_mask(view)] == items
+    assert [bytes(view[start:end]) for start, end in scan.elements(view)] == items
+
+
+# --- chunks ---
+
+heads = st.dictionaries(texts.filter(lambda key: key not in ("data", "status")), values, max_size=5)
+
+
+@st.composite
+def replies(draw: st.DrawFn) -> tuple[bytes, dict[str, object], list[object]]:
+    head = {**draw(heads), "status": draw(st.sampled_from(["scraping", "completed"]))}
+    items = draw(st.lists(values, max_size=5))
+    names = draw(st.permutations([*head, "data"]))
+    reply = {name: items if name == "data" else head[name] for name in names}
+    return dump(reply, draw(separators), ascii_only=draw(st.booleans())), head, items
+
+
+@given(replies(), st.sampled_from(["", " \r\n", " " * 100]))
+@settings(deadline=None)
+def test_a_chunk_is_its_head_and_its_documents(reply, after: str) -> None:
+    body, head, items = reply
+    chunk = wire.read_chunk(body + after.encode())
+    assert chunk.head == head
+    assert [json.loads(bytes(item)) for item in chunk.documents] == items
+
+
+@pytest.mark.parametrize(
+    "bad", [rb'{"a":"\ud800"}', b'{"a":NaN}', b'{"a":"\n"}', b'{"a":"\xff"}', rb'{"a":"\q"}', DEEP]
+)
+@pytest.mark.parametrize("last", [True, False])
+def test_one_bad_document_leaves_the_others_as_they_are(bad: bytes, last: bool) -> None:
+    good = [rb'{"a":"\ud83d\ude00 \\ud800 ]}"}', b'{"b" : [NaN]}'.replace(b"NaN", b"1"), b'"Infinity"']
+    data = b'"data": [ ' + b" , ".join([good[0], bad, *good[1:]]) + b" ]"
+    rest = b'"status":"completed","next":null'
+    body = b"{" + (rest + b"," + data if last else data + b"," + rest) + b"}"
+    chunk = wire.read_chunk(body)
+    assert [bytes(item) for item in chunk.documents] == [good[0], bad, *good[1:]]
+    assert chunk.head == {"status": "completed", "next": None}
+
+
+def test_a_bad_head_field_is_mended_or_left_out() -> None:
+    body = b'{"status":"completed","odd":' + DEEP + rb',"warning":"\ud800","data":[{"a":1}]}'
+    assert wire.read_chunk(body).head == {"status": "completed", "warning": "�"}
+
+
+@pytest.mark.parametrize("data", [b"", b',"data":null', b',"data":[]', b',"data" : [ ] '])
+def test_no_data_is_no_documents(data: bytes) -> None:
+    assert wire.read_chunk(b'{"status":"scraping"' + data + b"}") == wire.Chunk({"status": "scraping"}, [])
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"null", b"<html>", b'{"data":{}}', b'{"data":"x"}', b'{"data":nul}'])
+def test_what_is_no_status_reply_is_malformed(body: bytes) -> None:
+    with pytest.raises(MalformedReply):
+        wire.read_chunk(body)
+
+
+@given(replies(), st.booleans())
+@settings(deadline=None)
+def test_a_truncated_chunk_is_malformed(reply, odd: bool) -> None:
+    body = reply[0].replace(b'"data"', rb'"x":"\ud800","data"', 1) if odd else reply[0]
+    for end in range(len(body)):
+        with pytest.raises(MalformedReply):
+            wire.read_chunk(body[:end])
+
+
+# --- the head ---
+
+
+@given(replies())
+@settings(max_examples=60, deadline=None)
+def test_a_head_read_byte_by_byte_is_the_head_of_the_whole(reply) -> None:
+    body, head, items = reply
+    names = list(json.loads(body))
+    before = set(names[: names.index("data")])
+    final = wire.read_head(body)
+    seen = bytearray()
+    first = None
+    for byte in body:
+        seen.append(byte)
+        found = wire.read_head(seen)
+        if first is None:
+            first = found
+        assert found is None or found == first or len(seen) == len(body)
+    assert first is not None
+    assert final is not None
+    expected = {key: value for key, value in head.items() if key in before} if "status" in before else head
+    assert first.fields == expected
+    assert first.empty == (not items)
+
+
+def test_the_head_is_there_with_the_first_letter_of_the_data() -> None:
+    body = b'{"status":"scraping","note":"\\"data\\":[]","deep":{"data":[1]},"total":3, "data" : [ {"a":1}'
+    least = next(n for n in range(len(body) + 1) if wire.read_head(bytearray(body[:n])))
+    assert body[:least].endswith(b"[ {")
+    assert wire.read_head(body) == wire.Head(
+        {"status": "scraping", "note": '"data":[]', "deep": {"data": [1]}, "total": 3}, empty=False
+    )
+
+
+def test_a_head_after_the_data_needs_the_whole_body() -> None:
+    body = b'{"data":[{"a":"}"},{"b":2}],"status":"completed"}'
+    assert [n for n in range(len(body) + 1) if wire.read_head(body[:n])] == [len(body)]
+    assert wire.read_head(body) == wire.Head({"status": "completed"}, empty=False)
+
+
+def test_a_head_without_data_is_whole_at_its_end() -> None:
+    assert wire.read_head(b'{"success":false,"error":"Job not found"}') == wire.Head(
+        {"success": False, "error": "Job not found"}, empty=True
+    )
+    assert wire.read_head(b'{"status":"x","data":null') is None
+    assert wire.read_head(b'{"status":"x","data":null,') == wire.Head({"status": "x"}, empty=True)
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"<html>}", b'{"status":"x","data":{}}', b'{"status":"x","data":{"a":1}}']
+)
+def test_what_is_no_status_reply_has_no_head(body: bytes) -> None:
+    assert wire.read_head(body) is None
+
+
+def test_a_reader_can_go_on_filling_what_it_showed() -> None:
+    seen = bytearray(b'{"status":"x","data":[')
+    assert wire.read_head(seen) is None
+    seen.extend(b"1]}" * 10_000)
+    assert wire.read_head(seen) == wire.Head({"status": "x"}, empty=False)
+
+
+# --- time ---
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"[" * 1_000_000,
+        b'"' + rb"\"" * 1_000_000,
+        rb'"\"' * 500_000,
+        b'"",' * 500_000,
+        b'"\\ud800"' + b',"<a href=\\"x\\">\\n"' * 100_000,
+        b"[]" * 500_000 + b"}" * 1_000_000,
+        b"1 " * 1_000_000,
+    ],
+    ids=["opening", "one string", "strings", "elements", "bad first", "closing", "numbers"],
+)
+def test_time_grows_with_the_length_alone(data: bytes) -> None:
+    """Megabytes that nothing can read: the square of their length would be hours."""
+    begun = time.monotonic()
+    body = b'{"status":"completed","data":[' + data
+    for text in (body, body + b"]}"):
+        for read in (wire.read_chunk, wire.loads, wire.split_object):
+            with contextlib.suppress(MalformedReply):
+                read(text)
+        wire.is_json(text)
+        wire.mend(text)
+        assert wire.read_head(text) is None or text.startswith(b'{"status"')
+    assert time.monotonic() - begun < 100

@@ -1,0 +1,214 @@
+"""Where everything lies below a root, and how partition values become folder names. Imports: errors, identity, storage.
+
+Folders are Hive's `key=value`, escaped as Hive and Spark do it: ASCII that means something in a path, a URL or a glob
+is percent-encoded as are percent signs, and all other text stands as it is. pyarrow, DuckDB, Polars and Spark read the
+value back. They also guess types from the text (`007` becomes a number in pyarrow and Polars) unless told a schema.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime
+from urllib.parse import unquote
+
+import msgspec
+
+from weblake.errors import InvalidOption, StorageRefused
+from weblake.identity import checked_load_id
+from weblake.storage import Storage
+
+LAYOUT = "_weblake/layout.json"
+LEDGER = "_weblake/ledger"
+REFUSED = "_weblake/refused"
+
+#: The keys of a table whose user names none.
+DEFAULT_KEYS = ("load_date",)
+#: Most characters of a partition value, and most bytes of `key=value` once encoded: what file systems take.
+MAX_VALUE, MAX_SEGMENT = 200, 255
+REPORTS = ("credits", "tokens", "credits_by_key", "tokens_by_key")
+
+#: The columns of each table; here as names only, because whoever plans a path must not need pyarrow.
+DOCUMENTS_COLUMNS = (
+    *("load_id", "job_id", "job_kind", "position", "url", "source_url", "scrape_id", "status_code", "title"),
+    *("description", "language", "keywords", "content_type", "og_locale_alternate", "markdown", "summary", "html"),
+    *("raw_html", "screenshot", "audio", "video", "answer", "highlights", "links", "images", "json", "actions"),
+    *("change_tracking", "branding", "warning", "error", "concurrency_limited", "concurrency_queue_duration_ms"),
+    *("metadata", "extra", "repaired", "loaded_at"),
+)
+PAGE_ERRORS_COLUMNS = ("load_id", "job_id", "job_kind", "url", "outcome", "code", "error", "occurred_at")
+
+#: The tables that loads go to; they share one set of keys, so that a document and the errors of its load lie alike.
+LOAD_TABLES = ("documents", "page_errors")
+#: The tables whose keys are always the same.
+FIXED_KEYS = {"usage_periods": ("report", "period"), "activity": ("activity_date",)}
+
+_KEY = re.compile(r"[a-z][a-z0-9_]*")
+_ESCAPED = re.compile(r"""["#%'*/:=?\\{}\[\]^]""")
+_UNFIT = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+#: How Hive writes null: a value of that name would come back as null.
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+_MONTH, _DAY = re.compile(r"\d{4}-(0[1-9]|1[0-2])"), re.compile(r"\d{4}-\d{2}-\d{2}")
+_VERSION = 1
+
+
+def check_partition(partition: Mapping[str, str]) -> None:
+    """Refuses partition keys and values that some reader would not read back.
+
+    Keys are `[a-z][a-z0-9_]*` (pyarrow skips folders that begin with an underscore) and no column's name; values are
+    1 to 200 characters without control characters, and not Hive's word for null.
+
+    Raises:
+        InvalidOption: Names the key and what is wrong with it.
+    """
+    for key, value in partition.items():
+        if not isinstance(key, str) or not _KEY.fullmatch(key):
+            raise InvalidOption(
+                f"{key!r} cannot be a partition key.",
+                hint="Use lower-case letters, digits and underscores, and begin with a letter.",
+            )
+        if key in DOCUMENTS_COLUMNS or key in PAGE_ERRORS_COLUMNS:
+            raise InvalidOption(
+                f"The partition key {key!r} is a column already.",
+                hint="Choose another name: pandas and pyarrow cannot read a table that has it twice.",
+            )
+        why = _unfit(key, value)
+        if why:
+            raise InvalidOption(f"The value of the partition key {key!r} {why}.", hint="Give another value.")
+
+
+def load_path(table: str, partition: Mapping[str, str] | None, created: datetime, load_id: str) -> str:
+    """The final name of a load's file in `documents` or `page_errors`.
+
+    Args:
+        table: One of LOAD_TABLES.
+        partition: Path keys and values in their order; None or empty for the default, `load_date`.
+        created: When the intent was recorded: its UTC date is the load's `load_date`, however late it is written.
+        load_id: 16 hexadecimal digits.
+    """
+    keys = dict(partition) if partition else {DEFAULT_KEYS[0]: created.astimezone(UTC).date().isoformat()}
+    check_partition(keys)
+    return f"{_table(table)}/{_folders(keys)}/{checked_load_id(load_id)}-00000.parquet"
+
+
+def refused_path(table: str, load_id: str) -> str:
+    """Where a checked file is kept that may not be published."""
+    return f"{REFUSED}/{checked_load_id(load_id)}.{_table(table)}.parquet"
+
+
+def usage_path(report: str, period: str) -> str:
+    """The file of one report and month, such as `2026-11`."""
+    if report not in REPORTS or not _MONTH.fullmatch(period):
+        raise InvalidOption(
+            f"There is no usage report {report!r} of {period!r}.",
+            hint=f"Reports: {', '.join(REPORTS)}; periods: YYYY-MM.",
+        )
+    return f"usage_periods/{_folders({'report': report, 'period': period})}/usage.parquet"
+
+
+def activity_path(day: date | str) -> str:
+    """The file of one UTC day."""
+    text = day if isinstance(day, str) else f"{day:%Y-%m-%d}"
+    if not _DAY.fullmatch(text):
+        raise InvalidOption(f"{text!r} is no day.", hint="Days are YYYY-MM-DD.")
+    return f"activity/{_folders({'activity_date': text})}/activity.parquet"
+
+
+def keys_of(name: str) -> dict[str, str]:
+    """The path keys of a file's name, decoded, in their order."""
+    pairs = (part.partition("=") for part in name.split("/")[:-1] if "=" in part)
+    return {unquote(key): unquote(value) for key, _, value in pairs}
+
+
+class LayoutRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Which path keys each table of a root has, in their order."""
+
+    version: int
+    tables: dict[str, tuple[str, ...]]
+
+
+class Layout:
+    """The record of a root's path keys, which its first load fixes for good.
+
+    There is one record and it is created whole, so of two first loads with different keys one wins, and the other is
+    refused before it has paid.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def read(self) -> LayoutRecord | None:
+        """The record, or None in a root where nothing has landed.
+
+        Raises:
+            StorageRefused: It cannot be read.
+        """
+        data = self._storage.read(LAYOUT)
+        if data is None:
+            return None
+        try:
+            record = msgspec.json.decode(data, type=LayoutRecord)
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            raise self._unreadable("it is damaged") from error
+        if record.version != _VERSION:
+            raise self._unreadable(f"it has version {record.version}, which this weblake does not know")
+        return record
+
+    def claim(self, table: str, keys: Sequence[str]) -> None:
+        """Fixes a load table's path keys, or holds them against those that are fixed.
+
+        Raises:
+            StorageRefused: The table has other keys, or the same in another order. Nothing has been paid by then.
+        """
+        record = self.read() or self._first(_table(table), tuple(keys))
+        fixed = record.tables.get(table, ())
+        if fixed != tuple(keys):
+            raise StorageRefused(
+                f"The table {table} of {self._storage.url} is partitioned by {', '.join(fixed) or 'nothing'}, "
+                f"not by {', '.join(keys)}.",
+                hint="A table has one set of keys, fixed by its first load: give the same ones, or use another root.",
+            )
+
+    def _first(self, table: str, keys: tuple[str, ...]) -> LayoutRecord:
+        tables = {**dict.fromkeys(LOAD_TABLES, keys), **FIXED_KEYS}
+        record = LayoutRecord(version=_VERSION, tables=tables)
+        # Equal bytes from another writer mean the same keys: this record needs no nonce.
+        self._storage.create(LAYOUT, msgspec.json.encode(record))
+        found = self.read()
+        if found is None:
+            raise self._unreadable("it vanished after it was written")
+        return found
+
+    def _unreadable(self, why: str) -> StorageRefused:
+        return StorageRefused(
+            f"The record {LAYOUT} of {self._storage.url} cannot be read: {why}.",
+            hint="Restore it, upgrade weblake, or use another root; deleting it lets the next load fix the keys anew.",
+        )
+
+
+def _table(table: str) -> str:
+    if table not in LOAD_TABLES:
+        raise InvalidOption(f"{table!r} is no table of loads.", hint=f"Tables: {', '.join(LOAD_TABLES)}.")
+    return table
+
+
+def _folders(keys: Mapping[str, str]) -> str:
+    return "/".join(_segment(key, value) for key, value in keys.items())
+
+
+def _segment(key: str, value: str) -> str:
+    return f"{key}={_ESCAPED.sub(lambda found: f'%{ord(found[0]):02X}', value)}"
+
+
+def _unfit(key: str, value: object) -> str:
+    if not isinstance(value, str):
+        return "is no text"
+    if not value or len(value) > MAX_VALUE:
+        return f"has {len(value)} characters; 1 to {MAX_VALUE} are allowed"
+    if _UNFIT.search(value):
+        return "holds a control character or half a surrogate pair"
+    if value == _NULL:
+        return "is the word that stands for null in partitioned tables"
+    if len(_segment(key, value).encode()) > MAX_SEGMENT:
+        return f"is longer than {MAX_SEGMENT} bytes once it is encoded as a folder name"
+    return ""

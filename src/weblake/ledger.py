@@ -1,0 +1,326 @@
+"""What has been done for each load, step by step, so that any later run goes on from there. Imports: errors, identity,
+layout, storage.
+
+    _weblake/ledger/<load_id>.json               intent: what is to be bought, before anything is
+                    <load_id>.start-1.json       a start request is about to be sent
+                    <load_id>.start-1.void.json  it surely started nothing, and the next one may be sent
+                    <load_id>.job.json           the job's id
+                    <load_id>.done.json          the receipt: it has landed
+                    <load_id>.retired.json       a later load of its slot has taken its place
+
+Each record is created whole and only if absent, and never changed: each step has one winner, and who comes second gets
+the winner's record. A record that cannot be read is unknown and stops the load; it is never taken for absent, which
+would buy again. No URL list, request body or key is kept: headers may hold cookies.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import Annotated, TypeVar
+
+import msgspec
+
+from weblake.errors import StorageRefused
+from weblake.identity import checked_load_id
+from weblake.layout import LEDGER
+from weblake.storage import Storage
+
+#: The version of every record that is written here.
+VERSION = 1
+#: Records that are read at a time where many are.
+READERS = 16
+
+_NAME = re.compile(
+    rf"{LEDGER}/(?P<load_id>[0-9a-f]{{16}})(?P<step>\.start-[1-9]\d*(?:\.void)?|\.job|\.done|\.retired)?\.json"
+)
+_TIME = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?(Z|\+00:00)$"
+
+LoadId = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{16}$")]
+#: A time in UTC, ISO 8601, such as 2026-11-21T06:00:00+00:00.
+UtcTime = Annotated[str, msgspec.Meta(pattern=_TIME)]
+#: Anything but empty.
+Text = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+def new_nonce() -> str:
+    """What tells a record of ours from an equal one of another writer."""
+    return secrets.token_hex(8)
+
+
+def utc_now() -> str:
+    """The time, as records have it."""
+    return datetime.now(UTC).isoformat()
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
+    """What all records have. Fields that a later version adds are ignored."""
+
+    load_id: LoadId
+    version: int = VERSION
+    writer: str = msgspec.field(default_factory=new_nonce)
+
+
+class Intent(Record, frozen=True, kw_only=True):
+    """A load that is to be bought."""
+
+    #: batch_scrape, crawl, scrape or parse.
+    kind: Text
+    #: The name under which the service's activity list has such jobs.
+    endpoint: str
+    created_at: UtcTime
+    request_sha256: str
+    #: The base URL, for people; without credentials.
+    service: str | None = None
+    submitted: int | None = None
+    first_target: str | None = None
+    #: Path keys and values in their order; None for the default, `load_date`.
+    partition: dict[str, str] | None = None
+    slot: str | None = None
+    slot_has_partition: bool = False
+    generation: int = 0
+    #: The orchestrator's run.
+    run: str | None = None
+    #: Whether the service declared true replay; None where it was not asked.
+    replay: bool | None = None
+
+    def created(self) -> datetime:
+        """`created_at`, UTC-aware."""
+        return datetime.fromisoformat(self.created_at)
+
+    def created_seconds(self) -> float:
+        """`created_at` in seconds of the epoch."""
+        return self.created().timestamp()
+
+
+class Start(Record, frozen=True, kw_only=True):
+    """A start request that is about to be sent."""
+
+    n: Annotated[int, msgspec.Meta(ge=1)]
+    #: The idempotency key.
+    key: Text
+    at: UtcTime
+    #: Whether it is on record that it started nothing.
+    void: bool = False
+
+    def at_seconds(self) -> float:
+        """`at` in seconds of the epoch."""
+        return datetime.fromisoformat(self.at).timestamp()
+
+
+class Void(Record, frozen=True, kw_only=True):
+    """The evidence that a start did nothing."""
+
+    n: int
+    why: str
+    at: UtcTime
+
+
+class Job(Record, frozen=True, kw_only=True):
+    """The job that was started, or found."""
+
+    job_id: Text
+    kind: Text
+    at: UtcTime
+    #: URLs that the service refused when it started.
+    rejected: tuple[str, ...] = ()
+    #: Whether it was found in the activity list after its start's answer was lost.
+    adopted: bool = False
+
+    def age_s(self) -> float:
+        """Seconds since it went on record, by this machine's clock; never below zero."""
+        return max(0.0, (datetime.now(UTC) - datetime.fromisoformat(self.at)).total_seconds())
+
+
+class Done(Record, frozen=True, kw_only=True):
+    """A load that has landed."""
+
+    at: UtcTime
+    receipt: dict[str, object]
+    #: Older loads of its slot whose place it took.
+    retired: tuple[LoadId, ...] = ()
+
+
+class Retired(Record, frozen=True, kw_only=True):
+    """A load whose place a later one has taken."""
+
+    by: LoadId
+    at: UtcTime
+
+
+class LoadRecords(msgspec.Struct, frozen=True, kw_only=True):
+    """What is on record of one load."""
+
+    load_id: str
+    intent: Intent | None = None
+    done: Done | None = None
+    retired: Retired | None = None
+
+    def at(self) -> str:
+        """When it landed, or was recorded if it has not."""
+        return self.done.at if self.done else self.intent.created_at if self.intent else ""
+
+
+R = TypeVar("R", bound=Record)
+
+
+class Ledger:
+    """The records of one root.
+
+    Every method raises StorageRefused where a record is there and cannot be read, or cannot be written.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def intent(self, load_id: str) -> Intent | None:
+        """The intent of a load, if there is one."""
+        return self._read(load_id, "", Intent)
+
+    def begin(self, intent: Intent) -> Intent:
+        """Records an intent; returns the one that is on record, ours (same `writer`) or an earlier one."""
+        return self._record(intent, "")[0]
+
+    def starts(self, load_id: str) -> list[Start]:
+        """The starts of a load, first to last, each with `void` as it is on record."""
+        found: list[Start] = []
+        while (start := self._read(load_id, f".start-{len(found) + 1}", Start)) is not None:
+            void = self._read(load_id, f".start-{start.n}.void", Void) is not None
+            found.append(msgspec.structs.replace(start, void=void))
+        return found
+
+    def last_start(self, load_id: str) -> Start | None:
+        """The newest start of a load."""
+        starts = self.starts(load_id)
+        return starts[-1] if starts else None
+
+    def record_start(self, start: Start) -> bool:
+        """Records that a start is about to be sent. True: send it. False: somebody else is about to send it."""
+        if start.n > 1 and self._read(start.load_id, f".start-{start.n - 1}.void", Void) is None:
+            raise StorageRefused(
+                f"Start {start.n} of load {start.load_id} is not recorded: what became of start {start.n - 1} is open.",
+                hint="This is a fault in weblake: please report it. Nothing was sent.",
+            )
+        return self._record(start, f".start-{start.n}")[1]
+
+    def void_start(self, start: Start, why: str) -> None:
+        """Records the evidence that a start did nothing, so that another one may be sent."""
+        self._record(Void(load_id=start.load_id, n=start.n, why=why[:500], at=utc_now()), f".start-{start.n}.void")
+
+    def job(self, load_id: str) -> Job | None:
+        """The job of a load, if it is on record."""
+        return self._read(load_id, ".job", Job)
+
+    def record_job(self, job: Job) -> Job:
+        """Records a load's job; returns the one that is on record."""
+        return self._record(job, ".job")[0]
+
+    def done(self, load_id: str) -> dict[str, object] | None:
+        """The receipt of a load that has landed, with `at` and, where it took the place of others, `retired`."""
+        found = self._read(load_id, ".done", Done)
+        return _flat(found) if found else None
+
+    def record_done(
+        self, load_id: str, receipt: Mapping[str, object], *, retired: Sequence[str] = (), at: str | None = None
+    ) -> dict[str, object]:
+        """Records that a load has landed; returns what is on record, as `done` does. `at`: default now."""
+        record = Done(load_id=load_id, at=at or utc_now(), receipt=dict(receipt), retired=tuple(retired))
+        return _flat(self._record(record, ".done")[0])
+
+    def retired(self, load_id: str) -> Retired | None:
+        """Which load has taken the place of this one, if one has."""
+        return self._read(load_id, ".retired", Retired)
+
+    def record_retired(self, load_id: str, by: str) -> Retired:
+        """Records that a later load has taken the place of this one; returns what is on record."""
+        return self._record(Retired(load_id=load_id, by=by, at=utc_now()), ".retired")[0]
+
+    def job_ids(self) -> set[str]:
+        """Every job that belongs to some load of this root."""
+        names = self._names()
+        found = {job.job_id for job in self._all(names, ".job", Job)}
+        for done in self._all(names, ".done", Done):
+            job_id = done.receipt.get("job_id")
+            if isinstance(job_id, str):
+                found.add(job_id)
+        return found
+
+    def loads(self) -> Iterator[LoadRecords]:
+        """All loads in the order in which they landed; those that have not stand where their intents do."""
+        names = self._names()
+        intents = {each.load_id: each for each in self._all(names, "", Intent)}
+        dones = {each.load_id: each for each in self._all(names, ".done", Done)}
+        gone = {each.load_id: each for each in self._all(names, ".retired", Retired)}
+        found = [
+            LoadRecords(load_id=key, intent=intents.get(key), done=dones.get(key), retired=gone.get(key))
+            for key in intents.keys() | dones.keys()
+        ]
+        yield from sorted(found, key=lambda load: (datetime.fromisoformat(load.at()), load.load_id))
+
+    def _names(self) -> dict[str, list[str]]:
+        """The load ids that have a record of each step."""
+        steps: dict[str, list[str]] = {}
+        for name in self._storage.list(LEDGER):
+            match = _NAME.fullmatch(name)
+            if match:
+                steps.setdefault(match["step"] or "", []).append(match["load_id"])
+        return steps
+
+    def _all(self, names: Mapping[str, list[str]], step: str, kind: type[R]) -> list[R]:
+        with ThreadPoolExecutor(READERS) as readers:
+            found = readers.map(lambda load_id: self._read(load_id, step, kind), names.get(step, []))
+            return [record for record in found if record is not None]
+
+    def _record(self, record: R, step: str) -> tuple[R, bool]:
+        """Creates a record; returns the one that is there now and whether it is this one."""
+        name = f"{LEDGER}/{checked_load_id(record.load_id)}{step}.json"
+        try:
+            data = msgspec.json.encode(record)
+            # What could not be read back must not be written: it would stop the load for good.
+            msgspec.json.decode(data, type=type(record))
+        except (msgspec.MsgspecError, ValueError, TypeError) as error:
+            raise StorageRefused(
+                f"The record {name} was not written: {error}.", hint="Please report it. Nothing was sent."
+            ) from error
+        if self._storage.create(name, data):
+            return record, True
+        found = self._read(record.load_id, step, type(record))
+        if found is None:
+            raise self._unknown(name, "it vanished after it was found")
+        return found, False
+
+    def _read(self, load_id: str, step: str, kind: type[R]) -> R | None:
+        name = f"{LEDGER}/{checked_load_id(load_id)}{step}.json"
+        data = self._storage.read(name)
+        if data is None:
+            return None
+        try:
+            version = msgspec.json.decode(data, type=_Versioned).version
+            if version != VERSION:
+                raise self._unknown(name, f"it has version {version}, which this weblake does not know")
+            record = msgspec.json.decode(data, type=kind)
+            for stamp in ("at", "created_at"):
+                datetime.fromisoformat(getattr(record, stamp, "2026-01-01"))
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            raise self._unknown(name, "it is damaged") from error
+        if record.load_id != load_id:
+            raise self._unknown(name, "it belongs to another load")
+        return record
+
+    def _unknown(self, name: str, why: str) -> StorageRefused:
+        return StorageRefused(
+            f"The record {name} of {self._storage.url} cannot be read: {why}.",
+            hint="What it says may have been paid for. Restore it from a backup or upgrade weblake; "
+            "only if it is certain that nothing was started, delete it, or start afresh with --new.",
+        )
+
+
+class _Versioned(msgspec.Struct):
+    version: int
+
+
+def _flat(done: Done) -> dict[str, object]:
+    return {**done.receipt, "at": done.at, **({"retired": list(done.retired)} if done.retired else {})}

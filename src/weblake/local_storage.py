@@ -1,0 +1,258 @@
+"""A dataset root on a local (or network-mounted POSIX) file system. Imports: errors, scratch, storage_rules.
+
+Everything is written below `_weblake/tmp`, fsynced, given its final name by one `link`, and the directory is fsynced.
+`link` and not `rename`: rename replaces what has the name, and which of two writers was first would be lost. A crash
+between `link` and `unlink` leaves a second name in `_weblake/tmp`, which harms nobody and is swept.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+from weblake.errors import StorageRefused
+from weblake.scratch import part_name, scratch_in, sweep
+from weblake.storage_rules import TMP, checked_name, missing, told
+
+
+class LocalStorage:
+    """A root directory. `Storage` says what each method does."""
+
+    def __init__(self, root: Path) -> None:
+        # Absolute now: a later chdir must not move the dataset.
+        self._root = root.absolute()
+        self._durable: set[Path] = set()
+
+    @property
+    def url(self) -> str:
+        """The absolute path."""
+        return str(self._root)
+
+    def read(self, name: str) -> bytes | None:
+        """The whole content, or None if there surely is no such file."""
+        path = self._path(name)
+        with told(f"read {name}", self.url):
+            try:
+                return path.read_bytes()
+            except FileNotFoundError:
+                if path.is_symlink():  # it is there, and leads nowhere: not the same as absent
+                    raise
+                return None
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Writes a record whole and durably, only if absent; exactly one caller gets True."""
+        final = self._path(name)
+        with told(f"create {name}", self.url):
+            self._make_dirs(final.parent)
+            won = False
+            # Looked up first, so that a full disk keeps nobody from learning that the record is there.
+            if not os.path.lexists(final):
+                staged = self._stage(data)
+                try:
+                    won = _link(staged, final)
+                finally:
+                    staged.unlink(missing_ok=True)
+            # Also by who came second: it acts on the record, which must not be lost with the power.
+            _sync_dir(final.parent)
+            return won
+
+    def publish(self, local_file: Path, name: str) -> bool:
+        """Links a finished scratch file to its final name; False if that is taken."""
+        final = self._path(name)
+        with told(f"publish {name}", self.url):
+            self._make_dirs(final.parent)
+            _sync_file(local_file)
+            won = _link(local_file, final)
+            _sync_dir(final.parent)
+            if won:
+                local_file.unlink(missing_ok=True)
+            return won
+
+    def replace(self, name: str, local_file: Path) -> None:
+        """Renames a finished scratch file over what has this name."""
+        final = self._path(name)
+        with told(f"replace {name}", self.url):
+            self._make_dirs(final.parent)
+            _sync_file(local_file)
+            local_file.replace(final)
+            _sync_dir(final.parent)
+
+    def move(self, name: str, new_name: str) -> bool:
+        """Links a file to another name, then drops the old one."""
+        source, final = self._path(name), self._path(new_name)
+        with told(f"move {name} to {new_name}", self.url):
+            self._make_dirs(final.parent)
+            try:
+                won = _link(source, final)
+            except FileNotFoundError:
+                if os.path.lexists(final):
+                    return False
+                raise
+            _sync_dir(final.parent)
+            if won:
+                source.unlink(missing_ok=True)
+                _sync_dir(source.parent)
+            return won
+
+    def delete(self, name: str) -> None:
+        """Removes a file, if it is there."""
+        path = self._path(name)
+        with told(f"delete {name}", self.url), suppress(FileNotFoundError):
+            path.unlink()
+            _sync_dir(path.parent)
+
+    def exists(self, name: str) -> bool:
+        """Whether there is such a file."""
+        with told(f"look up {name}", self.url):
+            try:
+                return not stat.S_ISDIR(self._path(name).lstat().st_mode)
+            except FileNotFoundError:
+                return False
+
+    def size(self, name: str) -> int:
+        """Bytes of a file, which must be there."""
+        with told(f"look up {name}", self.url):
+            return self._path(name).stat().st_size
+
+    def list(self, prefix: str) -> list[str]:
+        """The names of all files below a directory, sorted."""
+        top = self._path(prefix.rstrip("/")) if prefix else self._root
+        tmp = self._root / TMP
+        names: list[str] = []
+        with told(f"list {prefix or 'the root'}", self.url):
+            for directory, below, files in os.walk(top, onerror=_unreadable):
+                here = Path(directory)
+                below[:] = [each for each in below if here / each != tmp]
+                if here != tmp:
+                    names += [(here / file).relative_to(self._root).as_posix() for file in files]
+        return sorted(names)
+
+    def open_input(self, name: str) -> IO[bytes]:
+        """The file, open for reading."""
+        with told(f"open {name}", self.url):
+            return self._path(name).open("rb")
+
+    def local_path(self, name: str) -> Path | None:
+        """Where the file lies."""
+        return self._path(name)
+
+    @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """A directory on the root's own file system, so that a finished file is published without a copy."""
+        tmp = self._root / TMP
+        with told("make a staging directory", self.url):
+            self._make_dirs(tmp)
+            made = scratch_in(tmp)
+            directory = made.__enter__()
+        try:
+            yield directory
+        finally:
+            made.__exit__(None, None, None)
+
+    def preflight(self, keys_dir: str) -> None:
+        """Makes the directories, proves records, and proves that a link can go from staging into the table."""
+        probe = f"_weblake/probe-{secrets.token_hex(8)}"
+        table = self._path(keys_dir)
+        try:
+            if not self.create(probe, b"first") or self.create(probe, b"second") or self.read(probe) != b"first":
+                raise StorageRefused(
+                    f"{self.url} created the same file twice.", hint="weblake cannot land there exactly once."
+                )
+        except StorageRefused:
+            with suppress(StorageRefused):
+                self.delete(probe)
+            raise
+        self.delete(probe)
+        with told(f"publish below {keys_dir}", self.url):
+            self._make_dirs(table)
+            _prove_one_filesystem(self._root / TMP, table)
+            # An empty directory proves the right to write, and no reader of the table ever sees a file.
+            inside = table / f".weblake-probe-{secrets.token_hex(8)}"
+            inside.mkdir()
+            inside.rmdir()
+
+    def _path(self, name: str) -> Path:
+        return self._root / checked_name(name)
+
+    def _stage(self, data: bytes) -> Path:
+        tmp = self._root / TMP
+        self._make_dirs(tmp)
+        staged = tmp / part_name()
+        try:
+            with staged.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except BaseException:
+            staged.unlink(missing_ok=True)
+            raise
+        return staged
+
+    def _make_dirs(self, directory: Path) -> None:
+        """Makes a directory below the root, and the root itself if its parent is there; each durable in its parent."""
+        if directory in self._durable and directory.is_dir():
+            return
+        if directory != self._root:
+            self._make_dirs(directory.parent)
+        try:
+            directory.mkdir()
+        except FileExistsError:
+            if not directory.is_dir():
+                raise missing(directory) from None
+            if directory == self._root:  # its parent need not be readable for us
+                self._durable.add(directory)
+                return
+        # Also where another process has just made it: ours must not go on before it is durable.
+        _sync_dir(directory.parent)
+        self._durable.add(directory)
+        if directory == self._root / TMP:
+            sweep(directory)
+
+
+def _link(source: Path, final: Path) -> bool:
+    """Gives a file a second name; False if another file has it already."""
+    try:
+        os.link(source, final)
+    except FileExistsError:
+        # A network file system may do it, lose the answer, and be asked again; so may our own interrupted move.
+        return source.samefile(final)
+    return True
+
+
+def _sync_file(path: Path) -> None:
+    # Once: after a failed fsync the kernel has dropped the pages, and a second one would succeed and mean nothing.
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _sync_dir(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # file systems that cannot, and have nothing to sync
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _prove_one_filesystem(staging: Path, table: Path) -> None:
+    """Raises OSError (EXDEV, EROFS) where a link from one to the other could not work."""
+    absent = secrets.token_hex(8)
+    try:
+        # Nothing is renamed: the kernel compares the two mounts before it looks for the file, bind mounts included.
+        (staging / absent).rename(table / absent)
+    except FileNotFoundError:
+        return
+
+
+def _unreadable(error: OSError) -> None:
+    """What cannot be listed must not look empty."""
+    if not isinstance(error, FileNotFoundError):
+        raise error

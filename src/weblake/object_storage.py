@@ -1,0 +1,282 @@
+"""A dataset root on an object store or in memory, through fsspec. Imports: errors, scratch, storage_rules.
+
+Create-only is the store's own precondition, sent with the one request that makes the object visible:
+- S3 (s3fs): `If-None-Match: *` on the put and on the completion of a multipart upload. Proven: racing processes
+  against a server over sockets, tests/core/test_storage.py.
+- Google Cloud Storage (gcsfs): `ifGenerationMatch=0` on both kinds of upload; Azure (adlfs): `If-None-Match: *` on the
+  put and on the block list. Both read in the source of gcsfs 2026.10 and adlfs 2026.8, not run here.
+- memory: a lock of this process. Another process has another memory.
+`preflight` proves it on the spot: a store that takes the same name twice is refused. Never a stream opened with "xb",
+which commits whatever it has when an exception leaves it. fsspec is imported by who brings the file system.
+"""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from io import BytesIO
+from pathlib import Path
+from typing import IO, Protocol
+
+from weblake.errors import StorageRefused
+from weblake.scratch import scratch_in
+from weblake.storage_rules import TMP, checked_name, refusal, told
+
+#: A conditional put is repeated this often while nothing is there: it stays exclusive however often it is sent.
+TRIES = 3
+#: Parts of a large file: at most PART x PARALLEL bytes of it are in memory.
+PART, PARALLEL = 16 << 20, 4
+#: Bytes that are read at once where two files are compared.
+BLOCK = 1 << 20
+#: Bytes read beyond what was asked for: a Parquet footer should not cost the 50 MB that is s3fs' default.
+READ_AHEAD = 4 << 20
+
+_UPLOAD: dict[str, dict[str, object]] = {
+    "s3": {"chunksize": PART, "max_concurrency": PARALLEL},
+    "gcs": {"chunksize": PART},
+    "azure": {"max_concurrency": PARALLEL},
+    "memory": {},
+}
+_MEMORY = threading.Lock()
+_HOPELESS = (PermissionError, FileNotFoundError, NotImplementedError)
+
+
+class FileSystem(Protocol):
+    """What is used of an fsspec file system."""
+
+    @property
+    def protocol(self) -> str | tuple[str, ...]:
+        """The URL schemes that it serves."""
+
+    def cat_file(self, path: str) -> bytes:
+        """The whole content."""
+
+    def pipe_file(self, path: str, value: bytes, mode: str = ...) -> object:
+        """Writes a whole object; mode `create` only if absent."""
+
+    def put_file(self, lpath: str, rpath: str, **kwargs: object) -> object:
+        """Uploads a local file; `mode` as above."""
+
+    def get_file(self, rpath: str, lpath: str) -> object:
+        """Downloads to a local file."""
+
+    def rm_file(self, path: str) -> object:
+        """Deletes one object."""
+
+    def info(self, path: str) -> dict[str, object]:
+        """Its `type` and `size`."""
+
+    def find(self, path: str) -> list[str]:
+        """The paths of all objects below."""
+
+    def open(self, path: str, mode: str, *, block_size: int) -> IO[bytes]:
+        """The object as a seekable file."""
+
+    def invalidate_cache(self) -> object:
+        """Forgets what listings it remembers."""
+
+
+class ObjectStorage:
+    """A bucket and prefix. `Storage` says what each method does."""
+
+    def __init__(self, backend: str, fs: FileSystem, path: str, url: str, hidden: tuple[str, ...] = ()) -> None:
+        self._backend = backend
+        self._fs = fs
+        self._prefix = path.rstrip("/")
+        self._url = url
+        self._hidden = hidden
+        self._alone: AbstractContextManager[object] = _MEMORY if backend == "memory" else nullcontext()
+
+    @property
+    def url(self) -> str:
+        """The root, without credentials."""
+        return self._url
+
+    def read(self, name: str) -> bytes | None:
+        """The whole content, or None if there surely is no such object."""
+        path = self._path(name)
+        with self._told(f"read {name}"):
+            try:
+                return self._fs.cat_file(path)
+            except FileNotFoundError:
+                return None
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Puts a record, only if absent; after a doubtful answer what is there decides."""
+        path = self._path(name)
+        for attempt in range(1, TRIES + 1):
+            try:
+                with self._alone:
+                    self._fs.pipe_file(path, data, mode="create")
+                return True
+            except Exception as error:  # a refusal and a lost answer look alike in some backends: look
+                with self._doubt(f"create {name}", error):
+                    found = self.read(name)
+                    if found is not None:
+                        # The client library repeats a put whose answer it missed, and then meets its own object.
+                        return found == data
+                    if attempt == TRIES or isinstance(error, _HOPELESS):
+                        raise
+        raise AssertionError("the last attempt returns or raises")
+
+    def publish(self, local_file: Path, name: str) -> bool:
+        """Uploads a finished scratch file, only if its final name is free."""
+        path = self._path(name)
+        try:
+            with self._alone:
+                self._upload(local_file, path, mode="create")
+            return True
+        except Exception as error:
+            with self._doubt(f"publish {name}", error):
+                if not self.exists(name):
+                    raise
+                return False
+
+    def replace(self, name: str, local_file: Path) -> None:
+        """Uploads a finished scratch file over what has this name; readers see the old or the new object."""
+        path = self._path(name)
+        with self._told(f"replace {name}"), self._alone:
+            self._upload(local_file, path, mode="overwrite")
+
+    def move(self, name: str, new_name: str) -> bool:
+        """Downloads, publishes under the new name and deletes the old one: a copy inside the store has no condition."""
+        path = self._path(name)
+        with self.scratch() as directory:
+            copy = directory / "moved"
+            with self._told(f"move {name} to {new_name}"):
+                try:
+                    self._fs.get_file(path, str(copy))
+                except FileNotFoundError:
+                    if self.exists(new_name):
+                        return False
+                    raise
+            # The same bytes under the new name are an interrupted move before.
+            if not self.publish(copy, new_name) and not self._same(copy, new_name):
+                return False
+        self.delete(name)
+        return True
+
+    def delete(self, name: str) -> None:
+        """Removes an object, if it is there."""
+        path = self._path(name)
+        with self._told(f"delete {name}"), suppress(FileNotFoundError):
+            self._fs.rm_file(path)
+
+    def exists(self, name: str) -> bool:
+        """Whether there is such an object."""
+        path = self._path(name)
+        with self._told(f"look up {name}"):
+            try:
+                return self._info(path)["type"] == "file"
+            except FileNotFoundError:
+                return False
+
+    def size(self, name: str) -> int:
+        """Bytes of an object, which must be there."""
+        path = self._path(name)
+        with self._told(f"look up {name}"):
+            size = self._info(path)["size"]
+            assert isinstance(size, int)
+            return size
+
+    def list(self, prefix: str) -> list[str]:
+        """The names of all objects below a prefix, sorted."""
+        top = self._path(prefix.rstrip("/")) if prefix else self._prefix
+        with self._told(f"list {prefix or 'the root'}"):
+            self._fs.invalidate_cache()
+            try:
+                found = self._fs.find(top)
+            except FileNotFoundError:
+                return []
+        cut = len(self._prefix) + 1
+        names = (path[cut:] for path in found if path.startswith(f"{top}/") and not path.endswith("/"))
+        return sorted(name for name in names if not name.startswith(f"{TMP}/"))
+
+    def open_input(self, name: str) -> IO[bytes]:
+        """The object, open for reading."""
+        path = self._path(name)
+        with self._told(f"open {name}"):
+            if self._backend == "memory":  # its files are the stored ones: two readers would share one position
+                return BytesIO(self._fs.cat_file(path))
+            return self._fs.open(path, "rb", block_size=READ_AHEAD)
+
+    def local_path(self, name: str) -> Path | None:
+        """None: nothing lies on this machine."""
+        checked_name(name)
+        return None
+
+    @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """A directory in the machine's temporary directory (TMPDIR)."""
+        with self._told("make a staging directory"):
+            made = scratch_in(Path(tempfile.gettempdir()), "weblake-scratch-")
+            directory = made.__enter__()
+        try:
+            yield directory
+        finally:
+            made.__exit__(None, None, None)
+
+    def preflight(self, keys_dir: str) -> None:
+        """Proves the precondition with a probe, and on S3 the right to write below `keys_dir`."""
+        probe = f"_weblake/probe-{secrets.token_hex(8)}"
+        table = self._path(keys_dir)
+        first, second = secrets.token_bytes(16), secrets.token_bytes(16)
+        try:
+            if not self.create(probe, first) or self.create(probe, second) or self.read(probe) != first:
+                raise StorageRefused(
+                    f"{self.url} created the same object twice: it ignores If-None-Match.",
+                    hint="weblake cannot land there exactly once; use a store that honours conditional puts.",
+                )
+        except StorageRefused:
+            with suppress(StorageRefused):
+                self.delete(probe)
+            raise
+        self.delete(probe)
+        call: Callable[..., dict[str, object]] | None = getattr(self._fs, "call_s3", None)
+        if self._backend == "s3" and call is not None:
+            self._prove_upload(call, f"{table}/probe", keys_dir)
+
+    def _prove_upload(self, call: Callable[..., dict[str, object]], path: str, keys_dir: str) -> None:
+        """Begins an upload and drops it: the right to write is proven, and no reader of the table sees an object."""
+        bucket, _, key = path.partition("/")
+        with self._told(f"publish below {keys_dir}"):
+            begun = call("create_multipart_upload", Bucket=bucket, Key=key)
+            call("abort_multipart_upload", Bucket=bucket, Key=key, UploadId=begun["UploadId"])
+
+    def _upload(self, local_file: Path, path: str, *, mode: str) -> None:
+        if self._backend == "memory":
+            self._fs.pipe_file(path, local_file.read_bytes(), mode=mode)
+        else:
+            self._fs.put_file(str(local_file), path, mode=mode, **_UPLOAD[self._backend])
+
+    def _same(self, local_file: Path, name: str) -> bool:
+        """Whether an object holds the same bytes as a local file."""
+        if self.size(name) != local_file.stat().st_size:
+            return False
+        with self._told(f"compare {name}"), local_file.open("rb") as ours, self.open_input(name) as theirs:
+            while block := ours.read(BLOCK):
+                if theirs.read(len(block)) != block:
+                    return False
+        return True
+
+    def _info(self, path: str) -> dict[str, object]:
+        # A listing that the file system remembers may be older than what another process has done.
+        self._fs.invalidate_cache()
+        return self._fs.info(path)
+
+    def _path(self, name: str) -> str:
+        return f"{self._prefix}/{checked_name(name)}"
+
+    def _told(self, doing: str) -> AbstractContextManager[None]:
+        return told(doing, self._url, self._hidden)
+
+    @contextmanager
+    def _doubt(self, doing: str, error: Exception) -> Iterator[None]:
+        """While it is looked up what came of a failed write: if that fails too, the write's own error is told."""
+        try:
+            yield
+        except Exception as raised:
+            raise refusal(error, doing, self._url, self._hidden) from raised

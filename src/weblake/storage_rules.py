@@ -1,0 +1,97 @@
+"""Which names a storage takes, and how its failures are told. Imports: errors."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from weblake.errors import StorageRefused, WeblakeError
+
+#: Where files lie while they are written. Never listed.
+TMP = "_weblake/tmp"
+
+_HINTS = {
+    errno.ENOSPC: "Free space there and run it again.",
+    errno.EDQUOT: "Raise the quota or free space there and run it again.",
+    errno.EFBIG: "Raise the limit on file size (ulimit -f) and run it again.",
+    errno.EACCES: "Give this user write permission there, or choose another root.",
+    errno.EPERM: "Give this user write permission there; the file system must also allow hard links.",
+    errno.EROFS: "It is mounted read-only: choose another root, or have it mounted for writing.",
+    errno.EMFILE: "Raise the limit on open files (ulimit -n) and run it again.",
+    errno.ENFILE: "The machine has no free file handles: close other programs and run it again.",
+    errno.EIO: "Check the disk: what it was given last is not on it. Nothing was published.",
+    errno.EXDEV: "Staging and tables must be on one file system: no mount may lie inside the root.",
+    errno.ENOTDIR: "A file or a dangling link stands where a directory is needed: move it, or choose another root.",
+    errno.ENOENT: "Create the directory, bucket or container above it, or choose another root.",
+    errno.ENAMETOOLONG: "Choose a shorter root or shorter partition values.",
+    errno.ENOSYS: "This storage cannot create only if absent; weblake needs that to land exactly once.",
+    errno.ENOTSUP: "This storage cannot create only if absent (hard links); choose another root.",
+}
+_NO_HARD_LINKS = {errno.EMLINK, errno.EOPNOTSUPP}
+_SIGNED = re.compile(r"(?i)\b(sig|se|sp|signature|credential|token|accountkey|x-amz-[a-z-]+)=[^&\s;\"']+")
+_USERINFO = re.compile(r"//[^/\s@]*:[^/\s@]*@")
+
+
+def checked_name(name: str) -> str:
+    """The name, if it is one that stays inside the root.
+
+    Raises:
+        StorageRefused: It is empty, absolute, or holds `..`, `.`, an empty part, a backslash or a control character.
+    """
+    parts = name.split("/")
+    if any(part in ("", ".", "..") for part in parts) or re.search(r"[\\\x00-\x1f\x7f\ud800-\udfff]", name):
+        raise StorageRefused(
+            f"{name!r} is not a name inside a dataset root.",
+            hint="Names are relative, with forward slashes, and never leave the root.",
+        )
+    return name
+
+
+def hide_secrets(text: str, hidden: tuple[str, ...] = ()) -> str:
+    """The text without credentials: user info, signed query values, and every string of `hidden`."""
+    for value in hidden:
+        text = text.replace(value, "***")
+    return _USERINFO.sub("//***@", _SIGNED.sub(r"\1=***", text))
+
+
+def refusal(error: BaseException, doing: str, url: str, hidden: tuple[str, ...] = ()) -> StorageRefused:
+    """A StorageRefused that says what was being done, where, and in the storage's own words why it failed."""
+    words = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    words = " ".join(words.split()) or type(error).__name__
+    return StorageRefused(
+        f"{url} refused to {doing}: {hide_secrets(words, hidden)[:300]}.".replace("..", "."), hint=_hint(error)
+    )
+
+
+@contextmanager
+def told(doing: str, url: str, hidden: tuple[str, ...] = ()) -> Iterator[None]:
+    """Whatever the storage raises inside comes out as StorageRefused; our own errors pass."""
+    try:
+        yield
+    except WeblakeError:
+        raise
+    except Exception as error:  # every backend has its own tree of errors, and only some of them are OSErrors
+        raise refusal(error, doing, url, hidden) from error
+
+
+def _hint(error: BaseException) -> str:
+    number = error.errno if isinstance(error, OSError) else None
+    if number in _NO_HARD_LINKS:
+        return _HINTS[errno.ENOTSUP]
+    if number in _HINTS:
+        return _HINTS[number]
+    if isinstance(error, FileNotFoundError):
+        return _HINTS[errno.ENOENT]
+    if isinstance(error, PermissionError):
+        return "Give these credentials leave to list, read, write and delete there."
+    if "redential" in str(error):
+        return "Set the storage's credentials in the environment (AWS_ACCESS_KEY_ID, AWS_PROFILE and the like)."
+    return "Check that the root is right and reachable, then run it again: nothing was published."
+
+
+def missing(path: os.PathLike[str] | str) -> NotADirectoryError:
+    """The error for a path that should be a directory and is none."""
+    return NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), os.fspath(path))

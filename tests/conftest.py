@@ -1,0 +1,78 @@
+"""Dataset roots for every test: a local directory, and a bucket on an S3 server over a real socket."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from weblake.storage import Storage, open_storage
+
+# One request at a time: that two requests are not mixed up is the server's part, and moto's own dictionary is no proof
+# of it. That ours are conditional is what the tests look at.
+_SERVER = """
+import logging
+from moto.server import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import make_server
+logging.getLogger("werkzeug").setLevel(logging.ERROR)
+server = make_server("127.0.0.1", 0, DomainDispatcherApplication(create_backend_app), threaded=False)
+print(server.server_port, flush=True)
+server.serve_forever()
+"""
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint() -> Iterator[str]:
+    """The address of a moto S3 server on a random loopback port."""
+    server = subprocess.Popen([sys.executable, "-c", _SERVER], stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout is not None
+        port = server.stdout.readline().strip()
+        assert port, f"the S3 server ended with {server.wait(10)}"
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.kill()
+        server.wait(10)
+        server.stdout.close()  # type: ignore[union-attr]
+
+
+@pytest.fixture
+def s3_root(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An s3:// root in a bucket of its own; the environment says where, for child processes too."""
+    for name in ("AWS_ENDPOINT_URL_S3", "AWS_PROFILE", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test-key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test-key")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    import boto3
+
+    bucket = f"bucket-{uuid.uuid4().hex[:12]}"
+    boto3.client("s3").create_bucket(Bucket=bucket)
+    return f"s3://{bucket}/lake"
+
+
+@pytest.fixture
+def local_root(tmp_path: Path) -> str:
+    """A root that does not exist yet, in a directory that does."""
+    return str(tmp_path / "lake")
+
+
+@pytest.fixture(params=["local", "s3"])
+def any_root(request: pytest.FixtureRequest) -> str:
+    """A local root, then an s3:// root."""
+    root: str = request.getfixturevalue(f"{request.param}_root")
+    return root
+
+
+@pytest.fixture(params=["local", "s3", "memory"])
+def storage(request: pytest.FixtureRequest) -> Storage:
+    """A local storage, then one on S3, then one in memory, each on a root of its own."""
+    if request.param == "memory":
+        return open_storage(f"memory://{uuid.uuid4().hex}/lake")
+    return open_storage(request.getfixturevalue(f"{request.param}_root"))

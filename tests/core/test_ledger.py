@@ -1,0 +1,282 @@
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from weblake.errors import InvalidOption, StorageRefused
+from weblake.ledger import Done, Intent, Job, Ledger, Retired, Start, Void, new_nonce, utc_now
+from weblake.storage import Storage, open_storage
+
+LOAD = "0123456789abcdef"
+OTHER = "fedcba9876543210"
+
+
+def intent(load_id: str = LOAD, **given: object) -> Intent:
+    fields: dict[str, object] = {
+        "kind": "batch_scrape",
+        "endpoint": "batch_scrape",
+        "created_at": "2026-11-21T06:00:00.123456+00:00",
+        "request_sha256": "ab" * 32,
+        "service": "https://service.example",
+        "submitted": 3,
+        "first_target": "https://example.com/ä?x=1",
+        "partition": {"site": "b", "ds": "2026-11-21"},
+        "slot": "dag/task",
+        "slot_has_partition": True,
+        "generation": 2,
+        "run": "manual",
+        "replay": True,
+    }
+    return Intent(load_id=load_id, **{**fields, **given})  # type: ignore[arg-type]
+
+
+def job(load_id: str = LOAD, job_id: str = "4d8b6c1e-0000-4000-8000-000000000001", **given: object) -> Job:
+    return Job(load_id=load_id, job_id=job_id, kind="batch_scrape", at=utc_now(), **given)  # type: ignore[arg-type]
+
+
+def start(n: int = 1, load_id: str = LOAD) -> Start:
+    return Start(load_id=load_id, n=n, key=f"key-{n}", at="2026-11-21T06:00:01Z")
+
+
+@pytest.fixture
+def storage(any_root: str) -> Storage:
+    return open_storage(any_root)
+
+
+@pytest.fixture
+def ledger(storage: Storage) -> Ledger:
+    return Ledger(storage)
+
+
+def test_a_load_from_intent_to_retirement(ledger: Ledger, storage: Storage) -> None:
+    assert ledger.intent(LOAD) is None
+    ours = intent()
+    assert ledger.begin(ours) == ours
+    assert ledger.intent(LOAD) == ours
+    assert list(ledger.intent(LOAD).partition) == ["site", "ds"]  # type: ignore[union-attr, arg-type]
+    assert ours.created() == datetime(2026, 11, 21, 6, 0, 0, 123456, UTC)
+    assert ledger.last_start(LOAD) is None
+    assert ledger.record_start(start())
+    assert not ledger.record_start(start())
+    assert ledger.starts(LOAD)[0].key == "key-1"
+    ledger.void_start(start(), "refused")
+    assert [each.void for each in ledger.starts(LOAD)] == [True]
+    assert ledger.record_start(start(2))
+    assert [(each.n, each.void) for each in ledger.starts(LOAD)] == [(1, True), (2, False)]
+    found = job(rejected=("x://y",), adopted=True)
+    assert ledger.record_job(found) == found == ledger.job(LOAD)
+    assert ledger.job_ids() == {found.job_id}
+    assert ledger.done(LOAD) is None
+    receipt = {"load_id": LOAD, "job_id": found.job_id, "stored": 3, "files": [{"path": "a", "rows": 3, "bytes": 9}]}
+    done = ledger.record_done(LOAD, receipt, retired=[OTHER])
+    assert done == {**receipt, "at": done["at"], "retired": [OTHER]}
+    assert ledger.done(LOAD) == done
+    assert ledger.record_retired(LOAD, OTHER).by == OTHER
+    assert ledger.retired(LOAD).by == OTHER  # type: ignore[union-attr]
+    assert storage.list("") == [
+        f"_weblake/ledger/{LOAD}{step}.json"
+        for step in (".done", ".job", "", ".retired", ".start-1", ".start-1.void", ".start-2")
+    ]
+
+
+def test_who_comes_second_gets_the_winners_record(ledger: Ledger) -> None:
+    first = intent()
+    ledger.begin(first)
+    assert ledger.begin(intent(kind="crawl")) == first
+    ours = ledger.record_job(job())
+    assert ledger.record_job(job(job_id="another")) == ours
+    done = ledger.record_done(LOAD, {"stored": 1})
+    assert ledger.record_done(LOAD, {"stored": 2}) == done
+    assert ledger.record_retired(LOAD, OTHER) == ledger.record_retired(LOAD, LOAD)
+
+
+def test_equal_intents_of_two_writers_have_one_winner(any_root: str) -> None:
+    barrier = threading.Barrier(6)
+    got: list[tuple[str, str]] = []
+
+    def begin() -> None:
+        ledger, mine = Ledger(open_storage(any_root)), intent()
+        barrier.wait(30)
+        got.append((mine.writer, ledger.begin(mine).writer))
+
+    threads = [threading.Thread(target=begin) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(got) == 6
+    assert len({winner for _, winner in got}) == 1
+    assert sum(mine == winner for mine, winner in got) == 1
+
+
+def test_a_start_whose_predecessor_is_open_is_refused(ledger: Ledger) -> None:
+    ledger.record_start(start())
+    with pytest.raises(StorageRefused, match="what became of start 1 is open"):
+        ledger.record_start(start(2))
+    assert [each.n for each in ledger.starts(LOAD)] == [1]
+
+
+@pytest.mark.parametrize("load_id", ["", "0123", LOAD.upper(), "../../x", f"{LOAD}0", f"{LOAD}\n", "0123456789abcde/"])
+def test_load_ids_are_checked(ledger: Ledger, load_id: str) -> None:
+    reads: list[Callable[[str], object]] = [ledger.intent, ledger.starts, ledger.job, ledger.done, ledger.retired]
+    for read in reads:
+        with pytest.raises(InvalidOption):
+            read(load_id)
+    with pytest.raises(InvalidOption):
+        ledger.record_job(job(load_id))
+
+
+def test_loads_come_in_the_order_in_which_they_landed(ledger: Ledger) -> None:
+    day = datetime(2026, 11, 1, tzinfo=UTC)
+    ids = [f"{n:016x}" for n in (5, 3, 9, 1)]
+    for n, load_id in enumerate(ids):
+        ledger.begin(intent(load_id, created_at=(day + timedelta(days=n)).isoformat()))
+    ledger.record_done(ids[0], {}, at=(day + timedelta(days=9)).isoformat())
+    ledger.record_done(ids[1], {}, at=(day + timedelta(days=8)).strftime("%Y-%m-%dT%H:%M:%SZ"))
+    ledger.record_retired(ids[1], ids[0])
+    loads = list(ledger.loads())
+    assert [load.load_id for load in loads] == [ids[2], ids[3], ids[1], ids[0]]
+    assert [bool(load.done) for load in loads] == [False, False, True, True]
+    assert [load.retired.by if load.retired else None for load in loads] == [None, None, ids[0], None]
+    assert all(load.intent for load in loads)
+
+
+def test_job_ids_come_from_every_record(ledger: Ledger, storage: Storage) -> None:
+    assert ledger.job_ids() == set()
+    assert list(ledger.loads()) == []
+    for n in range(20):
+        ledger.record_job(job(f"{n:016x}", f"job-{n}"))
+    ledger.record_done(OTHER, {"job_id": "from-a-receipt"})
+    ledger.record_done(LOAD, {"job_id": None})
+    storage.create("_weblake/ledger/notes.txt", b"somebody's")
+    assert ledger.job_ids() == {f"job-{n}" for n in range(20)} | {"from-a-receipt"}
+
+
+# --- unknown is not absent -----------------------------------------------------------------------------------------
+
+READERS: dict[str, tuple[str, Callable[[Ledger], object], msgspec.Struct]] = {
+    "intent": ("", lambda ledger: ledger.intent(LOAD), intent()),
+    "start": (".start-1", lambda ledger: ledger.starts(LOAD), start()),
+    "job": (".job", lambda ledger: ledger.job(LOAD), job()),
+    "jobs": (".job", lambda ledger: ledger.job_ids(), job()),
+    "done": (".done", lambda ledger: ledger.done(LOAD), Done(load_id=LOAD, at=utc_now(), receipt={"job_id": "x"})),
+    "loads": (".done", lambda ledger: list(ledger.loads()), Done(load_id=LOAD, at=utc_now(), receipt={})),
+    "retired": (".retired", lambda ledger: ledger.retired(LOAD), Retired(load_id=LOAD, by=OTHER, at=utc_now())),
+}
+
+
+def _with(step: str, data: bytes) -> tuple[Ledger, Storage]:
+    storage = open_storage(f"memory://{os.urandom(8).hex()}/lake")
+    storage.create(f"_weblake/ledger/{LOAD}{step}.json", data)
+    return Ledger(storage), storage
+
+
+@pytest.mark.parametrize("which", READERS)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_damaged_bytes_never_read_as_absent(which: str, data: st.DataObject) -> None:
+    step, read, record = READERS[which]
+    whole = msgspec.json.encode(record)
+    damaged = data.draw(
+        st.one_of(
+            st.binary(max_size=64),
+            st.integers(0, len(whole) - 1).map(lambda cut: whole[:cut]),
+            st.integers(1, len(whole)).map(lambda hole: b"\0" * hole + whole[hole:]),
+            st.recursive(
+                st.none() | st.booleans() | st.floats() | st.text(),
+                lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+            ).map(lambda value: json.dumps(value).encode()),
+        )
+    )
+    ledger, storage = _with(step, damaged)
+    with pytest.raises(StorageRefused, match=r"cannot be read") as caught:
+        read(ledger)
+    assert caught.value.hint
+    assert storage.read(f"_weblake/ledger/{LOAD}{step}.json") == damaged
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+@example(None)
+def test_a_flipped_byte_is_unknown_or_still_a_record(data: st.DataObject | None) -> None:
+    """Whatever one byte becomes, a record is never absent, and never one of another load."""
+    whole = bytearray(msgspec.json.encode(intent()))
+    if data is not None:
+        whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
+    ledger, _ = _with("", bytes(whole))
+    try:
+        found = ledger.intent(LOAD)
+    except StorageRefused:
+        return
+    assert found is not None
+    assert found.load_id == LOAD
+    found.created_seconds()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"version": 2},
+        {"version": "1"},
+        {"load_id": OTHER},
+        {"created_at": "yesterday"},
+        {"created_at": "2026-13-21T06:00:00Z"},
+        {"created_at": "2026-11-21T06:00:00+02:00"},
+        {"kind": ""},
+        {"partition": ["x"]},
+        {"generation": 1.5},
+    ],
+)
+def test_records_that_are_not_understood_are_unknown(change: dict[str, object]) -> None:
+    ledger, _ = _with("", json.dumps({**json.loads(msgspec.json.encode(intent())), **change}).encode())
+    with pytest.raises(StorageRefused, match="cannot be read"):
+        ledger.intent(LOAD)
+
+
+def test_a_second_writer_does_not_go_on_from_a_damaged_record() -> None:
+    ledger, storage = _with("", b'{"version":1')
+    with pytest.raises(StorageRefused, match="cannot be read"):
+        ledger.begin(intent())
+    assert storage.read(f"_weblake/ledger/{LOAD}.json") == b'{"version":1'
+
+
+def test_fields_of_a_later_version_are_ignored() -> None:
+    ledger, _ = _with("", json.dumps({**json.loads(msgspec.json.encode(intent())), "colour": {"new": [1]}}).encode())
+    assert ledger.intent(LOAD) is not None
+
+
+def test_what_could_not_be_read_back_is_not_written(ledger: Ledger, storage: Storage) -> None:
+    for bad in (
+        lambda: ledger.begin(intent(created_at="now")),
+        lambda: ledger.begin(intent(first_target="\ud800")),
+        lambda: ledger.record_done(LOAD, {"x": object()}),
+        lambda: ledger.record_job(job(job_id="")),
+    ):
+        with pytest.raises(StorageRefused, match="was not written"):
+            bad()
+    assert storage.list("") == []
+
+
+def test_records_are_frozen_and_have_a_nonce_each() -> None:
+    ours = intent()
+    assert ours.writer != intent().writer
+    assert len(new_nonce()) == 16
+    with pytest.raises(AttributeError):
+        ours.kind = "crawl"  # type: ignore[misc]
+    assert Void(load_id=LOAD, n=1, why="x", at=utc_now()).version == 1
+
+
+def test_nothing_but_the_first_target_of_a_request_is_kept() -> None:
+    """No field exists that could hold a URL list, a body, headers or a key."""
+    assert set(Intent.__struct_fields__) == {
+        *("load_id", "version", "writer", "kind", "endpoint", "created_at", "request_sha256", "service", "submitted"),
+        *("first_target", "partition", "slot", "slot_has_partition", "generation", "run", "replay"),
+    }

@@ -1,0 +1,313 @@
+from __future__ import annotations
+
+import errno
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weblake.errors import StorageRefused
+from weblake.local_storage import LocalStorage
+from weblake.object_storage import ObjectStorage
+from weblake.storage import Storage, open_storage
+
+RACER = Path(__file__).with_name("storage_racer.py")
+NAME = "_weblake/ledger/0123456789abcdef.json"
+DATA = "documents/load_date=2026-11-21/0123456789abcdef-00000.parquet"
+
+
+@contextmanager
+def racers(root: str, what: str, writers: str) -> Iterator[list[subprocess.Popen[str]]]:
+    started = [
+        subprocess.Popen(
+            [sys.executable, str(RACER), root, what, writer], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for writer in writers
+    ]
+    try:
+        yield started
+    finally:
+        for process in started:
+            process.kill()
+            process.wait(10)
+            for pipe in (process.stdin, process.stdout):
+                pipe.close()
+
+
+def staged(storage: Storage, name: str, data: bytes) -> bool:
+    with storage.scratch() as directory:
+        (directory / "file").write_bytes(data)
+        return storage.publish(directory / "file", name)
+
+
+# --- exactly one ---
+
+
+@pytest.mark.parametrize("what", ["create", "publish"])
+def test_of_racing_processes_exactly_one_wins_and_its_bytes_stay(any_root: str, what: str) -> None:
+    storage = open_storage(any_root)
+    winners = []
+    with racers(any_root, what, "abcd" if what == "create" else "ab") as processes:
+        assert all(process.stdout.readline() == "ready\n" for process in processes)
+        for n in range(24):
+            name = f"_weblake/ledger/race-{n}.json" if what == "create" else f"documents/k={n % 3}/{n}.parquet"
+            for process in processes:
+                process.stdin.write(f"{name} {time.monotonic() + 0.03}\n")
+                process.stdin.flush()
+            won = [process.stdout.readline() for process in processes]
+            assert sorted(set(won)) == ["False\n", "True\n"]
+            assert won.count("True\n") == 1
+            winner = "abcd"[won.index("True\n")]
+            data = storage.read(name)
+            assert data == f"<{winner}>".encode() + winner.encode() * 9000 + b"</>"
+            winners.append(winner)
+    assert len(storage.list("")) == 24
+
+
+@pytest.mark.parametrize("what", ["create", "publish", "move"])
+def test_death_before_any_instruction_leaves_all_or_nothing(local_root: str, what: str) -> None:
+    done = subprocess.run(
+        [sys.executable, str(RACER), local_root, "sweep", what], capture_output=True, text=True, timeout=200, check=True
+    )
+    absent, whole = map(int, done.stdout.split())
+    assert absent > 50
+    assert whole > 10
+
+
+def test_kill_at_any_moment_leaves_no_partial_record(local_root: str) -> None:
+    whole = 0
+    for n in range(12):
+        with racers(local_root, "fill", "abcdefghijkl"[n]) as (process,):
+            assert process.stdout.readline() == "0\n"
+            time.sleep(random.uniform(0, 0.05))  # the moment of the kill is what varies, nothing waits for it
+            process.kill()
+        storage = open_storage(local_root)
+        for name in storage.list("_weblake/ledger"):
+            writer = name.split("/")[-1].removesuffix(".json").replace("-", "")
+            assert storage.read(name) == f"<{writer}>".encode() + writer.encode() * 9000 + b"</>", name
+            whole += 1
+    assert whole > 50
+
+
+# --- what a storage does ---
+
+
+def test_create_read_delete(storage: Storage) -> None:
+    assert storage.read(NAME) is None
+    assert not storage.exists(NAME)
+    assert storage.create(NAME, b"first")
+    assert not storage.create(NAME, b"second")
+    assert storage.read(NAME) == b"first"
+    assert storage.exists(NAME)
+    assert storage.size(NAME) == 5
+    storage.delete(NAME)
+    storage.delete(NAME)
+    assert storage.read(NAME) is None
+    with pytest.raises(StorageRefused):
+        storage.size(NAME)
+
+
+def test_publish_is_create_only_and_readable(storage: Storage) -> None:
+    assert staged(storage, DATA, b"rows")
+    assert not staged(storage, DATA, b"other")
+    with storage.open_input(DATA) as file:
+        assert file.seekable()
+        file.seek(1)
+        assert file.read() == b"ows"
+    assert not storage.exists("documents")  # a folder is no file
+    path = storage.local_path(DATA)
+    assert path is None or path.read_bytes() == b"rows"
+
+
+def test_replace(storage: Storage) -> None:
+    for data in (b"one", b"two"):
+        with storage.scratch() as directory:
+            (directory / "file").write_bytes(data)
+            storage.replace("activity/activity_date=2026-11-21/activity.parquet", directory / "file")
+        assert storage.read("activity/activity_date=2026-11-21/activity.parquet") == data
+
+
+def test_move_is_create_only_and_can_be_resumed(storage: Storage) -> None:
+    storage.create("_weblake/refused/x.parquet", b"rows")
+    assert storage.move("_weblake/refused/x.parquet", DATA)
+    assert storage.list("") == [DATA]
+    assert not storage.move("_weblake/refused/x.parquet", DATA)  # gone, and the name is taken
+    storage.create("_weblake/refused/y.parquet", b"others")
+    assert not storage.move("_weblake/refused/y.parquet", DATA)
+    assert storage.read(DATA) == b"rows"
+    assert storage.read("_weblake/refused/y.parquet") == b"others"
+    with pytest.raises(StorageRefused, match=r"move _weblake/refused/z\.parquet"):
+        storage.move("_weblake/refused/z.parquet", "documents/k=1/z.parquet")
+
+
+def test_move_interrupted_after_the_new_name_is_finished(storage: Storage) -> None:
+    storage.create("_weblake/refused/x.parquet", b"rows")
+    source = storage.local_path("_weblake/refused/x.parquet")
+    if source is None:
+        storage.create("documents/k=1/x.parquet", b"rows")
+    else:
+        Path(source.parents[2] / "documents/k=1").mkdir(parents=True)
+        os.link(source, source.parents[2] / "documents/k=1/x.parquet")
+    assert storage.move("_weblake/refused/x.parquet", "documents/k=1/x.parquet")
+    assert storage.list("") == ["documents/k=1/x.parquet"]
+
+
+def test_list_is_recursive_sorted_and_knows_no_temporary_files(storage: Storage) -> None:
+    assert storage.list("documents") == []
+    for name in (
+        "documents/k=b/2.parquet",
+        "documents/k=a/1.parquet",
+        "documents2/k=a/1.parquet",
+        "_weblake/ledger/a.json",
+    ):
+        storage.create(name, b"x")
+    with storage.scratch() as directory:
+        (directory / "half.parquet").write_bytes(b"half")
+        assert storage.list("documents") == ["documents/k=a/1.parquet", "documents/k=b/2.parquet"]
+        assert storage.list("documents/") == storage.list("documents")
+        assert storage.list("") == [
+            "_weblake/ledger/a.json",
+            "documents/k=a/1.parquet",
+            "documents/k=b/2.parquet",
+            "documents2/k=a/1.parquet",
+        ]
+    assert not directory.exists()
+
+
+def test_listing_sees_what_another_process_has_done(any_root: str) -> None:
+    ours, theirs = open_storage(any_root), open_storage(any_root)
+    assert ours.list("documents") == []
+    theirs.create("documents/k=1/a.parquet", b"x")
+    assert ours.list("documents") == ["documents/k=1/a.parquet"]
+    assert ours.exists("documents/k=1/a.parquet")
+    theirs.delete("documents/k=1/a.parquet")
+    assert not ours.exists("documents/k=1/a.parquet")
+
+
+@pytest.mark.parametrize(
+    "name", ["", "/etc/passwd", "..", "a/../../b", "a//b", "./a", "a/.", "a\\b", "a\0b", "a\nb", "a/", "\ud800"]
+)
+def test_names_that_leave_the_root_are_refused(storage: Storage, name: str) -> None:
+    for call in (
+        lambda: storage.read(name),
+        lambda: storage.create(name, b""),
+        lambda: storage.publish(Path("x"), name),
+        lambda: storage.replace(name, Path("x")),
+        lambda: storage.move(name, "ok"),
+        lambda: storage.delete(name),
+        lambda: storage.open_input(name),
+        lambda: storage.local_path(name),
+    ):
+        with pytest.raises(StorageRefused, match="not a name inside"):
+            call()
+
+
+@settings(max_examples=200)
+@given(st.text(max_size=40))
+def test_no_name_at_all_leaves_the_root(name: str) -> None:
+    storage = LocalStorage(Path("/nowhere/lake"))
+    try:
+        path = storage.local_path(name)
+    except StorageRefused:
+        return
+    assert path is not None
+    assert os.path.normpath(path).startswith("/nowhere/lake/")
+
+
+def test_preflight_passes_and_leaves_nothing(storage: Storage) -> None:
+    storage.preflight("documents/load_date=2026-11-21")
+    storage.preflight("documents/load_date=2026-11-21")
+    assert storage.list("") == []
+
+
+def test_large_file_goes_up_in_parts_and_stays_conditional(s3_root: str) -> None:
+    storage = open_storage(s3_root)
+    rows = os.urandom(1 << 20) * 40
+    assert staged(storage, DATA, rows)
+    assert not staged(storage, DATA, rows[::-1])
+    assert storage.size(DATA) == len(rows)
+    assert storage.read(DATA) == rows
+    import boto3
+
+    bucket = s3_root.split("/")[2]
+    assert not boto3.client("s3").list_multipart_uploads(Bucket=bucket).get("Uploads")
+    head = boto3.client("s3").head_object(Bucket=bucket, Key=f"lake/{DATA}")
+    assert head["ETag"].strip('"').endswith("-3")  # it really went up in three parts
+
+
+# --- doubtful answers ---
+
+
+class _Loses:
+    """A file system that does what it is told and loses the answer."""
+
+    protocol = "memory"
+
+    def __init__(self, fs: object, error: Exception, *, first: bool) -> None:
+        self._fs, self._error, self._first = fs, error, first
+        self.asked = 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._fs, name)
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite") -> None:
+        self.asked += 1
+        if self._first or self.asked > 1:
+            self._fs.pipe_file(path, value, mode=mode)  # type: ignore[attr-defined]
+        raise self._error
+
+
+@pytest.mark.parametrize("error", [FileExistsError("412"), TimeoutError("lost"), OSError(errno.EREMOTEIO, "500")])
+def test_own_record_behind_a_lost_answer_is_ours(error: Exception) -> None:
+    import fsspec
+
+    fs = _Loses(fsspec.filesystem("memory"), error, first=True)
+    storage = ObjectStorage("memory", fs, f"/{os.urandom(4).hex()}", "memory://x")  # type: ignore[arg-type]
+    assert storage.create("a.json", b"with-a-nonce")
+    assert not storage.create("a.json", b"of-another")
+    assert storage.read("a.json") == b"with-a-nonce"
+
+
+def test_a_put_that_did_not_arrive_is_sent_again_and_then_told() -> None:
+    import fsspec
+
+    memory = fsspec.filesystem("memory")
+    fs = _Loses(memory, TimeoutError("lost"), first=False)
+    storage = ObjectStorage("memory", fs, f"/{os.urandom(4).hex()}", "memory://x")  # type: ignore[arg-type]
+    assert storage.create("a.json", b"x")
+    assert fs.asked == 2
+
+    class _Dead(_Loses):
+        def pipe_file(self, path: str, value: bytes, mode: str = "overwrite") -> None:
+            self.asked += 1
+            raise self._error
+
+    dead = _Dead(memory, TimeoutError("sig=abcdef lost at //user:pass@host"), first=False)
+    storage = ObjectStorage("memory", dead, f"/{os.urandom(4).hex()}", "memory://x")  # type: ignore[arg-type]
+    with pytest.raises(StorageRefused, match=r"refused to create a\.json") as caught:
+        storage.create("a.json", b"x")
+    assert dead.asked == 3
+    assert "abcdef" not in str(caught.value)
+    assert "pass" not in str(caught.value)
+
+
+def test_a_store_that_takes_a_name_twice_is_refused() -> None:
+    import fsspec
+
+    class _Careless(_Loses):
+        def pipe_file(self, path: str, value: bytes, mode: str = "overwrite") -> None:
+            self._fs.pipe_file(path, value)  # type: ignore[attr-defined]
+
+    fs = _Careless(fsspec.filesystem("memory"), OSError(), first=True)
+    storage = ObjectStorage("memory", fs, f"/{os.urandom(4).hex()}", "memory://x")  # type: ignore[arg-type]
+    with pytest.raises(StorageRefused, match="twice"):
+        storage.preflight("documents/k=1")
+    assert storage.list("") == []

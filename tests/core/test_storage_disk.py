@@ -1,0 +1,252 @@
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from weblake import local_storage, scratch
+from weblake.errors import StorageRefused
+from weblake.storage import open_storage
+
+RACER = Path(__file__).with_name("storage_racer.py")
+NAME = "_weblake/ledger/0123456789abcdef.json"
+
+
+# --- what a disk can do ---
+
+
+def _run_big(root: str, *prefix: str) -> list[str]:
+    done = subprocess.run(
+        [*prefix, sys.executable, str(RACER), root, "big", "200000"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return done.stdout.splitlines()
+
+
+def test_limit_on_file_size_leaves_nothing(local_root: str) -> None:
+    create, publish = _run_big(local_root, "sh", "-c", 'ulimit -f 100 && exec "$@"', "sh")
+    assert create.startswith("StorageRefused")
+    assert "_weblake/ledger/big.json" in create
+    assert "ulimit -f" in create
+    assert "File too large" in publish  # the staging itself, which is the caller's
+    assert [path for path in Path(local_root).rglob("*") if path.is_file()] == []
+
+
+def _unshare(*mount: str) -> list[str]:
+    """Runs the rest in a mount namespace of its own, where `mount` was done first."""
+    return ["unshare", "-m", "sh", "-c", f'{" ".join(mount)} && exec "$@"', "sh"]
+
+
+def _can_mount() -> bool:
+    try:
+        return subprocess.run([*_unshare("true"), "true"], capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+mounts = pytest.mark.skipif(not _can_mount(), reason="mounting needs root and unshare")
+
+
+@mounts
+def test_full_disk(local_root: str) -> None:
+    Path(local_root).mkdir()
+    create, publish = _run_big(local_root, *_unshare("mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", local_root))
+    assert create.startswith("StorageRefused")
+    assert "No space left on device" in create
+    assert "Free space" in create
+    assert "No space left on device" in publish
+
+
+def _preflight(root: str, *prefix: str) -> str:
+    code = (
+        "import sys; from weblake.storage import open_storage; from weblake.errors import StorageRefused\n"
+        "try: open_storage(sys.argv[1]).preflight('documents/load_date=2026-11-21'); print('fine')\n"
+        "except StorageRefused as error: print(error)"
+    )
+    done = subprocess.run(
+        [*prefix, sys.executable, "-c", code, root], capture_output=True, text=True, timeout=60, check=True
+    )
+    return done.stdout
+
+
+@mounts
+def test_preflight_finds_mounts_that_stand_in_the_way(tmp_path: Path) -> None:
+    root = tmp_path / "lake"
+    (root / "documents").mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    assert _preflight(str(root)) == "fine\n"
+    other = _preflight(str(root), *_unshare("mount", "-t", "tmpfs", "tmpfs", f"{root}/documents"))
+    assert "one file system" in other
+    # The same disk, mounted twice: the device number is the same, and a link still cannot cross.
+    bound = _preflight(str(root), *_unshare("mount", "--bind", f"{tmp_path}/elsewhere", f"{root}/documents"))
+    assert "one file system" in bound
+    read_only = _preflight(
+        str(root), *_unshare("mount", "--bind", str(root), str(root), "&&", "mount", "-o", "remount,bind,ro", str(root))
+    )
+    assert "Read-only file system" in read_only
+    assert "mounted read-only" in read_only
+
+
+@pytest.mark.parametrize("where", ["root", "above", "ledger", "table", "dangling", "nowhere", "proc"])
+def test_preflight_failures_say_what_to_do(tmp_path: Path, where: str) -> None:
+    root = tmp_path / "lake"
+    match where:
+        case "root":
+            root.write_text("a file")
+        case "above":
+            (tmp_path / "lake").write_text("a file")
+            root = tmp_path / "lake" / "below"
+        case "ledger":
+            root.mkdir()
+            (root / "_weblake").write_text("a file")
+        case "table":
+            (root / "documents").mkdir(parents=True)
+            (root / "documents" / "load_date=2026-11-21").write_text("a file")
+        case "dangling":
+            root.symlink_to(tmp_path / "gone")
+        case "nowhere":
+            root = tmp_path / "not" / "there"
+        case "proc":
+            root = Path("/proc/lake")
+    with pytest.raises(StorageRefused) as caught:
+        open_storage(root).preflight("documents/load_date=2026-11-21")
+    assert str(root) in caught.value.message
+    assert caught.value.hint
+    assert "probe" not in [path.name for path in tmp_path.rglob("probe-*")]
+
+
+def test_preflight_names_a_bucket_that_is_missing(s3_root: str) -> None:
+    with pytest.raises(StorageRefused, match="bucket"):
+        open_storage("s3://no-such-bucket-here/lake").preflight("documents/k=1")
+
+
+def test_a_server_that_is_away_is_told(s3_root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    with pytest.raises(StorageRefused) as caught:
+        open_storage(s3_root).read(NAME)
+    assert "test-key" not in str(caught.value)
+
+
+def test_file_in_place_of_a_directory_is_not_absence(local_root: str) -> None:
+    Path(local_root).mkdir()
+    (Path(local_root) / "_weblake").write_text("a file")
+    storage = open_storage(local_root)
+    for call in (lambda: storage.read(NAME), lambda: storage.exists(NAME), lambda: storage.list("_weblake")):
+        with pytest.raises(StorageRefused, match="Not a directory"):
+            call()
+    (Path(local_root) / "dangling").symlink_to("/nowhere/at/all")
+    with pytest.raises(StorageRefused):
+        storage.read("dangling")
+
+
+def test_failed_fsync_is_told_and_never_repeated(local_root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = open_storage(local_root)
+    storage.create("_weblake/ledger/first.json", b"x")
+    asked: list[str] = []
+
+    def broken(descriptor: int) -> None:
+        asked.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with storage.scratch() as directory:
+        (directory / "file").write_bytes(b"rows")
+        monkeypatch.setattr(local_storage.os, "fsync", broken)
+        with pytest.raises(StorageRefused, match="Input/output error"):
+            storage.create(NAME, b"x")
+        with pytest.raises(StorageRefused, match="Check the disk"):
+            storage.publish(directory / "file", "_weblake/ledger/file.parquet")
+        monkeypatch.undo()
+    assert len(asked) == len(set(asked)) == 2
+    assert storage.list("") == ["_weblake/ledger/first.json"]
+    assert list((Path(local_root) / "_weblake/tmp").iterdir()) == []
+
+
+def test_everything_is_synced_before_it_is_named(local_root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order that a power cut must not find otherwise: content, name, directory, and new directories in theirs."""
+    order: list[str] = []
+    real_sync, real_link, real_mkdir = os.fsync, os.link, Path.mkdir
+
+    def sync(descriptor: int) -> None:
+        order.append("sync " + os.path.relpath(os.readlink(f"/proc/self/fd/{descriptor}"), local_root))
+        real_sync(descriptor)
+
+    def link(source: Path, final: Path) -> None:
+        order.append("link " + os.path.relpath(final, local_root))
+        real_link(source, final)
+
+    def mkdir(self: Path, mode: int = 0o777) -> None:
+        real_mkdir(self, mode)
+        order.append("mkdir " + os.path.relpath(self, local_root))
+
+    storage = open_storage(local_root)
+    with storage.scratch() as directory:
+        (directory / "file").write_bytes(b"rows")
+        monkeypatch.setattr(os, "fsync", sync)
+        monkeypatch.setattr(os, "link", link)
+        monkeypatch.setattr(Path, "mkdir", mkdir)
+        assert storage.publish(directory / "file", "documents/k=1/a.parquet")
+        monkeypatch.undo()
+        inside = os.path.relpath(directory, local_root)
+    assert order == [
+        "mkdir documents",
+        "sync .",
+        "mkdir documents/k=1",
+        "sync documents",
+        f"sync {inside}/file",
+        "link documents/k=1/a.parquet",
+        "sync documents/k=1",
+    ]
+
+
+# --- litter ---
+
+
+def _age(*paths: Path) -> None:
+    old = time.time() - scratch.LITTER_AGE - 60
+    for path in paths:
+        os.utime(path, (old, old))
+
+
+def test_litter_of_the_dead_is_swept_and_nothing_else(local_root: str) -> None:
+    storage = open_storage(local_root)
+    tmp = Path(local_root) / "_weblake/tmp"
+    with storage.scratch() as alive:
+        (alive / "long.parquet").write_bytes(b"still being written")
+        _age(alive / "long.parquet", alive / "owner.lock", alive)
+        dead, young, foreign = tmp / "1-00000000000000aa", tmp / "1-00000000000000bb", tmp / "notes of somebody"
+        for directory in (dead, young, foreign):
+            directory.mkdir()
+            (directory / "x.parquet").write_bytes(b"x")
+            (directory / "owner.lock").write_bytes(b"")
+        part, fresh = tmp / "1-00000000000000cc.part", tmp / "1-00000000000000dd.part"
+        part.write_bytes(b"x")
+        fresh.write_bytes(b"x")
+        _age(
+            dead / "x.parquet", dead / "owner.lock", dead, foreign / "x.parquet", foreign / "owner.lock", foreign, part
+        )
+        with open_storage(local_root).scratch():
+            pass
+        left = {path.name for path in tmp.iterdir()}
+        assert left == {alive.name, young.name, foreign.name, fresh.name}
+        assert (alive / "long.parquet").read_bytes() == b"still being written"
+
+
+def test_scratch_of_object_stores_is_swept_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    dead, foreign = tmp_path / "weblake-scratch-1-00000000000000aa", tmp_path / "1-00000000000000aa"
+    for directory in (dead, foreign):
+        directory.mkdir()
+        _age(directory)
+    with open_storage("memory://sweep/lake").scratch() as directory:
+        assert directory.parent == tmp_path
+        assert directory.stat().st_mode & 0o077 == 0
+    assert list(tmp_path.iterdir()) == [foreign]

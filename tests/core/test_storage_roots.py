@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from weblake.errors import FeatureMissing, StorageRefused
+from weblake.local_storage import LocalStorage
+from weblake.storage import Storage, open_storage
+
+DATA = "documents/load_date=2026-11-21/0123456789abcdef-00000.parquet"
+
+
+def staged(storage: Storage, name: str, data: bytes) -> bool:
+    with storage.scratch() as directory:
+        (directory / "file").write_bytes(data)
+        return storage.publish(directory / "file", name)
+
+
+# --- readers of the tables ---
+
+
+def test_readers_never_meet_anything_but_published_files(local_root: str) -> None:
+    import duckdb
+    import polars as pl
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+    import pyarrow.parquet as pq
+
+    storage = open_storage(local_root)
+    storage.preflight("documents/k=1")
+    with storage.scratch() as directory:
+        pq.write_table(pa.table({"x": [1, 2]}), directory / "a.parquet")
+        (directory / "half.parquet").write_bytes(b"PAR1 half")
+        assert storage.publish(directory / "a.parquet", "documents/k=1/a.parquet")
+        storage.create("_weblake/refused/b.parquet", b"PAR1 refused")
+        storage.preflight("documents/k=1")
+        (Path(local_root) / "documents/k=1/.weblake-probe-left-by-a-kill").mkdir()
+        assert ds.dataset(f"{local_root}/documents", partitioning="hive").count_rows() == 2
+        assert pl.read_parquet(f"{local_root}/documents").height == 2
+        assert pl.read_parquet(f"{local_root}/documents/**/*.parquet").height == 2
+        assert duckdb.sql(f"select count(*) from '{local_root}/documents/**/*.parquet'").fetchall() == [(2,)]
+    with storage.open_input("documents/k=1/a.parquet") as file:
+        assert pq.read_table(file).num_rows == 2
+
+
+def test_parquet_is_read_from_s3(s3_root: str) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    storage = open_storage(s3_root)
+    buffer = io.BytesIO()
+    pq.write_table(pa.table({"x": list(range(1000))}), buffer)
+    assert staged(storage, DATA, buffer.getvalue())
+    with storage.open_input(DATA) as file:
+        assert pq.ParquetFile(file).metadata.num_rows == 1000
+
+
+# --- the door ---
+
+
+@pytest.mark.parametrize("spelling", ["str", "Path", "file", "upath", "upath-file", "airflow"])
+def test_all_spellings_of_a_local_root(tmp_path: Path, spelling: str) -> None:
+    match spelling:
+        case "str":
+            root: object = str(tmp_path)
+        case "Path":
+            root = tmp_path
+        case "file":
+            root = f"file://{tmp_path}"
+        case "upath":
+            root = pytest.importorskip("upath").UPath(str(tmp_path))
+        case "upath-file":
+            root = pytest.importorskip("upath").UPath(f"file://{tmp_path}")
+        case _:
+            root = pytest.importorskip("airflow.sdk").ObjectStoragePath(f"file://{tmp_path}")
+    storage = open_storage(root)  # type: ignore[arg-type]
+    assert isinstance(storage, LocalStorage)
+    assert storage.url == str(tmp_path)
+    assert storage.create("a.json", b"x")
+    assert (tmp_path / "a.json").read_bytes() == b"x"
+
+
+def test_upath_brings_its_own_file_system(s3_root: str, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    upath = pytest.importorskip("upath")
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    root = upath.UPath(s3_root, endpoint_url=s3_endpoint, key="test-key", secret="test-key")
+    assert open_storage(root).create("a.json", b"x")
+    assert open_storage(root).url == s3_root
+    options = {"endpoint_url": s3_endpoint, "key": "test-key", "secret": "test-key"}
+    assert open_storage(s3_root, storage_options=options).read("a.json") == b"x"
+
+
+def test_relative_roots_stay_where_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    storage = open_storage("lake")
+    monkeypatch.chdir("/")
+    storage.create("a.json", b"x")
+    assert (tmp_path / "lake/a.json").exists()
+
+
+@pytest.mark.parametrize(
+    "root",
+    [
+        *("", "   ", "http://host/x", "ftp://host/x", "sftp://host/x", "hdfs://host/x", "github://a/b", "dir://x"),
+        *("s3://", "s3://key:SEKRET@bucket/x", "s3://SEKRET@bucket/x", "s3://bucket/x?sig=SEKRET", "s3://b/x#SEKRET"),
+        *("simplecache::s3://bucket/x", "s3://b/x::file:///y", "abfs://user:SEKRET@account.dfs.core.windows.net/x"),
+        *("file://host/x", "file:///a%20b", "a\0b", Path("s3://bucket/x"), b"/tmp/x", 7, None),
+    ],
+)
+def test_other_roots_are_refused_by_name_and_show_no_credentials(root: object) -> None:
+    with pytest.raises(StorageRefused) as caught:
+        open_storage(root)  # type: ignore[arg-type]
+    assert "SEKRET" not in f"{caught.value}{caught.value.__cause__}{caught.value.__context__}"
+    assert caught.value.hint
+
+
+def test_a_wrapping_file_system_is_refused(tmp_path: Path) -> None:
+    from fsspec.implementations.dirfs import DirFileSystem
+    from fsspec.implementations.local import LocalFileSystem
+
+    class _Root:
+        fs = DirFileSystem(str(tmp_path), LocalFileSystem())
+        path = "x"
+
+    with pytest.raises(StorageRefused, match="dir://"):
+        open_storage(_Root())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("url", "extra"), [("gs://bucket/x", "gcs"), ("abfs://c@account.dfs.core.windows.net/x", "azure")]
+)
+def test_a_missing_extra_is_named(url: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gcsfs", None)
+    monkeypatch.setitem(sys.modules, "adlfs", None)
+    with pytest.raises(FeatureMissing, match=rf"pip install 'weblake\[{extra}\]'"):
+        open_storage(url)
+
+
+def test_local_roots_import_no_heavy_library(local_root: str) -> None:
+    code = (
+        "import sys; from weblake.ledger import Ledger; from weblake.storage import open_storage\n"
+        "storage = open_storage(sys.argv[1]); storage.preflight('documents/k=1'); Ledger(storage).job_ids()\n"
+        "print([name for name in ('fsspec', 'pyarrow', 'pandas', 's3fs', 'numpy') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code, local_root], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

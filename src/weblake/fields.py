@@ -1,0 +1,203 @@
+"""How each field of a document becomes the value of its column. Imports: errors, wire.
+
+A field of the wrong type has no column: its reader raises one of WRONG, and the caller keeps the JSON text elsewhere. A
+struct keeps what it can express and tells through `Fit` that there was more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+
+import msgspec
+from msgspec import Raw
+
+from weblake import wire
+from weblake.errors import MalformedReply
+
+#: What a reader raises where the value is not of its type.
+WRONG = (msgspec.ValidationError, RecursionError, MalformedReply)
+
+#: Returns the string in this JSON text, or None for null.
+text: Callable[[wire.JsonBytes], str | None] = msgspec.json.Decoder(str | None).decode
+_texts: Callable[[wire.JsonBytes], list[str] | None] = msgspec.json.Decoder(list[str] | None).decode
+
+
+class Fit:
+    """Whether a column can say everything that the value it was read from said."""
+
+    __slots__ = ("whole",)
+
+    def __init__(self) -> None:
+        self.whole = True
+
+
+#: Reads one JSON value into its column's Python value; raises one of WRONG where it is of another type.
+Reader = Callable[[Raw, Fit], object]
+Spec = Mapping[str, tuple[str, Reader]]
+
+
+def is_null(raw: Raw) -> bool:
+    """Whether this JSON text is null."""
+    return bytes(memoryview(raw)[:5]) == b"null"
+
+
+def verbatim(raw: Raw) -> str:
+    """Returns the JSON text as it came; raises UnicodeDecodeError where it is no UTF-8."""
+    return str(raw, "utf-8")
+
+
+def _read_text(raw: Raw, fit: Fit) -> str | None:
+    return text(raw)
+
+
+def _read_texts(raw: Raw, fit: Fit) -> list[str] | None:
+    return _texts(raw)
+
+
+def _read_json(raw: Raw, fit: Fit) -> str | None:
+    return None if is_null(raw) else verbatim(raw)
+
+
+def _read_text_or_json(raw: Raw, fit: Fit) -> str | None:
+    try:
+        return text(raw)
+    except WRONG:
+        return verbatim(raw)
+
+
+def _read_object_json(raw: Raw, fit: Fit) -> str | None:
+    found = _read_json(raw, fit)
+    if found is not None and not found.startswith("{"):
+        raise MalformedReply("Not an object.")
+    return found
+
+
+def _read_time(raw: Raw, fit: Fit) -> datetime | None:
+    found = text(raw)
+    if found is None:
+        return None
+    try:
+        time = datetime.fromisoformat(found)
+        return (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        fit.whole = False
+        return None
+
+
+def _struct(spec: Spec) -> Reader:
+    def read(raw: Raw, fit: Fit) -> dict[str, object] | None:
+        return None if is_null(raw) else _read_struct(raw, spec, fit)
+
+    return read
+
+
+def _structs(spec: Spec) -> Reader:
+    def read(raw: Raw, fit: Fit) -> list[dict[str, object]] | None:
+        return None if is_null(raw) else [_read_struct(item, spec, fit) for item in wire.split_array(raw)]
+
+    return read
+
+
+def _read_struct(raw: Raw, spec: Spec, fit: Fit) -> dict[str, object]:
+    values: dict[str, object] = {}
+    for name, part in wire.split_object(raw).items():
+        reader = spec.get(name)
+        if reader is None:
+            fit.whole = False
+            continue
+        try:
+            values[reader[0]] = reader[1](part, fit)
+        except WRONG:
+            fit.whole = False
+    return values
+
+
+def _as_text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _as_first_text(value: object) -> str | None:
+    if isinstance(value, list):
+        return next((item for item in value if isinstance(item, str)), None)
+    return _as_text(value)
+
+
+def _as_texts(value: object) -> list[str] | None:
+    if isinstance(value, str):
+        return [value]
+    return value if isinstance(value, list) and all(isinstance(item, str) for item in value) else None
+
+
+def _as_bool(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _as_int(value: object, bits: int) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    whole = round(value)
+    return whole if -(1 << bits - 1) <= whole < 1 << bits - 1 else None
+
+
+def _as_status(value: object) -> int | None:
+    return None if isinstance(value, float) and not value.is_integer() else _as_int(value, 32)
+
+
+def _as_milliseconds(value: object) -> int | None:
+    return _as_int(value, 64)
+
+
+_SCRAPE: Spec = {"url": ("url", _read_text), "html": ("html", _read_text)}
+_JAVASCRIPT_RETURN: Spec = {"type": ("type", _read_text), "value": ("value", _read_json)}
+_ACTIONS: Spec = {
+    "screenshots": ("screenshots", _read_texts),
+    "scrapes": ("scrapes", _structs(_SCRAPE)),
+    "javascriptReturns": ("javascript_returns", _structs(_JAVASCRIPT_RETURN)),
+    "pdfs": ("pdfs", _read_texts),
+}
+_CHANGE_TRACKING: Spec = {
+    "previousScrapeAt": ("previous_scrape_at", _read_time),
+    "changeStatus": ("change_status", _read_text),
+    "visibility": ("visibility", _read_text),
+    "diff": ("diff", _read_text_or_json),
+    "json": ("json", _read_text_or_json),
+}
+
+#: The top-level fields that have a column of their own: its name, and how the field is read into it.
+FIELDS: Spec = {
+    "markdown": ("markdown", _read_text),
+    "summary": ("summary", _read_text),
+    "html": ("html", _read_text),
+    "rawHtml": ("raw_html", _read_text),
+    "screenshot": ("screenshot", _read_text),
+    "audio": ("audio", _read_text),
+    "video": ("video", _read_text),
+    "answer": ("answer", _read_text),
+    "highlights": ("highlights", _read_text),
+    "warning": ("warning", _read_text),
+    "links": ("links", _read_texts),
+    "images": ("images", _read_texts),
+    "json": ("json", _read_json),
+    "branding": ("branding", _read_object_json),
+    "actions": ("actions", _struct(_ACTIONS)),
+    "changeTracking": ("change_tracking", _struct(_CHANGE_TRACKING)),
+}
+
+#: The metadata keys that have a column of their own besides their place in the map.
+PROMOTED: Mapping[str, tuple[str, Callable[[object], object]]] = {
+    "url": ("url", _as_text),
+    "sourceURL": ("source_url", _as_text),
+    "scrapeId": ("scrape_id", _as_text),
+    "statusCode": ("status_code", _as_status),
+    "title": ("title", _as_first_text),
+    "description": ("description", _as_first_text),
+    "language": ("language", _as_first_text),
+    "keywords": ("keywords", _as_first_text),
+    "contentType": ("content_type", _as_first_text),
+    "ogLocaleAlternate": ("og_locale_alternate", _as_texts),
+    "error": ("error", _as_text),
+    "concurrencyLimited": ("concurrency_limited", _as_bool),
+    "concurrencyQueueDurationMs": ("concurrency_queue_duration_ms", _as_milliseconds),
+}

@@ -1,0 +1,240 @@
+"""Does what arrived add up to what was asked for? Pure. Imports: errors, models, receipt.
+
+submitted = stored + failed + robots_blocked + rejected + missing + duplicates, and each of them is a row somewhere.
+The service's own counters prove nothing by themselves (failed pages may leave `total`), so the account is drawn from
+the list that was sent, from what arrived, and from `/errors`; `total` and `completed` are only held against it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from urllib.parse import unquote, urlsplit
+
+from weblake.models import JobErrors
+
+
+@dataclass(frozen=True, slots=True)
+class PageError:
+    """One page that is no document, and why."""
+
+    url: str | None
+    #: failed, robots_blocked, rejected or missing.
+    outcome: str
+    code: str | None = None
+    error: str | None = None
+    occurred_at: str | None = None
+
+
+_MISSING = PageError(None, "missing", None, "neither a document nor an error of the service accounts for it")
+_MALFORMED = PageError(None, "failed", "MALFORMED_DOCUMENT", "the service returned something that is no document")
+
+
+@dataclass(slots=True)
+class Account:
+    """The counts of one load, and the rows of `page_errors`."""
+
+    submitted: int = 0
+    stored: int = 0
+    failed: int = 0
+    robots_blocked: int = 0
+    rejected: int = 0
+    missing: int = 0
+    duplicates: int = 0
+    #: Documents of pages that were never asked for: the list and the job do not belong together.
+    foreign: int = 0
+    rows: list[PageError] = field(default_factory=list)
+
+    def add(self, row: PageError) -> None:
+        """Counts one page that is no document."""
+        setattr(self, row.outcome, getattr(self, row.outcome) + 1)
+        self.rows.append(row)
+
+    @property
+    def whole(self) -> bool:
+        """Whether every submitted URL is a document or a row with a reason."""
+        return self.missing == 0 and self.foreign == 0
+
+    def missing_urls(self) -> list[str]:
+        """The URLs that are missing, as far as they are known."""
+        return [row.url for row in self.rows if row.outcome == "missing" and row.url is not None]
+
+
+def url_key(url: str) -> str:
+    """What of a URL is compared: services add a scheme or a slash, and change case and escapes.
+
+    Scheme (of http and https), `www.`, default port, fragment, trailing slash, host case and percent-escapes do not
+    count; path case and the query do.
+    """
+    text = url.strip()
+    if "://" not in text:
+        text = f"http://{text.removeprefix('//')}"
+    try:
+        parts = urlsplit(text)
+        host, port = (parts.hostname or "").rstrip("."), parts.port
+    except ValueError:
+        return text
+    with suppress(UnicodeError):
+        host = host.encode("idna").decode("ascii")
+    host = host.removeprefix("www.")
+    port_text = "" if port in (None, 80, 443) else f":{port}"
+    query = f"?{unquote(parts.query)}" if parts.query else ""
+    return f"{host}{port_text}{unquote(parts.path).rstrip('/')}{query}"
+
+
+class Tally:
+    """Counts documents as they stream by, and draws the account at the end."""
+
+    def __init__(self, submitted: Sequence[str] | None, rejected: Iterable[str] = ()) -> None:
+        """Begins a tally.
+
+        Args:
+            submitted: The list that was sent, or None where only the service knows (a crawl, a job started elsewhere).
+            rejected: What the start reply named as invalid.
+        """
+        self._list = None if submitted is None else list(submitted)
+        self._rejected = list(rejected)
+        self._asked: Counter[str] = Counter(url_key(url) for url in self._list or ())
+        self._arrived: Counter[str] = Counter()
+        self._seen: set[bytes] = set()
+        self._stored = 0
+        self._nameless = 0
+        self._foreign = 0
+        self._malformed = 0
+
+    def document(self, scrape_id: str | None, source_url: str | None, url: str | None, content: bytes) -> bool:
+        """Whether this document is new; one that the service sends twice is stored once.
+
+        Args:
+            scrape_id: The service's id of the page.
+            source_url: The URL as asked for.
+            url: The URL after redirects.
+            content: A digest of the document.
+        """
+        key = self._key(source_url, url)
+        listed = key is not None and key in self._asked
+        if key is not None and listed and self._arrived[key] >= self._asked[key]:
+            return False  # a URL is stored as often as it was submitted: more is the service repeating itself
+        # An id alone is not believed: should a service give all pages one id, none may be lost.
+        identity = f"{scrape_id}\x00{source_url}" if scrape_id else f"\x00{key}"
+        if scrape_id is None and (listed or key is None):
+            identity += f"\x00{content.hex()}"
+        digest = blake2b(identity.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        if digest in self._seen:
+            return False
+        self._seen.add(digest)
+        self._stored += 1
+        if key is None:
+            self._nameless += 1
+        elif self._list is not None and not listed:
+            self._foreign += 1
+        else:
+            self._arrived[key] += 1
+        return True
+
+    def malformed(self, entries: int) -> None:
+        """Counts entries of `data` that are no documents at all."""
+        self._malformed += entries
+
+    def close(self, errors: JobErrors, head: Mapping[str, object]) -> Account:
+        """The account of the whole job.
+
+        Args:
+            errors: What `/errors` says.
+            head: The head of the last status reply, with `total` and `completed`.
+        """
+        account = Account(stored=self._stored, foreign=self._foreign)
+        if self._list is None:
+            self._close_unlisted(account, errors, head)
+        else:
+            self._close_listed(account, errors, head)
+        return account
+
+    def _key(self, source_url: str | None, url: str | None) -> str | None:
+        keys = [url_key(text) for text in (source_url, url) if text]
+        for key in keys:
+            if key in self._asked:
+                return key
+        return keys[0] if keys else None
+
+    def _close_listed(self, account: Account, errors: JobErrors, head: Mapping[str, object]) -> None:
+        assert self._list is not None
+        account.submitted = len(self._list)
+        open_urls = self._asked - self._arrived
+        named = {key: url for url in reversed(self._list) for key in (url_key(url),)}
+        answered = set(self._arrived)
+        nameless: list[PageError] = []
+        for row in _told(errors, self._rejected):
+            key = url_key(row.url or "")
+            if row.url is None:
+                nameless.append(row)
+            elif open_urls[key] > 0:
+                open_urls[key] -= 1
+                answered.add(key)
+                account.add(row)
+        # A URL given twice that the service folded is answered once: the rest of it is a duplicate, not a loss.
+        lost = _whole(head.get("completed")) - self._stored - self._malformed
+        unanswered: list[str] = []
+        for key, times in open_urls.items():
+            if times <= 0:
+                continue
+            folded = times if key in answered else times - 1
+            kept = min(folded, max(0, lost))
+            lost -= kept
+            account.duplicates += folded - kept
+            unanswered += [named[key]] * (times - folded + kept)
+        self._settle(account, unanswered, nameless)
+
+    def _settle(self, account: Account, unanswered: list[str], nameless: list[PageError]) -> None:
+        """URLs without an answer of their own, against answers that name no URL.
+
+        Where fewer answers than URLs are left, the count is exact and the names are candidates.
+        """
+        paired = min(self._nameless, len(unanswered))
+        unanswered = unanswered[: len(unanswered) - paired]
+        account.foreign += self._nameless - paired
+        nameless += [_MALFORMED] * self._malformed
+        if len(unanswered) <= len(nameless):
+            for url, row in zip(unanswered, nameless, strict=False):
+                account.add(replace(row, url=url))
+        else:
+            for url in unanswered:
+                account.add(replace(_MISSING, url=url))
+
+    def _close_unlisted(self, account: Account, errors: JobErrors, head: Mapping[str, object]) -> None:
+        answered = set(self._arrived)
+        for row in _told(errors, self._rejected):
+            key = url_key(row.url or "")
+            if row.url is not None and key in answered:
+                continue
+            answered.add(key)
+            account.add(row)
+        for _ in range(self._malformed):
+            account.add(_MALFORMED)
+        known = account.stored + account.failed + account.robots_blocked + account.rejected
+        missing = max(
+            0,
+            _whole(head.get("total")) - known,
+            _whole(head.get("completed")) - account.stored - self._malformed,
+        )
+        for _ in range(missing):
+            account.add(_MISSING)
+        account.submitted = known + account.missing
+
+
+def _told(errors: JobErrors, rejected: Iterable[str]) -> Iterable[PageError]:
+    """What the service said of pages that are no documents, the most telling first."""
+    for error in errors.errors:
+        yield PageError(error.url, "failed", error.code, error.error, error.timestamp)
+    for url in errors.robots_blocked:
+        yield PageError(url, "robots_blocked", None, "robots.txt forbids it")
+    for url in rejected:
+        yield PageError(url, "rejected", None, "the service refused the URL at the start")
+
+
+def _whole(value: object) -> int:
+    """A counter as the service gave it; anything else counts as nothing."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53 else 0

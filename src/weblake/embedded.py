@@ -1,0 +1,121 @@
+"""The embedded service that a client uses when no base URL is set. Imports: errors, secrets, settings; service lazily.
+
+One process holds the database's lock, serves on a loopback port of its own and runs the jobs; other processes of the
+same user find its address and key in a file that only they may read, and use it as long as it lives.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weblake.errors import FeatureMissing, StorageRefused
+from weblake.secrets import ApiKey, BaseUrl
+from weblake.settings import Settings, state_dir
+
+if TYPE_CHECKING:
+    from weblake.service.server import LocalService
+
+#: Seconds that the holder of the lock gets to say where it listens.
+FOUND_WITHIN_S = 10.0
+
+_lock = threading.Lock()
+_own: tuple[int, LocalService] | None = None
+
+
+def running() -> Settings:
+    """The settings of the embedded service; starts it in this process if no process of this user runs it.
+
+    Raises:
+        FeatureMissing: The extra `weblake[local]` is not installed.
+        StorageRefused: The state directory cannot be written, or the process that holds the lock does not answer.
+    """
+    directory = state_dir()
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise StorageRefused(
+            f"The embedded service cannot keep its database in {directory}: {error.strerror}.",
+            hint="Set XDG_STATE_HOME to a directory that can be written, or WEBLAKE_BASE_URL to a service.",
+        ) from None
+    with _lock:
+        return _start(directory) or _found(directory)
+
+
+@contextmanager
+def needs_local() -> Iterator[None]:
+    """Turns a missing package of the service into a message that names the extra."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise FeatureMissing(
+            f"The embedded local service needs a package that is not installed ({error.name}).",
+            hint="pip install 'weblake[local]', or set WEBLAKE_BASE_URL and WEBLAKE_API_KEY to a service.",
+        ) from None
+
+
+def _start(directory: Path) -> Settings | None:
+    """Starts the service here, unless another process holds the lock."""
+    global _own
+    if _own is not None and _own[0] == os.getpid():
+        return _settings(_own[1].url, _own[1].key)
+    with needs_local():
+        from weblake.service.server import LocalService
+        from weblake.service.store import DatabaseLocked
+
+        service = LocalService(directory / "service.db", allow_private=True)
+        try:
+            service.start()
+        except DatabaseLocked:
+            return None
+    _own = (os.getpid(), service)
+    _publish(directory, service)
+    atexit.register(_stop, os.getpid(), service, directory)
+    return _settings(service.url, service.key)
+
+
+def _stop(pid: int, service: LocalService, directory: Path) -> None:
+    if pid == os.getpid():  # a forked child has no service to stop
+        _address(directory).unlink(missing_ok=True)
+        service.stop()
+
+
+def _found(directory: Path) -> Settings:
+    """The service of another process of this user."""
+    until = time.monotonic() + FOUND_WITHIN_S
+    while True:
+        try:
+            told = json.loads(_address(directory).read_text(encoding="utf-8"))
+            os.kill(told["pid"], 0)
+            return _settings(told["url"], told["key"])
+        except (OSError, ValueError, KeyError, TypeError):
+            if time.monotonic() > until:
+                raise StorageRefused(
+                    f"Another process holds {directory / 'service.db'} and does not say where it listens.",
+                    hint="End it, or run `weblake serve` and set WEBLAKE_BASE_URL and WEBLAKE_API_KEY.",
+                ) from None
+            time.sleep(0.05)
+
+
+def _publish(directory: Path, service: LocalService) -> None:
+    told = json.dumps({"url": service.url, "key": service.key, "pid": os.getpid()})
+    handle, name = tempfile.mkstemp(dir=directory)  # made with mode 0600
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(told)
+    Path(name).replace(_address(directory))
+
+
+def _address(directory: Path) -> Path:
+    return directory / "service.json"
+
+
+def _settings(url: str, key: str) -> Settings:
+    return Settings(BaseUrl.parse(url), ApiKey(key))

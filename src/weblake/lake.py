@@ -1,0 +1,105 @@
+"""The story as functions: what to land in, where to put it, and a receipt back.
+
+Imports: client, errors, load, orders, publishing, receipt, storage.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Unpack
+
+from weblake import load, options, orders
+from weblake.client import Client
+from weblake.orders import Naming, Order, Terms
+from weblake.publishing import Dataset
+from weblake.receipt import Receipt
+from weblake.storage import RootPath, open_storage
+
+
+def open_dataset(root: RootPath) -> Dataset:
+    """The dataset at a root: a local path, an s3://, gs://, abfs:// or memory:// URL, or a path that brings its fs."""
+    return Dataset.at(open_storage(root))
+
+
+def root_name(root: RootPath) -> str:
+    """How a root enters the identity of a load: local paths absolute, so that it does not matter where one stands."""
+    text = os.fspath(root) if isinstance(root, str | os.PathLike) else str(getattr(root, "path", root))
+    if "://" in text:
+        return text.rstrip("/")
+    return str(Path(text).expanduser().resolve())
+
+
+def land(
+    kind: str,
+    job_id: str,
+    *,
+    to: RootPath,
+    client: Client | None = None,
+    terms: Terms | None = None,
+    partition: Mapping[str, str] | None = None,
+) -> Receipt:
+    """Waits for a job that was started elsewhere, lands it as one Parquet file, and returns its receipt.
+
+    Landing the same job again returns the same receipt and calls nobody.
+
+    Args:
+        kind: `batch` (or `batch_scrape`) or `crawl`.
+        job_id: The job's UUID.
+        to: The dataset's root.
+        client: The service; by default the one that WEBLAKE_BASE_URL names, or the embedded one.
+        terms: Tolerances, limits and deadlines.
+        partition: Path keys of the dataset, in order, in place of `load_date`.
+
+    Raises:
+        LoadIncomplete: It does not add up; nothing was published.
+        JobEnded: The job failed or was cancelled.
+        JobGone: Unknown or expired.
+        DeadlineExceeded: `terms.timeout_s` passed; the job goes on.
+        WeblakeError: What else stood in the way; the same call resumes.
+    """
+    return _land(orders.elsewhere(kind, job_id, partition), to, client, terms)
+
+
+def land_batch(
+    urls: Sequence[str],
+    *,
+    to: RootPath,
+    client: Client | None = None,
+    terms: Terms | None = None,
+    key: str | None = None,
+    new: bool = False,
+    partition: Mapping[str, str] | None = None,
+    **given: Unpack[options.BatchScrapeOptions],
+) -> Receipt:
+    """Scrapes these URLs as one job, lands it, and returns its receipt; raises as `land` does.
+
+    The same request to the same root is the same load and is paid once; `key` and `new` make it another one.
+    """
+    terms = terms or Terms()
+    return _land(orders.batch(urls, Naming(root_name(to), key, new, partition), terms, **given), to, client, terms)
+
+
+def land_crawl(
+    url: str,
+    *,
+    to: RootPath,
+    client: Client | None = None,
+    terms: Terms | None = None,
+    key: str | None = None,
+    new: bool = False,
+    partition: Mapping[str, str] | None = None,
+    **given: Unpack[options.CrawlOptions],
+) -> Receipt:
+    """Crawls a site as one job, lands it, and returns its receipt; otherwise as `land_batch`."""
+    terms = terms or Terms()
+    return _land(orders.crawl(url, Naming(root_name(to), key, new, partition), terms, **given), to, client, terms)
+
+
+def _land(order: Order, to: RootPath, client: Client | None, terms: Terms | None) -> Receipt:
+    dataset = open_dataset(to)
+    if client is not None:
+        return load.land(client, dataset, order, terms).receipt
+    with Client() as own:
+        return load.land(own, dataset, order, terms).receipt

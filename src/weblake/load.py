@@ -1,0 +1,226 @@
+"""The story: an order in, one Parquet file out, exactly once, paid once.
+
+    order -> intent on record -> start -> job id on record -> wait -> chunks -> one file on scratch -> account
+          -> published in one step -> receipt
+
+Every line of it may be the last one before a crash: the next run begins at the top and finds in the ledger, or under
+the file's final name, what has been done. Imports: the rooms named below; nothing here talks HTTP or touches files
+itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from weblake import publishing, starts
+from weblake.accounting import Tally
+from weblake.errors import CreditsExhausted, JobEnded, LoadIncomplete, WeblakeError
+from weblake.ledger import Intent, Job, new_nonce
+from weblake.orders import Order, Terms
+from weblake.publishing import Dataset, Landing
+from weblake.staging import Identity, Runs, Staged, stage_document, stage_job
+from weblake.waiting import JobRef, wait
+
+#: Seconds in which a job just started may not be found yet, and in which one started elsewhere may not.
+JUST_STARTED_S, ELSEWHERE_S = 10.0, 3.0
+#: Missing URLs that a message names.
+NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Who wants to know how it goes; each is called now and then, from the thread that lands."""
+
+    #: With the head of each poll: status, total, completed, creditsUsed.
+    polled: Callable[[Mapping[str, object]], None] = lambda head: None
+    #: With the documents stored so far.
+    chunk_read: Callable[[int], None] = lambda stored: None
+    #: With the job's id, as soon as it is on record.
+    started: Callable[[str], None] = lambda job_id: None
+
+
+def begin(client: Runs, dataset: Dataset, order: Order) -> tuple[Intent, Job, bytes | None]:
+    """Puts the intent on record and starts its job, or finds what an earlier run did of both.
+
+    Raises:
+        StorageRefused: The root cannot hold the load; nothing was paid.
+        WeblakeError: The service refused, or nobody can tell whether the start happened.
+    """
+    ledger = dataset.ledger
+    intent = ledger.intent(order.load_id)
+    if intent is None:
+        dataset.preflight(order.partition)
+        replay = client.run(starts.preflight(client.retry)) if order.start is not None else None
+        intent = ledger.begin(_intent(order, replay))
+    if order.start is None:
+        assert order.job_id is not None
+        at = datetime.now(UTC).isoformat()
+        job = Job(load_id=order.load_id, job_id=order.job_id, kind=order.kind, at=at, writer=new_nonce())
+        return intent, ledger.record_job(job), None
+    plan = starts.Plan(intent, order.start, order.endpoint)
+    job, document = client.run(starts.start(plan, ledger, client.retry))
+    return intent, job, document
+
+
+def land(
+    client: Runs, dataset: Dataset, order: Order, terms: Terms | None = None, watch: Watch | None = None
+) -> Landing:
+    """Lands an order and returns its receipt.
+
+    A load that has landed before is not touched, and the service is not called. A load that an earlier run left
+    half-way is finished.
+
+    Raises:
+        LoadIncomplete: It does not add up; nothing was published, the checked file is kept, and `receipt` has the
+            counts. Also when all pages failed: then their errors were published.
+        JobEnded: The job failed or was cancelled.
+        DeadlineExceeded: The time limit passed; the job goes on, and the same call resumes.
+        WeblakeError: What else stood in the way; the same call resumes.
+    """
+    terms, watch = terms or Terms(), watch or Watch()
+    until = time.monotonic() + terms.timeout_s
+    earlier = publishing.find(dataset, order.load_id)
+    if earlier is not None:
+        return _checked(earlier)
+    if terms.allow_partial:
+        refused = publishing.promote(dataset, order.load_id)
+        if refused is not None:
+            return _checked(Landing(refused))
+    intent, job, document = begin(client, dataset, order)
+    watch.started(job.job_id)
+    identity = Identity(order.load_id, job.job_id, order.kind, intent.created())
+    with dataset.storage.scratch() as scratch:
+        tally = Tally(order.submitted, job.rejected)
+        if order.kind in ("scrape", "parse"):
+            raw = document if document is not None else client.run(starts.read_scrape(job.job_id, client.retry))
+            return _settle(dataset, intent, stage_document(identity, tally, scratch, raw), terms)
+        trouble = _wait(client, order, job, terms, watch, until)
+        staged = stage_job(client, identity, tally, scratch, until=until, chunk_read=watch.chunk_read)
+        return _settle(dataset, intent, staged, terms, trouble)
+
+
+def _wait(client: Runs, order: Order, job: Job, terms: Terms, watch: Watch, until: float) -> WeblakeError | None:
+    """Waits for the job's end; cancels it when it passes the limit of credits, and returns that as an error."""
+    ref = JobRef(order.kind, job.job_id)
+    over = _Over(terms.max_credits, watch.polled)
+    unseen = JUST_STARTED_S - job.age_s() if order.start is not None else ELSEWHERE_S
+    flow = wait(ref, client.retry, until=until, unseen_s=unseen, poll_s=terms.poll_s, progress=over)
+    try:
+        client.run(flow)
+        return None
+    except _OverBudget as stop:
+        client.run(starts.cancel(ref, client.retry))
+        client.run(wait(ref, client.retry, until=until, unseen_s=0.0, poll_s=terms.poll_s, progress=watch.polled))
+        return CreditsExhausted(
+            f"{ref.words} had used {stop.credits:g} credits, more than the limit of {terms.max_credits:g}, "
+            "and was cancelled.",
+            hint="What it had scraped is kept: --allow-partial publishes it.",
+        )
+
+
+def _settle(
+    dataset: Dataset, intent: Intent, staged: Staged, terms: Terms, trouble: WeblakeError | None = None
+) -> Landing:
+    """Publishes a staged load, or keeps it as refused and says why."""
+    account = staged.account
+    trouble = trouble or _trouble(staged, terms)
+    if account.submitted == 0 and account.stored == 0:
+        raise LoadIncomplete(
+            f"Job {staged.receipt.job_id} ended without attempting a single page; nothing was published.",
+            hint="Check the URL and the limits of the crawl; --new starts another one.",
+        )
+    if trouble is not None and not terms.allow_partial:
+        publishing.refuse(dataset, intent, staged)
+        trouble.receipt = staged.receipt
+        raise trouble
+    return _checked(Landing(publishing.publish(dataset, intent, staged)))
+
+
+def _trouble(staged: Staged, terms: Terms) -> WeblakeError | None:
+    """Why a load may not be published as it is, if it may not."""
+    receipt, account = staged.receipt, staged.account
+    if receipt.status != "completed":
+        return JobEnded(
+            f"Job {receipt.job_id} ended as {receipt.status!r} with {receipt.stored} documents.",
+            hint="--allow-partial publishes them; --new starts another job.",
+            job_status=receipt.status,
+        )
+    if account.foreign:
+        return LoadIncomplete(
+            f"Job {receipt.job_id} holds {account.foreign} documents of pages that were not submitted, "
+            f"and {account.missing} that were are missing; nothing was published.",
+            hint="It may be another job than the one that was meant; --allow-partial publishes it as it is.",
+        )
+    if account.missing > terms.missing_ratio * account.submitted:
+        names = account.missing_urls()
+        named = f": {', '.join(names[:NAMED])}{', …' if len(names) > NAMED else ''}" if names else ""
+        return LoadIncomplete(
+            f"{account.missing} of {account.submitted} pages are missing{named}; nothing was published.",
+            hint="--allow-partial publishes what there is; --missing-ratio sets a tolerance.",
+        )
+    if account.failed > terms.fail_ratio * account.submitted:
+        return LoadIncomplete(
+            f"{account.failed} of {account.submitted} pages failed, more than the tolerance of {terms.fail_ratio:g}; "
+            "nothing was published.",
+            hint="--allow-partial publishes what there is.",
+        )
+    return None
+
+
+def _checked(landing: Landing) -> Landing:
+    """A load without a single document is done, and still nobody's success."""
+    receipt = landing.receipt
+    if receipt.stored == 0:
+        error = LoadIncomplete(
+            f"None of the {receipt.submitted} pages could be stored: {receipt.failed} failed, "
+            f"{receipt.robots_blocked} blocked by robots.txt, {receipt.rejected} rejected, {receipt.missing} missing.",
+            hint="The reasons are in page_errors; --new tries again.",
+        )
+        error.receipt = receipt
+        raise error
+    return landing
+
+
+class _OverBudget(Exception):
+    """The job passed the limit of credits."""
+
+    def __init__(self, credits: float) -> None:
+        super().__init__()
+        self.credits = credits
+
+
+class _Over:
+    """Watches the credits that a running job has used."""
+
+    def __init__(self, limit: float | None, then: Callable[[Mapping[str, object]], None]) -> None:
+        self._limit = limit
+        self._then = then
+
+    def __call__(self, head: Mapping[str, object]) -> None:
+        self._then(head)
+        used = head.get("creditsUsed")
+        if self._limit is not None and isinstance(used, int | float) and used > self._limit:
+            raise _OverBudget(float(used))
+
+
+def _intent(order: Order, replay: bool | None) -> Intent:
+    slot = order.slot
+    return Intent(
+        writer=new_nonce(),
+        load_id=order.load_id,
+        kind=order.kind,
+        endpoint=order.endpoint or "",
+        created_at=datetime.now(UTC).isoformat(),
+        request_sha256=order.request_sha,
+        submitted=len(order.submitted) if order.submitted is not None else None,
+        first_target=order.first_target,
+        partition=dict(order.partition) if order.partition is not None else None,
+        slot=slot.name if slot else None,
+        slot_has_partition=slot.has_partition if slot else False,
+        generation=slot.generation if slot else 0,
+        run=slot.run if slot else None,
+        replay=replay,
+    )

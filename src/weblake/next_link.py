@@ -1,0 +1,50 @@
+"""Where the next chunk is: only ever below our own base, whatever the service writes. Imports: errors, secrets."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import parse_qsl, urlsplit
+
+from weblake.errors import MalformedReply
+from weblake.secrets import one_line
+
+#: Nothing but an offset and a size has to fit.
+MAX_QUERY = 4096
+
+Query = tuple[tuple[str, str], ...]
+
+
+def query_of(link: object, path: str) -> Query | None:
+    """The query of a `next` link, to be asked on our own base and path; None at the end of the chain.
+
+    Scheme and host are ignored: servers build them from a Host header, and a proxy in between makes them name another
+    one. The path has to end as our own does, in kind and job id, or the link belongs to something else.
+
+    Args:
+        link: What stands in `next`: null or absent at the end.
+        path: The path of the job's own status read, such as `/v2/crawl/<id>`.
+
+    Raises:
+        MalformedReply: The link is no text, too long, or leads elsewhere.
+    """
+    if link is None:
+        return None
+    if not isinstance(link, str) or not link or len(link) > MAX_QUERY or re.search(r"[\x00-\x20\x7f\\]", link):
+        raise _elsewhere(link)
+    try:
+        parts = urlsplit(link)
+        pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query), max_num_fields=32)
+    except ValueError:
+        raise _elsewhere(link) from None
+    ending = path.removeprefix("/v2")
+    if not parts.path.lower().endswith(ending.lower()):
+        raise _elsewhere(link)
+    return tuple(pairs)
+
+
+def _elsewhere(link: object) -> MalformedReply:
+    shown = one_line(link, 120) if isinstance(link, str) else type(link).__name__
+    return MalformedReply(
+        f"The service's `next` does not lead to another chunk of this job: {shown!r}.",
+        hint="Nothing was followed and nothing was published; report it to whoever runs the service.",
+    )

@@ -1,0 +1,260 @@
+"""What is to be landed, and on which terms. Imports: errors, identity, models, operations, prices, receipt, steps.
+
+An order is the logical identity of a load and the way to start its job; terms are what does not change the identity.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Literal, Unpack
+
+from weblake import operations, options, replies, wire
+from weblake.errors import CreditsExhausted, InvalidOption, MalformedReply
+from weblake.identity import load_id_of, new_load_id, request_digest
+from weblake.operation import Operation
+from weblake.prices import per_page
+from weblake.steps import Reply
+
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
+
+Endpoint = Literal["batch_scrape", "crawl", "scrape"]
+Kind = Endpoint | Literal["parse"]
+
+#: Names that people use for the kinds of job.
+KINDS: dict[str, Literal["batch_scrape", "crawl"]] = {
+    "batch": "batch_scrape",
+    "batch_scrape": "batch_scrape",
+    "crawl": "crawl",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """What a start's reply says."""
+
+    job_id: str
+    #: URLs that the service refused at once.
+    rejected: tuple[str, ...] = ()
+    #: The document itself, as raw JSON, where the start is the whole job (scrape, parse).
+    document: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Where an orchestrator's loads replace each other (design: "Slots")."""
+
+    name: str
+    has_partition: bool
+    generation: int = 0
+    run: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One load."""
+
+    kind: Kind
+    load_id: str
+    #: Builds the start with an idempotency key; None for a job that was started elsewhere.
+    start: Callable[[str], Operation[object]] | None = None
+    #: The job that was started elsewhere.
+    job_id: str | None = None
+    #: The URLs that are sent; None where only the service knows them.
+    submitted: tuple[str, ...] | None = None
+    #: What the activity list would show as the job's target.
+    first_target: str | None = None
+    request_sha: str = ""
+    #: Path keys of the dataset, in order; None for load_date.
+    partition: Mapping[str, str] | None = None
+    slot: Slot | None = None
+
+    @property
+    def endpoint(self) -> Endpoint | None:
+        """The name under which the activity list has such jobs; it has none for parse."""
+        return None if self.kind == "parse" else self.kind
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """On which terms a load is landed; none of them changes its identity."""
+
+    #: Stores what there is of a load that does not add up, with `complete: false`.
+    allow_partial: bool = False
+    #: The share of submitted URLs that may be missing.
+    missing_ratio: float = 0.0
+    #: The share of submitted URLs that may have failed; beyond it the load is refused.
+    fail_ratio: float = 1.0
+    #: Refuses to start what would cost more, and cancels a job that passes it.
+    max_credits: float | None = None
+    #: Seconds from now until the load has to be over.
+    timeout_s: float = 24 * 3600.0
+    #: Seconds between polls at most.
+    poll_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        for name in ("missing_ratio", "fail_ratio"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InvalidOption(f"{name} is {getattr(self, name)}.", hint="It is a share, from 0 to 1.")
+        if self.max_credits is not None and not self.max_credits >= 0:
+            raise InvalidOption(f"max_credits is {self.max_credits}.", hint="Give a number of credits, 0 or more.")
+        if not self.timeout_s > 0:
+            raise InvalidOption(f"The time limit is {self.timeout_s} s.", hint="Give a number of seconds above 0.")
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """What tells two loads of the same request apart."""
+
+    root: str
+    #: A text of the user's: another text is another load.
+    key: str | None = None
+    #: Whether a fresh load is meant, whatever has landed before.
+    new: bool = False
+    #: Path keys of the dataset, in order; None for load_date.
+    partition: Mapping[str, str] | None = None
+
+    def load_id(self, kind: str, body: object) -> str:
+        """The id of a load of this request."""
+        if self.new:
+            return new_load_id()
+        partition = None if self.partition is None else list(self.partition.items())
+        return load_id_of("request", kind, body, self.root, self.key, partition)
+
+
+def batch(
+    urls: Sequence[str], naming: Naming, terms: Terms = Terms(), **given: Unpack[options.BatchScrapeOptions]
+) -> Order:
+    """An order for a batch scrape of these URLs.
+
+    Raises:
+        InvalidOption: No URL, or an option outside the contract.
+        CreditsExhausted: It would cost more than `terms.max_credits`.
+    """
+    probe = operations.start_batch_scrape(list(urls), **given)
+    body = wire.loads(probe.request.body or b"{}")
+    if terms.max_credits is not None and len(urls) * per_page(given) > terms.max_credits:
+        raise CreditsExhausted(
+            f"{len(urls)} URLs at {per_page(given):g} credits each would cost {len(urls) * per_page(given):g} credits, "
+            f"more than the limit of {terms.max_credits:g}; nothing was started.",
+            hint="Raise --max-credits or send fewer URLs.",
+        )
+    return Order(
+        kind="batch_scrape",
+        load_id=naming.load_id("batch_scrape", body),
+        start=lambda key: operations.start_batch_scrape(list(urls), idempotency_key=key, **given),
+        submitted=tuple(urls),
+        first_target=urls[0],
+        request_sha=request_digest(body),
+        partition=naming.partition,
+    )
+
+
+def crawl(url: str, naming: Naming, terms: Terms = Terms(), **given: Unpack[options.CrawlOptions]) -> Order:
+    """An order for a crawl; `terms.max_credits` lowers its limit.
+
+    Raises:
+        InvalidOption: An option outside the contract.
+        CreditsExhausted: Not even one page could be paid for.
+    """
+    body = wire.loads(operations.start_crawl(url, **given).request.body or b"{}")
+    load_id = naming.load_id("crawl", body)
+    if terms.max_credits is not None:
+        price = per_page(given.get("scrape_options") or {})
+        pages = int(terms.max_credits // price)
+        if pages < 1:
+            raise CreditsExhausted(
+                f"A page costs {price:g} credits, more than the limit of {terms.max_credits:g}; nothing was started.",
+                hint="Raise --max-credits.",
+            )
+        given["limit"] = min(given.get("limit", pages), pages)
+    return Order(
+        kind="crawl",
+        load_id=load_id,
+        start=lambda key: operations.start_crawl(url, idempotency_key=key, **given),
+        first_target=url,
+        request_sha=request_digest(body),
+        partition=naming.partition,
+    )
+
+
+def scrape(url: str, naming: Naming, terms: Terms = Terms(), **given: Unpack[options.ScrapeOptions]) -> Order:
+    """An order for one page; the start's own reply is the document."""
+    operation = operations.scrape(url, **given)
+    body = wire.loads(operation.request.body or b"{}")
+    if terms.max_credits is not None and per_page(given) > terms.max_credits:
+        raise CreditsExhausted(
+            f"A page costs {per_page(given):g} credits, more than the limit of {terms.max_credits:g}.",
+            hint="Raise --max-credits.",
+        )
+    return Order(
+        kind="scrape",
+        load_id=naming.load_id("scrape", body),
+        start=lambda key: with_key(operation, key),
+        submitted=(url,),
+        first_target=url,
+        request_sha=request_digest(body),
+        partition=naming.partition,
+    )
+
+
+def parse(file: Path, naming: Naming, **given: Unpack[options.ParseOptions]) -> Order:
+    """An order for one file, known by its name and content."""
+    operation = operations.parse_file(file, **given)
+    given_fields = operation.request.upload.fields if operation.request.upload is not None else ()
+    identity = [file.name, sha256(file.read_bytes()).hexdigest(), given_fields]
+    return Order(
+        kind="parse",
+        load_id=naming.load_id("parse", identity),
+        start=lambda key: with_key(operation, key),
+        submitted=None,
+        first_target=None,
+        request_sha=request_digest(identity),
+        partition=naming.partition,
+    )
+
+
+def elsewhere(kind: str, job_id: str, partition: Mapping[str, str] | None = None) -> Order:
+    """An order for a job that was started elsewhere; its identity is its kind and id.
+
+    Raises:
+        InvalidOption: Another kind than batch and crawl, or an id that is no UUID.
+    """
+    if kind not in KINDS:
+        raise InvalidOption(f"{kind[:40]!r} is no kind of job.", hint="Say batch or crawl.")
+    if not _UUID.fullmatch(job_id):
+        raise InvalidOption(f"{job_id[:60]!r} is no job id.", hint="A job id is a UUID, as the start printed it.")
+    job_id = job_id.lower()
+    load_id = load_id_of("elsewhere", KINDS[kind], job_id)
+    return Order(kind=KINDS[kind], load_id=load_id, job_id=job_id, partition=partition)
+
+
+def with_key(operation: Operation[object], key: str) -> Operation[object]:
+    """A paid request under an idempotency key, on a connection of its own."""
+    headers = (*operation.request.headers, ("x-idempotency-key", key))
+    return replace(operation, request=replace(operation.request, headers=headers, fresh=True))
+
+
+def read_started(reply: Reply, operation: Operation[object]) -> Started:
+    """Reads the reply to any start.
+
+    Raises:
+        MalformedReply: It names no job, so that nothing can be followed.
+    """
+    value = replies.value_of(reply, operation.name)
+    fields = value if isinstance(value, dict) else {}
+    data = fields.get("data")
+    if isinstance(data, dict):
+        metadata = data.get("metadata")
+        scrape_id = metadata.get("scrapeId") if isinstance(metadata, dict) else None
+        job_id = scrape_id if isinstance(scrape_id, str) else fields.get("scrape_id")
+        raw = bytes(wire.split_object(bytes(reply.body))["data"])
+        return Started(job_id if isinstance(job_id, str) and _UUID.fullmatch(job_id) else "", document=raw)
+    job_id, rejected = fields.get("id"), fields.get("invalidURLs")
+    if not isinstance(job_id, str) or not _UUID.fullmatch(job_id):
+        raise MalformedReply(f"{operation.name}: the service answered without a job id.")
+    urls = rejected if isinstance(rejected, list) else []
+    return Started(job_id.lower(), tuple(url for url in urls if isinstance(url, str)))

@@ -1,0 +1,32 @@
+"""What a page is known to cost, in credits. Pure. Imports nothing of ours.
+
+From the service's own table (service-description.md, "Credit costs") and, for json and zero data retention, from public
+text (contract/facts.md section 8). It is the price before the start: what was billed is for the service to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+PAGE = 1.0
+JSON_EXTRACTION = 4.0
+ZERO_DATA_RETENTION = 1.0
+PROXY_ENHANCED = 5.0
+LOCKDOWN_HIT = 5.0
+
+
+def per_page(given: Mapping[str, object]) -> float:
+    """The most that one page with these scrape options (snake_case) is known to cost."""
+    price = PAGE
+    formats = given.get("formats")
+    for entry in formats if isinstance(formats, list | tuple) else ():
+        kind = entry.get("type") if isinstance(entry, Mapping) else entry
+        if kind == "json":
+            price += JSON_EXTRACTION
+    if given.get("zero_data_retention") is True:
+        price += ZERO_DATA_RETENTION
+    if given.get("proxy") == "enhanced":
+        price = max(price, PROXY_ENHANCED)
+    if given.get("lockdown") is True:
+        price = max(price, LOCKDOWN_HIT)
+    return price

@@ -1,0 +1,245 @@
+"""One load becomes visible in one step, and what cannot be published is kept.
+
+Order, so that a crash between any two lines leaves a state from which the next run goes on: page_errors first (they are
+provisional until the documents are there), then the documents' file under its final name, which is the commit, then the
+done record, then the retirement of older loads of the same slot.
+
+Imports: accounting, errors, layout, ledger, models, parquet, receipt, schemas, staging, storage.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from weblake import layout, models, parquet, schemas
+from weblake.accounting import PageError
+from weblake.errors import StorageRefused
+from weblake.layout import Layout
+from weblake.ledger import Intent, Ledger
+from weblake.receipt import LandedFile, Receipt
+from weblake.staging import Staged
+from weblake.storage import Storage
+
+DOCUMENTS, PAGE_ERRORS = layout.LOAD_TABLES
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """What a landing came to."""
+
+    receipt: Receipt
+    #: When it had landed, if an earlier run did it; None for this one.
+    landed_at: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """One root: its storage, its ledger and its layout."""
+
+    storage: Storage
+    ledger: Ledger
+    layout: Layout
+
+    @classmethod
+    def at(cls, storage: Storage) -> Dataset:
+        """The dataset in this storage."""
+        return cls(storage, Ledger(storage), Layout(storage))
+
+    def preflight(self, partition: Mapping[str, str] | None) -> None:
+        """Proves that a load can be recorded and published here, before anything is paid.
+
+        Raises:
+            StorageRefused: It cannot, or the tables have another set of partition keys.
+        """
+        layout.check_partition(partition or {})
+        self.storage.preflight(DOCUMENTS)
+        for table in layout.LOAD_TABLES:
+            self.layout.claim(table, tuple(partition) if partition else layout.DEFAULT_KEYS)
+
+    def path(self, table: str, intent: Intent) -> str:
+        """The final name of a load's file in a table."""
+        return layout.load_path(table, intent.partition, intent.created(), intent.load_id)
+
+
+def find(dataset: Dataset, load_id: str) -> Landing | None:
+    """A load that has landed before, without a word to the service; None where it has not.
+
+    A file under its final name counts even if the run that published it died on the very next line.
+    """
+    done = dataset.ledger.done(load_id)
+    if done is not None:
+        return Landing(Receipt.from_dict(done), str(done["at"]))
+    intent = dataset.ledger.intent(load_id)
+    if intent is None or not dataset.storage.exists(dataset.path(DOCUMENTS, intent)):
+        return None
+    receipt = _finish(dataset, intent, _receipt_of(dataset, dataset.path(DOCUMENTS, intent)))
+    return Landing(receipt, intent.created_at)
+
+
+def publish(dataset: Dataset, intent: Intent, staged: Staged) -> Receipt:
+    """Publishes a staged load and returns its receipt; of two writers of one load, both return the one that won.
+
+    Raises:
+        StorageRefused: The storage failed; or another job's documents stand under this load's name.
+    """
+    storage, name = dataset.storage, dataset.path(DOCUMENTS, intent)
+    errors = dataset.path(PAGE_ERRORS, intent)
+    if staged.account.rows:
+        storage.replace(errors, _write_errors(staged))
+    elif storage.exists(errors):
+        storage.delete(errors)  # of a run that died before its documents were there, and saw it otherwise
+    receipt = staged.receipt
+    if receipt.stored and not storage.publish(staged.written.path, name):
+        other = _receipt_of(dataset, name)
+        if other.job_id != receipt.job_id:
+            raise StorageRefused(
+                f"{name} holds job {other.job_id} and not {receipt.job_id}, under the same load id.",
+                hint="Nothing was overwritten. Land this job with another --key.",
+            )
+        receipt = other
+    return _finish(dataset, intent, receipt)
+
+
+def refuse(dataset: Dataset, intent: Intent, staged: Staged) -> None:
+    """Keeps a checked load that may not be published, so that allowing it later needs no service."""
+    storage = dataset.storage
+    errors = layout.refused_path(PAGE_ERRORS, intent.load_id)
+    if staged.account.rows:
+        storage.replace(errors, _write_errors(staged))
+    else:
+        storage.delete(errors)
+    storage.replace(layout.refused_path(DOCUMENTS, intent.load_id), staged.written.path)
+
+
+def promote(dataset: Dataset, load_id: str) -> Receipt | None:
+    """Publishes a load that was refused before, without the service; None where there is none."""
+    storage, intent = dataset.storage, dataset.ledger.intent(load_id)
+    kept = layout.refused_path(DOCUMENTS, load_id)
+    if intent is None or not storage.exists(kept):
+        return None
+    receipt = replace(_receipt_of(dataset, kept), complete=False)
+    kept_errors, errors = layout.refused_path(PAGE_ERRORS, load_id), dataset.path(PAGE_ERRORS, intent)
+    if storage.exists(kept_errors) and not storage.move(kept_errors, errors):
+        storage.delete(kept_errors)  # a run that was killed between the two had moved an equal one
+    if receipt.stored:
+        storage.move(kept, dataset.path(DOCUMENTS, intent))
+    done = _finish(dataset, intent, receipt)
+    storage.delete(kept)
+    return done
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """One line of a dataset's history."""
+
+    receipt: Receipt
+    at: str
+    retired_by: str | None
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready: the receipt, when it landed, and what retired it."""
+        return self.receipt.to_dict() | {"landed_at": self.at, "retired_by": self.retired_by}
+
+
+def history(dataset: Dataset, since: str | None = None) -> list[Landed]:
+    """What has landed, oldest first; with `since`, only what came after that load.
+
+    Raises:
+        StorageRefused: There is no such load, so that nobody can say what came after it.
+    """
+    rows = [
+        Landed(Receipt.from_dict(load.done.receipt), load.done.at, load.retired.by if load.retired else None)
+        for load in dataset.ledger.loads()
+        if load.done is not None
+    ]
+    if since is None:
+        return rows
+    ids = [row.receipt.load_id for row in rows]
+    if since not in ids:
+        raise StorageRefused(f"Load {since[:40]} has not landed here.", hint="Leave --since out to see all loads.")
+    return rows[ids.index(since) + 1 :]
+
+
+def _finish(dataset: Dataset, intent: Intent, receipt: Receipt) -> Receipt:
+    """Puts the load on record as done and retires what it replaces; safe to repeat."""
+    storage = dataset.storage
+    files = []
+    for table, rows in ((DOCUMENTS, receipt.stored), (PAGE_ERRORS, None)):
+        name = dataset.path(table, intent)
+        if storage.exists(name):
+            files.append(LandedFile(name, _rows(dataset, name) if rows is None else rows, storage.size(name)))
+    receipt = replace(receipt, files=tuple(files))
+    older = _replaced(dataset, intent)
+    done = Receipt.from_dict(dataset.ledger.record_done(intent.load_id, receipt.to_dict(), retired=older))
+    for load_id in older:
+        _retire(dataset, load_id, by=intent.load_id)
+    return done
+
+
+def _replaced(dataset: Dataset, intent: Intent) -> list[str]:
+    """The older loads of the slot that this one takes the place of (design: "Slots")."""
+    if intent.slot is None:
+        return []
+    return [
+        load.load_id
+        for load in dataset.ledger.loads()
+        if load.intent is not None
+        and load.done is not None
+        and load.load_id != intent.load_id
+        and load.intent.slot == intent.slot
+        and load.intent.created() < intent.created()
+        and (intent.slot_has_partition or _earlier_generation(load.intent, intent))
+    ]
+
+
+def _earlier_generation(older: Intent, newer: Intent) -> bool:
+    return older.run == newer.run and older.generation < newer.generation
+
+
+def _retire(dataset: Dataset, load_id: str, *, by: str) -> None:
+    """Removes the files of a load whose place another one has taken; the record comes first."""
+    dataset.ledger.record_retired(load_id, by)
+    intent = dataset.ledger.intent(load_id)
+    if intent is not None:
+        for table in (DOCUMENTS, PAGE_ERRORS):
+            dataset.storage.delete(dataset.path(table, intent))
+
+
+def _receipt_of(dataset: Dataset, name: str) -> Receipt:
+    with dataset.storage.open_input(name) as source:
+        found = parquet.read_receipt(source)
+    if found is None:
+        raise StorageRefused(
+            f"{name} is no file of weblake: its footer holds no receipt.",
+            hint="Move it away; weblake overwrites nothing that it did not write.",
+        )
+    return Receipt.from_dict(found)
+
+
+def _rows(dataset: Dataset, name: str) -> int:
+    with dataset.storage.open_input(name) as source:
+        return parquet.count_rows(source)
+
+
+def _write_errors(staged: Staged) -> Path:
+    receipt = staged.receipt
+    rows = [_error_row(row, receipt) for row in staged.account.rows]
+    path = staged.written.path.with_name("page_errors.parquet")
+    footer = json.dumps(receipt.to_dict(files=False)).encode()
+    return parquet.write_table(path, schemas.table(schemas.PAGE_ERRORS, rows), footer).path
+
+
+def _error_row(row: PageError, receipt: Receipt) -> Mapping[str, object]:
+    return {
+        "load_id": receipt.load_id,
+        "job_id": receipt.job_id,
+        "job_kind": receipt.kind,
+        "url": row.url,
+        "outcome": row.outcome,
+        "code": row.code,
+        "error": row.error,
+        "occurred_at": models.parse_time(row.occurred_at) if row.occurred_at else None,
+    }

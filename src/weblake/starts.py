@@ -1,0 +1,288 @@
+"""Starting a job at most once. Imports: accounting, errors, ledger, models, operations, replies, retry, steps.
+
+    intent on record -> start N on record -> POST -> job id on record
+
+A POST whose answer was lost may have started a paid job. It is never repeated on a guess:
+- the service declared true replay (`Weblake-Idempotency: replay`): the same key again is no second start;
+- otherwise the time in which the request could still arrive is waited out, and the activity list is read twice.
+  One job that fits is taken over; none means that it did not happen; several, or no answer, is for a person.
+Contract: facts.md sections 3 and 4; proof: docs/promise.md, promise 3.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import partial
+
+from weblake import models, replies
+from weblake.accounting import url_key
+from weblake.errors import (
+    CreditsExhausted,
+    JobGone,
+    MalformedReply,
+    OutcomeUnknown,
+    RequestRejected,
+    ServiceUnavailable,
+    ServiceUnreachable,
+    WeblakeError,
+)
+from weblake.ledger import Intent, Job, Ledger, Start, new_nonce
+from weblake.operation import Operation
+from weblake.operations import cancel_batch_scrape, cancel_crawl, get_scrape, list_activity
+from weblake.options import ActivityOptions
+from weblake.orders import Endpoint, Started, read_started
+from weblake.retry import SINGLE, Patience, Retry
+from weblake.steps import Flow, Reply, now, sleep
+from weblake.waiting import JobRef
+
+#: Seconds after a start's own deadline in which it may still take effect or show up in the activity list.
+MARGIN_S = 5.0
+#: Seconds between the two readings of the activity list.
+BETWEEN_S = 2.0
+#: What clocks may differ by when a job's time is held against the intent's: an HTTP date has whole seconds.
+CLOCK_SLACK_S = 2.0
+#: The service lists a day: an older intent cannot be looked up any more.
+WINDOW_S = 23.5 * 3600
+#: Attempts for one intent, each after evidence that the one before did nothing.
+MAX_STARTS = 20
+#: Pages of the activity list: 100 entries each.
+MAX_ACTIVITY_PAGES = 500
+#: HTTP's word for "no such operation here".
+NOT_IMPLEMENTED = 501
+#: Times the same key is repeated to a service that replays.
+REPEATS = 6
+
+#: HTTP's word for "it has ended already".
+CONFLICT = 409
+
+_CANCEL = {"batch_scrape": cancel_batch_scrape, "crawl": cancel_crawl}
+
+#: A job on record, and its document where the start's reply held it.
+_Answer = tuple[Job, bytes | None]
+
+_KEYS = uuid.UUID("6f1c2a52-8a57-5f0e-9a3c-5d0a3c6f7b11")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be started, for one intent."""
+
+    intent: Intent
+    #: Builds the start with an idempotency key.
+    build: Callable[[str], Operation[object]]
+    #: The name under which the activity list has such jobs, where it has one.
+    endpoint: Endpoint | None
+
+    def key(self, n: int) -> str:
+        """The key of attempt N: the same after a crash, another one after evidence that N did nothing."""
+        return str(uuid.uuid5(_KEYS, f"{self.intent.load_id}/{self.intent.writer}/{n}"))
+
+
+def preflight(retry: Retry) -> Flow[bool]:
+    """Asks the service for one line of its activity list and returns whether it declares true replay.
+
+    A key that is not accepted, or a service that is down, shows here, before anything is paid.
+    """
+    operation = list_activity(limit=1)
+    try:
+        return (yield from retry.exchange(operation, lambda reply: _replays(reply, operation)))
+    except ServiceUnavailable as error:
+        if error.status != NOT_IMPLEMENTED:
+            raise
+        return False
+    except (JobGone, RequestRejected, MalformedReply):
+        return False  # a service without an activity list: a lost start will have to ask a person
+
+
+def start(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | None]]:
+    """Starts the intent's job unless it was started before, and returns its record.
+
+    Beside it comes the document itself where the start's own reply held it (a single scrape, a parsed file).
+
+    Raises:
+        OutcomeUnknown: It may have been started, and neither replay nor the activity list can tell.
+        WeblakeError: The service refused; nothing was started.
+    """
+    load_id = plan.intent.load_id
+    for _ in range(MAX_STARTS):
+        job = ledger.job(load_id)
+        if job is not None:
+            return job, None
+        last = ledger.last_start(load_id)
+        if last is None or last.void:
+            n = 1 if last is None else last.n + 1
+            at = yield from _timestamp()
+            record = Start(load_id=load_id, n=n, key=plan.key(n), at=at, writer=new_nonce())
+            if not ledger.record_start(record):
+                continue  # somebody else is starting it at this moment
+            started = yield from _send_start(plan, record, ledger, retry)
+        else:
+            started = yield from _resolve(plan, last, ledger, retry)
+        if started is not None:
+            return started
+    raise OutcomeUnknown(f"Load {load_id} could not be started in {MAX_STARTS} attempts.", hint="Try again later.")
+
+
+def _send_start(plan: Plan, record: Start, ledger: Ledger, retry: Retry) -> Flow[_Answer | None]:
+    """Sends attempt N; None when its outcome is open."""
+    operation = plan.build(record.key)
+    try:
+        started = yield from retry.exchange(operation, lambda reply: read_started(reply, operation))
+    except OutcomeUnknown:
+        return None
+    except WeblakeError as error:
+        # A clear refusal: nothing was started, and the record of that spares the next run the doubt.
+        ledger.void_start(record, error.message)
+        raise
+    return (yield from _record(plan, record, started, ledger))
+
+
+def _resolve(plan: Plan, last: Start, ledger: Ledger, retry: Retry) -> Flow[_Answer | None]:
+    """Finds out what became of a start without an answer; None once it surely did nothing."""
+    if plan.intent.replay:
+        return (yield from _repeat(plan, last, ledger, retry))
+    operation = plan.build(last.key)
+    wait = last.at_seconds() + operation.request.deadline_s + MARGIN_S - (yield from now(wall=True))
+    while wait > 0:
+        # Another process may be in the middle of this very start: it then records the job's id.
+        yield from sleep(min(wait, 1.0))
+        job = ledger.job(last.load_id)
+        if job is not None:
+            return job, None
+        wait -= 1.0
+    found = yield from _candidates(plan, ledger, retry)
+    if not found:
+        yield from sleep(BETWEEN_S)
+        found = yield from _candidates(plan, ledger, retry)
+    if len(found) > 1:
+        raise OutcomeUnknown(
+            f"The start of load {last.load_id} got no answer, and {len(found)} jobs may be it: {', '.join(found[:5])}.",
+            hint="Land the right one with `weblake land`, or start afresh with --new.",
+        )
+    if found:
+        return (yield from _record(plan, last, Started(found[0]), ledger, adopted=True))
+    ledger.void_start(last, "the activity list showed no such job")
+    return None
+
+
+def _repeat(plan: Plan, last: Start, ledger: Ledger, retry: Retry) -> Flow[_Answer | None]:
+    """The same key again: the service answers with the first start's own reply, or starts it now for the first time."""
+    operation = replace(plan.build(last.key), repeatable=True)
+    try:
+        started = yield from retry.exchange(
+            operation, lambda reply: read_started(reply, operation), replace(SINGLE, tries=REPEATS)
+        )
+    except OutcomeUnknown as error:
+        raise ServiceUnreachable(
+            f"Whether load {last.load_id} was started could not be asked: {error.message}",
+            hint="Run the same command again when the service is up: it will not be paid twice.",
+        ) from error
+    except CreditsExhausted as error:
+        # A service that replays would have answered as the first time: so there was no first time.
+        ledger.void_start(last, error.message)
+        raise
+    return (yield from _record(plan, last, started, ledger))
+
+
+def _candidates(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[list[str]]:
+    """Jobs of the activity list that this intent may have started."""
+    intent = plan.intent
+    if plan.endpoint is None:
+        raise OutcomeUnknown(
+            f"The start of load {intent.load_id} got no answer, and the activity list does not have this kind of call.",
+            hint="If it does not matter that it may be paid twice, start afresh with --new.",
+        )
+    taken = ledger.job_ids()
+    found: list[str] = []
+    cursor: str | None = None
+    for _ in range(MAX_ACTIVITY_PAGES):
+        query: ActivityOptions = {"endpoint": plan.endpoint, "limit": 100}
+        if cursor:
+            query["cursor"] = cursor
+        operation = list_activity(**query)
+        try:
+            page, skew = yield from retry.exchange(operation, partial(_activity, operation), Patience(wait_s=120))
+        except WeblakeError as error:
+            raise OutcomeUnknown(
+                f"The start of load {intent.load_id} got no answer, and the activity list cannot be read: "
+                f"{error.message}",
+                hint="Run the same command again when the service is up; or look for the job and `weblake land` it.",
+            ) from error
+        since = intent.created_seconds() + skew
+        if (yield from now(wall=True)) - intent.created_seconds() > WINDOW_S:
+            raise OutcomeUnknown(
+                f"The start of load {intent.load_id} got no answer, and is too long ago for the activity list.",
+                hint="If the job is known, `weblake land` it; otherwise start afresh with --new.",
+            )
+        taken |= set(found)
+        fitting = (entry.id for entry in page.data if _fits(entry, intent, since))
+        found += [job_id for job_id in fitting if job_id and job_id not in taken]
+        cursor = page.cursor
+        if not cursor:
+            return found
+    raise OutcomeUnknown(f"The activity list of the service does not end, so load {intent.load_id} was not looked up.")
+
+
+def _fits(entry: models.ActivityEntry, intent: Intent, since: float) -> bool:
+    created = models.parse_time(entry.created_at or "")
+    if entry.endpoint != intent.kind or created is None or created.timestamp() < since - CLOCK_SLACK_S:
+        return False
+    return not entry.target or not intent.first_target or url_key(entry.target) == url_key(intent.first_target)
+
+
+def _record(plan: Plan, start: Start, started: Started, ledger: Ledger, *, adopted: bool = False) -> Flow[_Answer]:
+    at = yield from _timestamp()
+    job = ledger.record_job(
+        Job(
+            load_id=plan.intent.load_id,
+            job_id=started.job_id or start.key,
+            kind=plan.intent.kind,
+            at=at,
+            rejected=started.rejected,
+            adopted=adopted,
+            writer=new_nonce(),
+        )
+    )
+    return job, started.document
+
+
+def read_scrape(job_id: str, retry: Retry) -> Flow[bytes]:
+    """The document of a scrape that was started before, as raw JSON."""
+    operation = get_scrape(job_id)
+    document = yield from retry.exchange(operation, lambda reply: read_started(reply, operation).document)
+    if document is None:
+        raise MalformedReply(f"Scrape {job_id} was answered without its document.")
+    return document
+
+
+def cancel(job: JobRef, retry: Retry) -> Flow[None]:
+    """Cancels a job; one that has ended meanwhile is left as it is."""
+    try:
+        yield from retry.call(_CANCEL[job.kind](job.job_id))
+    except RequestRejected as error:
+        if error.status != CONFLICT:
+            raise
+
+
+def _timestamp() -> Flow[str]:
+    seconds = yield from now(wall=True)
+    return datetime.fromtimestamp(seconds, UTC).isoformat()
+
+
+def _replays(reply: Reply, operation: Operation[models.ActivityPage]) -> bool:
+    replies.value_of(reply, operation.name)
+    return reply.headers.get("weblake-idempotency", "").strip().lower() == "replay"
+
+
+def _activity(operation: Operation[models.ActivityPage], reply: Reply) -> tuple[models.ActivityPage, float]:
+    """The page, and by how many seconds the service's clock is ahead of ours."""
+    page = operation.decode(replies.value_of(reply, operation.name))
+    try:
+        skew = parsedate_to_datetime(reply.headers.get("date", "")).timestamp() - reply.wall
+    except (ValueError, TypeError, OverflowError):
+        skew = 0.0
+    return page, skew

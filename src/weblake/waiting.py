@@ -1,0 +1,156 @@
+"""Waiting for a job's end with polls that cost next to nothing.
+
+A poll of the job's own address would bring all documents so far. So a poll reads a reply only up to its first
+document, and moves on to the address in `next` when there are documents: from then on it asks for what is new, which
+is a few hundred bytes. No undocumented parameter is used (research: performance.md, "Waiting").
+
+Imports: errors, models, next_link, operation, operations, retry, steps, wire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from weblake import models, wire
+from weblake.errors import DeadlineExceeded, JobGone, RetryLater
+from weblake.next_link import Query, query_of
+from weblake.operation import Operation
+from weblake.operations import get_batch_scrape, get_crawl
+from weblake.retry import Patience, Retry
+from weblake.steps import Flow, Reply, now, sleep
+
+#: Seconds between polls: small jobs are seen soon, long ones cost little.
+FIRST_POLL_S, LAST_POLL_S, POLL_GROWTH = 0.3, 10.0, 1.5
+#: A job just started may not be found yet (contract/facts.md section 1): seconds in which a 404 is asked again.
+UNSEEN_S = 10.0
+#: Failed polls in a row that are borne: about one and about four minutes.
+UNSEEN_TRIES, SEEN_TRIES = 8, 20
+#: Chunks skipped in a row before a breath is taken: a chain without end must not become a busy loop.
+MAX_HOPS = 1000
+#: Bytes in which the head of a reply has to stand to be read without the rest.
+HEAD_BYTES = 1 << 16
+
+_READ = {"batch_scrape": get_batch_scrape, "crawl": get_crawl}
+
+Progress = Callable[[Mapping[str, object]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class JobRef:
+    """One job of the service."""
+
+    #: `batch_scrape` or `crawl`.
+    kind: str
+    job_id: str
+
+    def read(self) -> Operation[models.JobStatus]:
+        """The status read."""
+        return _READ[self.kind](self.job_id)
+
+    @property
+    def words(self) -> str:
+        """As the command line names it."""
+        return f"{'batch' if self.kind == 'batch_scrape' else 'crawl'} {self.job_id}"
+
+
+def wait(
+    job: JobRef,
+    retry: Retry,
+    *,
+    until: float,
+    unseen_s: float = UNSEEN_S,
+    poll_s: float = LAST_POLL_S,
+    progress: Progress | None = None,
+) -> Flow[dict[str, object]]:
+    """Polls until the job has ended and returns the head of its last status reply.
+
+    Args:
+        job: The job.
+        retry: The client's retry rules.
+        until: Monotonic seconds at which waiting ends.
+        unseen_s: Seconds in which a 404 counts as "not there yet", from now on; 0 for a job seen before.
+        poll_s: Seconds between polls at most.
+        progress: Called with the head of each reply.
+
+    Raises:
+        DeadlineExceeded: The job had not ended by then; it goes on remotely.
+        JobGone: Unknown or expired.
+    """
+    path = job.read().request.path
+    asked: Query = ()
+    pause, seen, hops = FIRST_POLL_S, False, 0
+    unseen_until = (yield from now()) + unseen_s
+    while True:
+        head = yield from _poll(job, asked, retry, seen=seen, until=until, unseen_until=unseen_until)
+        if head is not None:
+            seen = True
+            if progress is not None:
+                progress(head.fields)
+            if models.is_terminal(head.fields.get("status")):
+                return dict(head.fields)
+            following = query_of(head.fields.get("next"), path)
+            if not head.empty and following is not None and following != asked:
+                asked, hops = following, hops + 1  # there are documents: what is new lies behind them
+                if hops % MAX_HOPS:
+                    continue
+        left = until - (yield from now())
+        if left <= 0:
+            raise _too_late(job)
+        yield from sleep(min(pause, left))
+        pause = min(pause * POLL_GROWTH, max(poll_s, FIRST_POLL_S))
+
+
+def _poll(
+    job: JobRef, asked: Query, retry: Retry, *, seen: bool, until: float, unseen_until: float
+) -> Flow[wire.Head | None]:
+    """One poll; None where the job is not there yet."""
+    patience = Patience(tries=SEEN_TRIES if seen else UNSEEN_TRIES, cap_s=30.0, until=until)
+    operation = _heads(job)
+    try:
+        return (
+            yield from retry.exchange(
+                replace(operation, request=replace(operation.request, query=asked)), _head, patience
+            )
+        )
+    except JobGone:
+        if seen or (yield from now()) >= unseen_until:
+            raise
+        return None
+    except RetryLater as error:
+        if error.retry_after is None and (yield from now()) < until - 1:
+            raise
+        raise _too_late(job) from error
+    except DeadlineExceeded:
+        raise _too_late(job) from None
+
+
+def _heads(job: JobRef) -> Operation[models.JobStatus]:
+    """The status read, cut off before the first document."""
+    read = job.read()
+    return replace(read, request=replace(read.request, enough=_head_is_there))
+
+
+def glance(job: JobRef, retry: Retry) -> Flow[dict[str, object]]:
+    """Returns the head of one status reply, without its documents."""
+    head = yield from retry.exchange(_heads(job), _head)
+    return dict(head.fields)
+
+
+def _head_is_there(body: bytearray) -> bool:
+    return len(body) <= 2 * HEAD_BYTES and wire.read_head(body) is not None
+
+
+def _head(reply: Reply) -> wire.Head:
+    found = wire.read_head(reply.body)
+    if found is not None:
+        return found
+    chunk = wire.read_chunk(bytes(reply.body))
+    return wire.Head(chunk.head, not chunk.documents)
+
+
+def _too_late(job: JobRef) -> DeadlineExceeded:
+    return DeadlineExceeded(
+        f"The time limit passed before {job.words} ended; it goes on at the service.",
+        hint="Run the same command again to go on waiting, with a larger --timeout if need be, or cancel the job.",
+    )

@@ -1,0 +1,208 @@
+"""The account adds up, whatever a service does, and says what is missing."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weblake.accounting import Account, Tally, url_key
+from weblake.models import JobErrors
+
+HEAD: dict[str, object] = {"status": "completed"}
+
+
+def errors(failed: list[str] | None = None, blocked: list[str] | None = None) -> JobErrors:
+    listed = [{"url": url, "error": "no"} for url in failed or []]
+    return JobErrors.decode({"errors": listed, "robotsBlocked": blocked or []})
+
+
+def balances(account: Account) -> bool:
+    parts = account.stored + account.failed + account.robots_blocked + account.rejected + account.missing
+    return account.submitted == parts + account.duplicates
+
+
+def arrive(tally: Tally, *urls: str) -> list[bool]:
+    return [tally.document(f"id-{n}", url, url, b"") for n, url in enumerate(urls)]
+
+
+def test_each_outcome_is_counted_and_has_a_row() -> None:
+    urls = [f"http://a.test/{n}" for n in range(5)]
+    tally = Tally(urls, rejected=[urls[3]])
+    arrive(tally, urls[0])
+    account = tally.close(errors([urls[1]], [urls[2]]), HEAD)
+    assert (account.stored, account.failed, account.robots_blocked, account.rejected) == (1, 1, 1, 1)
+    assert account.missing == 1
+    assert balances(account)
+    assert {(row.url, row.outcome) for row in account.rows} == {
+        (urls[1], "failed"),
+        (urls[2], "robots_blocked"),
+        (urls[3], "rejected"),
+        (urls[4], "missing"),
+    }
+
+
+def test_a_url_given_twice_and_scraped_twice_is_two_documents() -> None:
+    tally = Tally(["http://a.test/", "http://a.test/"])
+    assert arrive(tally, "http://a.test/", "http://a.test/") == [True, True]
+    account = tally.close(errors(), HEAD)
+    assert (account.stored, account.duplicates, account.missing) == (2, 0, 0)
+
+
+def test_a_url_given_twice_that_the_service_folds_is_one_document_and_a_duplicate() -> None:
+    tally = Tally(["http://a.test/", "http://a.test/"])
+    arrive(tally, "http://a.test/")
+    account = tally.close(errors(), HEAD | {"completed": 1})
+    assert (account.stored, account.duplicates, account.missing) == (1, 1, 0)
+
+
+def test_a_fold_is_no_fold_where_the_service_says_it_scraped_both() -> None:
+    tally = Tally(["http://a.test/", "http://a.test/"])
+    arrive(tally, "http://a.test/")
+    account = tally.close(errors(), HEAD | {"completed": 2})
+    assert (account.duplicates, account.missing) == (0, 1)
+
+
+def test_documents_that_overlapping_chunks_repeat_are_stored_once() -> None:
+    tally = Tally(None)
+    assert tally.document("same", "http://a.test/", None, b"")
+    assert not tally.document("same", "http://a.test/", None, b"")
+    assert tally.document("same", "http://a.test/other", None, b"")  # one id for all pages: none may be lost
+
+
+def test_without_ids_the_source_tells_documents_apart() -> None:
+    tally = Tally(None)
+    assert tally.document(None, "http://a.test/", None, b"1")
+    assert not tally.document(None, "http://a.test/", None, b"2")
+
+
+def test_a_document_nobody_asked_for_does_not_stand_in_for_one_that_is_missing() -> None:
+    tally = Tally(["http://a.test/1", "http://a.test/2"])
+    arrive(tally, "http://a.test/1", "http://elsewhere.test/")
+    account = tally.close(errors(), HEAD)
+    assert account.foreign == 1
+    assert account.missing_urls() == ["http://a.test/2"]
+    assert not account.whole
+
+
+def test_a_document_without_any_url_stands_in_by_elimination() -> None:
+    tally = Tally(["http://a.test/1", "http://a.test/2"])
+    arrive(tally, "http://a.test/1")
+    assert tally.document(None, None, None, b"x")
+    account = tally.close(errors(), HEAD)
+    assert (account.stored, account.missing, account.foreign) == (2, 0, 0)
+
+
+def test_something_that_is_no_document_is_a_failure_with_a_reason() -> None:
+    tally = Tally(["http://a.test/1", "http://a.test/2"])
+    arrive(tally, "http://a.test/1")
+    tally.malformed(1)
+    account = tally.close(errors(), HEAD)
+    assert (account.failed, account.missing) == (1, 0)
+    assert account.rows[0].code == "MALFORMED_DOCUMENT"
+
+
+def test_a_page_that_failed_first_and_arrived_later_is_stored() -> None:
+    tally = Tally(["http://a.test/1"])
+    arrive(tally, "http://a.test/1")
+    account = tally.close(errors(["http://a.test/1"]), HEAD)
+    assert (account.stored, account.failed) == (1, 0)
+    assert not account.rows
+
+
+@pytest.mark.parametrize(
+    ("head", "missing"),
+    [
+        ({"total": 3, "completed": 2}, 1),
+        ({"total": 2, "completed": 2}, 0),
+        ({"total": 2, "completed": 3}, 1),
+        ({"total": "9"}, 0),
+    ],
+)
+def test_without_a_list_the_counters_of_the_service_are_held_against_it(head: dict[str, object], missing: int) -> None:
+    tally = Tally(None)
+    arrive(tally, "http://a.test/1", "http://a.test/2")
+    account = tally.close(errors(), HEAD | head)
+    assert account.missing == missing
+    assert balances(account)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("example.org/a", "http://example.org/a"),
+        ("http://Example.ORG:80/a/", "https://example.org/a"),
+        ("http://example.org/a%20b", "http://example.org/a b"),
+        ("http://bücher.example/", "http://xn--bcher-kva.example"),
+        ("http://www.example.org/a#top", "http://example.org/a"),
+    ],
+)
+def test_what_services_change_about_a_url_does_not_count(one: str, other: str) -> None:
+    assert url_key(one) == url_key(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("http://a.test/A", "http://a.test/a"), ("http://a.test/?a=1", "http://a.test/?a=2")]
+)
+def test_what_makes_another_page_does_count(one: str, other: str) -> None:
+    assert url_key(one) != url_key(other)
+
+
+names = st.sampled_from([f"http://a.test/{n}" for n in range(6)])
+
+
+@given(
+    submitted=st.lists(names, min_size=1, max_size=10),
+    documents=st.lists(st.tuples(names, st.one_of(st.none(), st.integers(0, 30))), max_size=14),
+    failed=st.lists(names, max_size=6),
+    blocked=st.lists(names, max_size=4),
+    rejected=st.lists(names, max_size=4),
+    malformed=st.integers(0, 3),
+    completed=st.one_of(st.none(), st.integers(-1, 20)),
+)
+def test_the_account_always_balances(
+    submitted: list[str],
+    documents: list[tuple[str, int | None]],
+    failed: list[str],
+    blocked: list[str],
+    rejected: list[str],
+    malformed: int,
+    completed: int | None,
+) -> None:
+    tally = Tally(submitted, rejected)
+    stored: Counter[str] = Counter()
+    for url, number in documents:
+        if tally.document(None if number is None else f"id-{number}", url, url, url.encode()):
+            stored[url] += 1
+    tally.malformed(malformed)
+    account = tally.close(errors(failed, blocked), HEAD | {"completed": completed})
+    known = Counter(submitted)
+    assert all(stored[url] <= known[url] for url in known)  # nothing doubled
+    assert account.stored - account.foreign + account.foreign == account.stored
+    assert balances_but_foreign(account)
+    assert len(account.rows) == account.failed + account.robots_blocked + account.rejected + account.missing
+    for url in known:  # nothing lost: each submitted URL is a document, a row, or folded into one of them
+        assert stored[url] or any(row.url == url for row in account.rows)
+
+
+def balances_but_foreign(account: Account) -> bool:
+    parts = account.stored - account.foreign + account.failed + account.robots_blocked + account.rejected
+    return account.submitted == parts + account.missing + account.duplicates
+
+
+@given(
+    documents=st.lists(names, max_size=14),
+    failed=st.lists(names, max_size=6),
+    total=st.integers(-1, 30),
+    completed=st.integers(-1, 30),
+)
+def test_the_account_without_a_list_balances_too(
+    documents: list[str], failed: list[str], total: int, completed: int
+) -> None:
+    tally = Tally(None)
+    arrive(tally, *documents)
+    account = tally.close(errors(failed), HEAD | {"total": total, "completed": completed})
+    assert balances(account)
+    assert account.submitted >= max(total, completed)

@@ -1,0 +1,81 @@
+"""map, search, crawls, preview: what there is to scrape. Imports: the core's public rooms, when a command runs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from weblake.cli import shown
+from weblake.cli.tree import BaseUrl, Insecure, Json, Options, connect, given_options
+
+Limit = Annotated[int | None, typer.Option("--limit", metavar="N", help="Results at most.")]
+
+
+def map_site(
+    url: str,
+    search: Annotated[str | None, typer.Option("--search", help="Order by relevance to this.")] = None,
+    limit: Limit = None,
+    option: Options = None,
+    as_json: Json = False,
+    base_url: BaseUrl = None,
+    insecure: Insecure = False,
+) -> None:
+    """Lists the URLs of a site, one a line."""
+    given = given_options(option)
+    given |= {name: value for name, value in (("search", search), ("limit", limit)) if value is not None}
+    with connect(base_url, insecure) as client:
+        found = client.map_site(url, **given)  # type: ignore[arg-type]
+    if as_json:
+        shown.show_json(found.raw)
+        return
+    for link in found.links:
+        shown.out.print(link.url or "", markup=False)
+
+
+def search(
+    query: str,
+    limit: Limit = None,
+    option: Options = None,
+    as_json: Json = False,
+    base_url: BaseUrl = None,
+    insecure: Insecure = False,
+) -> None:
+    """Searches the web and lists the hits."""
+    given = given_options(option)
+    if limit is not None:
+        given["limit"] = limit
+    with connect(base_url, insecure) as client:
+        found = client.search(query, **given)  # type: ignore[arg-type]
+    if as_json:
+        shown.show_json(found.raw)
+        return
+    shown.show_table("", ("title", "url", "description"), [(h.title, h.url, h.description) for h in found.data.web])
+
+
+def crawls(as_json: Json = False, base_url: BaseUrl = None, insecure: Insecure = False) -> None:
+    """Lists the crawls that are running."""
+    with connect(base_url, insecure) as client:
+        found = client.list_active_crawls()
+    if as_json:
+        shown.show_json(found.raw)
+        return
+    shown.show_table("Active crawls", ("id", "url", "started"), [(c.id, c.url, c.created_at) for c in found.crawls])
+
+
+def preview(url: str, prompt: str, as_json: Json = False, base_url: BaseUrl = None, insecure: Insecure = False) -> None:
+    """Turns a prompt into crawl options, without starting a crawl."""
+    with connect(base_url, insecure) as client:
+        found = client.preview_crawl_params(url, prompt)
+    if as_json:
+        shown.show_json(found.raw)
+        return
+    data = found.raw.get("data") if isinstance(found.raw, dict) else None
+    shown.show_table("Crawl options", ("option", "value"), list(data.items()) if isinstance(data, dict) else [])
+
+
+def register(app: typer.Typer) -> None:
+    """Hangs the commands of this room into the tree."""
+    app.command("map")(map_site)
+    for command in (search, crawls, preview):
+        app.command()(command)

@@ -1,0 +1,72 @@
+"""status, cancel, errors: one job. Imports: the core's public rooms, when a command runs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from weblake.cli import shown
+from weblake.cli.tree import BaseUrl, Insecure, Json, connect
+
+Kind = Annotated[str, typer.Argument(metavar="batch|crawl")]
+JobId = Annotated[str, typer.Argument(metavar="JOB_ID")]
+
+
+def status(
+    kind: Kind, job_id: JobId, as_json: Json = False, base_url: BaseUrl = None, insecure: Insecure = False
+) -> None:
+    """Says how far a job is, without reading its documents."""
+    from weblake.orders import elsewhere
+    from weblake.waiting import JobRef, glance
+
+    order = elsewhere(kind, job_id)
+    with connect(base_url, insecure) as client:
+        head = client.run(glance(JobRef(order.kind, str(order.job_id)), client.retry))
+    if as_json:
+        shown.show_json({"id": order.job_id, "kind": order.kind} | head)
+        return
+    names = ("status", "total", "completed", "creditsUsed", "createdAt", "completedAt", "expiresAt", "error", "warning")
+    shown.show_table(
+        f"{kind} {order.job_id}", ("", ""), [(name, head[name]) for name in names if head.get(name) is not None]
+    )
+
+
+def cancel(
+    kind: Kind, job_id: JobId, as_json: Json = False, base_url: BaseUrl = None, insecure: Insecure = False
+) -> None:
+    """Cancels a job; what was scraped stays readable until it expires."""
+    from weblake.orders import elsewhere
+
+    order = elsewhere(kind, job_id)
+    with connect(base_url, insecure) as client:
+        call = client.cancel_batch_scrape if order.kind == "batch_scrape" else client.cancel_crawl
+        answer = call(str(order.job_id))
+    if as_json:
+        shown.show_json(answer.raw)
+    else:
+        shown.out.print(f"{kind} {order.job_id} is {answer.status or 'cancelled'}")
+
+
+def errors(
+    kind: Kind, job_id: JobId, as_json: Json = False, base_url: BaseUrl = None, insecure: Insecure = False
+) -> None:
+    """Lists the pages of a job that failed or were blocked by robots.txt."""
+    from weblake.orders import elsewhere
+
+    order = elsewhere(kind, job_id)
+    with connect(base_url, insecure) as client:
+        call = client.get_batch_scrape_errors if order.kind == "batch_scrape" else client.get_crawl_errors
+        found = call(str(order.job_id))
+    if as_json:
+        shown.show_json(found.raw)
+        return
+    rows = [("failed", e.url, e.code, e.error) for e in found.errors]
+    rows += [("robots blocked", url, None, None) for url in found.robots_blocked]
+    shown.show_table(f"Errors of {kind} {order.job_id}", ("outcome", "url", "code", "error"), rows)
+
+
+def register(app: typer.Typer) -> None:
+    """Hangs the commands of this room into the tree."""
+    for command in (status, cancel, errors):
+        app.command()(command)

@@ -1,0 +1,370 @@
+"""batch, crawl, scrape, parse, land, loads: what lands. Imports: the core's public rooms, when a command runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from weblake.cli import shown
+from weblake.cli.tree import BaseUrl, Formats, Insecure, Json, Options, Root, To, connect, given_options
+from weblake.errors import FixRequest, InvalidOption, WeblakeError
+
+if TYPE_CHECKING:
+    from weblake.client import Client
+    from weblake.load import Watch
+    from weblake.orders import Naming, Order, Terms
+    from weblake.publishing import Dataset, Landing
+
+AllowPartial = Annotated[bool, typer.Option("--allow-partial", help="Store what there is and say `complete: false`.")]
+MissingRatio = Annotated[float, typer.Option("--missing-ratio", metavar="R", help="Share of URLs that may be missing.")]
+FailRatio = Annotated[float, typer.Option("--fail-ratio", metavar="R", help="Share of URLs that may have failed.")]
+MaxCredits = Annotated[
+    float | None,
+    typer.Option("--max-credits", metavar="N", help="Start nothing that costs more; cancel what passes it."),
+]
+Timeout = Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="Time limit for the whole load.")]
+Key = Annotated[str | None, typer.Option("--key", metavar="TEXT", help="Another text makes it another load.")]
+New = Annotated[bool, typer.Option("--new", help="Buy it again, whatever has landed before.")]
+Detach = Annotated[bool, typer.Option("--detach", help="Start it, print the job id, and leave.")]
+Partition = Annotated[
+    list[str] | None,
+    typer.Option("--partition", metavar="KEY=VALUE", help="Path keys of the dataset in place of load_date, in order."),
+]
+
+DAY_S = 24 * 3600.0
+
+
+def batch(
+    to: Root,
+    urls: Annotated[list[str] | None, typer.Argument(metavar="URL…")] = None,
+    urls_file: Annotated[
+        str | None, typer.Option("--urls", metavar="FILE", help="One URL a line (# comments), or CSV or Parquet.")
+    ] = None,
+    column: Annotated[str | None, typer.Option("--column", help="The column of a CSV or Parquet file.")] = None,
+    formats: Formats = None,
+    option: Options = None,
+    allow_partial: AllowPartial = False,
+    missing_ratio: MissingRatio = 0.0,
+    fail_ratio: FailRatio = 1.0,
+    max_credits: MaxCredits = None,
+    timeout: Timeout = DAY_S,
+    key: Key = None,
+    new: New = False,
+    detach: Detach = False,
+    partition: Partition = None,
+    as_json: Json = False,
+    base_url: BaseUrl = None,
+    insecure: Insecure = False,
+) -> None:
+    """Scrapes many URLs as one job and lands it as one Parquet file."""
+    from weblake import orders
+    from weblake.url_lists import read_urls
+
+    if bool(urls) == bool(urls_file):
+        raise InvalidOption("Give URLs, or --urls FILE, and not both.")
+    listed = urls or read_urls(str(urls_file), column)
+    terms = _terms(allow_partial, missing_ratio, fail_ratio, max_credits, timeout)
+    naming = _naming(to, key, new, partition)
+    order = orders.batch(listed, naming, terms, **given_options(option, formats))  # type: ignore[arg-type]
+    _land(order, to, terms, detach=detach, as_json=as_json, base_url=base_url, insecure=insecure)
+
+
+def crawl(
+    url: str,
+    to: Root,
+    limit: Annotated[int | None, typer.Option("--limit", metavar="N", help="Pages at most.")] = None,
+    formats: Formats = None,
+    option: Options = None,
+    allow_partial: AllowPartial = False,
+    missing_ratio: MissingRatio = 0.0,
+    fail_ratio: FailRatio = 1.0,
+    max_credits: MaxCredits = None,
+    timeout: Timeout = DAY_S,
+    key: Key = None,
+    new: New = False,
+    detach: Detach = False,
+    partition: Partition = None,
+    as_json: Json = False,
+    base_url: BaseUrl = None,
+    insecure: Insecure = False,
+) -> None:
+    """Crawls a site as one job and lands it as one Parquet file."""
+    from weblake import orders
+
+    given = given_options(option)
+    if limit is not None:
+        given["limit"] = limit
+    if formats:
+        scrape_options = given.get("scrape_options", {})
+        if not isinstance(scrape_options, dict):
+            raise InvalidOption("scrape_options is no JSON object.")
+        given["scrape_options"] = scrape_options | {"formats": [*formats]}
+    terms = _terms(allow_partial, missing_ratio, fail_ratio, max_credits, timeout)
+    order = orders.crawl(url, _naming(to, key, new, partition), terms, **given)  # type: ignore[arg-type]
+    _land(order, to, terms, detach=detach, as_json=as_json, base_url=base_url, insecure=insecure)
+
+
+def land(
+    kind: Annotated[str, typer.Argument(metavar="batch|crawl")],
+    job_id: Annotated[str, typer.Argument(metavar="JOB_ID")],
+    to: Root,
+    allow_partial: AllowPartial = False,
+    missing_ratio: MissingRatio = 0.0,
+    fail_ratio: FailRatio = 1.0,
+    max_credits: MaxCredits = None,
+    timeout: Timeout = DAY_S,
+    partition: Partition = None,
+    as_json: Json = False,
+    base_url: BaseUrl = None,
+    insecure: Insecure = False,
+) -> None:
+    """Waits for a job that was started elsewhere and lands it."""
+    from weblake import orders
+
+    terms = _terms(allow_partial, missing_ratio, fail_ratio, max_credits, timeout)
+    order = orders.elsewhere(kind, job_id, _partition(partition))
+    _land(order, to, terms, detach=False, as_json=as_json, base_url=base_url, insecure=insecure)
+
+
+def scrape(
+    urls: Annotated[list[str], typer.Argument(metavar="URL…")],
+    to: To = None,
+    formats: Formats = None,
+    option: Options = None,
+    max_credits: MaxCredits = None,
+    key: Key = None,
+    new: New = False,
+    partition: Partition = None,
+    as_json: Json = False,
+    base_url: BaseUrl = None,
+    insecure: Insecure = False,
+) -> None:
+    """Scrapes single pages: prints their markdown, or lands them with --to."""
+    from weblake import orders
+
+    given = given_options(option, formats)
+    terms = _terms(max_credits=max_credits)
+    with connect(base_url, insecure) as client:
+        if to is None:
+            for url in urls:
+                _show_document(client.scrape(url, **given).raw, as_json)  # type: ignore[arg-type]
+            return
+        naming = _naming(to, key, new, partition)
+        made = [orders.scrape(url, naming, terms, **given) for url in urls]  # type: ignore[arg-type]
+        _land_each(client, made, to, terms, as_json)
+
+
+def parse(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE…")],
+    to: To = None,
+    formats: Formats = None,
+    option: Options = None,
+    key: Key = None,
+    new: New = False,
+    partition: Partition = None,
+    as_json: Json = False,
+    base_url: BaseUrl = None,
+    insecure: Insecure = False,
+) -> None:
+    """Uploads and converts files: prints their markdown, or lands them with --to."""
+    from weblake import orders
+
+    given = given_options(option, formats)
+    terms = _terms()
+    with connect(base_url, insecure) as client:
+        if to is None:
+            for file in files:
+                _show_document(client.parse_file(file, **given).raw, as_json)  # type: ignore[arg-type]
+            return
+        naming = _naming(to, key, new, partition)
+        made = [orders.parse(file, naming, **given) for file in files]  # type: ignore[arg-type]
+        _land_each(client, made, to, terms, as_json)
+
+
+def loads(
+    root: Annotated[str, typer.Argument(metavar="ROOT")],
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="LOAD_ID", help="Only what came after this load.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Lists what has landed and what was retired, oldest first."""
+    from weblake.lake import open_dataset
+    from weblake.publishing import history
+
+    rows = history(open_dataset(root), since)
+    if as_json:
+        shown.show_json({"loads": [row.to_dict() for row in rows]})
+        return
+    columns = ("load", "kind", "job", "stored", "failed", "missing", "complete", "landed at", "retired by")
+    shown.show_table(
+        f"Loads in {root}",
+        columns,
+        [
+            (r.receipt.load_id, r.receipt.kind, r.receipt.job_id, r.receipt.stored, r.receipt.failed, r.receipt.missing,
+             "yes" if r.receipt.complete else "no", r.at, r.retired_by or "")
+            for r in rows
+        ],
+    )  # fmt: skip
+
+
+def register(app: typer.Typer) -> None:
+    """Hangs the commands of this room into the tree."""
+    for command in (scrape, parse, batch, crawl, land, loads):
+        app.command()(command)
+
+
+def _land(
+    order: Order,
+    to: str,
+    terms: Terms,
+    *,
+    detach: bool,
+    as_json: bool,
+    base_url: str | None,
+    insecure: bool,
+) -> None:
+    from weblake import load
+    from weblake.lake import open_dataset
+
+    dataset = open_dataset(to)
+    with connect(base_url, insecure) as client:
+        if detach:
+            _detach(client, dataset, order, as_json)
+            return
+
+        def work(watch: Watch) -> Landing:
+            return load.land(client, dataset, order, terms, watch)
+
+        landing = _watched(order, work, as_json)
+    _say_if_old(landing)
+    if as_json:
+        shown.show_json(landing.receipt.to_dict())
+    else:
+        shown.show_receipt(landing.receipt, to)
+
+
+def _watched(order: Order, work: Callable[[Watch], Landing], quiet: bool) -> Landing:
+    """Runs a load under a progress bar; Ctrl-C leaves its job running and says how to go on."""
+    from dataclasses import replace
+
+    job: list[str] = []
+    try:
+        with shown.watching(order.kind.replace("_", " "), quiet) as watch:
+
+            def started(job_id: str) -> None:
+                job.append(job_id)
+                watch.started(job_id)
+
+            return work(replace(watch, started=started))
+    except KeyboardInterrupt:
+        name = "batch" if order.kind == "batch_scrape" else order.kind
+        if job and name in ("batch", "crawl"):
+            shown.note(
+                f"weblake: interrupted; {name} {job[0]} goes on at the service. Resume with the same command, "
+                f"or cancel it with `weblake cancel {name} {job[0]}`."
+            )
+        else:
+            shown.note("weblake: interrupted. The same command resumes; nothing is paid twice.")
+        raise
+
+
+def _detach(client: Client, dataset: Dataset, order: Order, as_json: bool) -> None:
+    from weblake import load
+
+    if client.is_embedded:
+        raise FixRequest(
+            "--detach would leave a job behind in a service that ends with this command.",
+            hint="Start one that stays with `weblake serve`, and set WEBLAKE_BASE_URL and WEBLAKE_API_KEY.",
+        )
+    _, job, _ = load.begin(client, dataset, order)
+    if as_json:
+        shown.show_json({"load_id": order.load_id, "kind": order.kind, "job_id": job.job_id})
+    else:
+        shown.out.print(job.job_id)
+
+
+def _land_each(client: Client, made: Sequence[Order], to: str, terms: Terms, as_json: bool) -> None:
+    from weblake import load
+    from weblake.lake import open_dataset
+
+    dataset = open_dataset(to)
+    receipts: list[dict[str, object]] = []
+    failures: list[WeblakeError] = []
+    for order in made:
+        try:
+            landing = _watched(order, partial(load.land, client, dataset, order, terms), as_json)
+        except WeblakeError as error:
+            failures.append(error)
+            known = error.receipt.to_dict() if error.receipt is not None else {"load_id": order.load_id}
+            receipts.append(known | {"error": error.to_dict()})
+            shown.show_error(error, as_json=False)
+            continue
+        _say_if_old(landing)
+        receipts.append(landing.receipt.to_dict())
+        if not as_json:
+            shown.show_receipt(landing.receipt, to)
+    if as_json:
+        shown.show_json(receipts[0] if len(receipts) == 1 else {"loads": receipts})
+    if failures:
+        raise typer.Exit(1)
+
+
+def _show_document(raw: object, as_json: bool) -> None:
+    if as_json:
+        shown.show_json(raw)
+        return
+    data = raw.get("data") if isinstance(raw, dict) else None
+    markdown = data.get("markdown") if isinstance(data, dict) else None
+    shown.out.print(markdown if isinstance(markdown, str) else "", markup=False)
+
+
+def _say_if_old(landing: Landing) -> None:
+    if landing.landed_at is not None:
+        when = datetime.fromisoformat(landing.landed_at)
+        shown.note(
+            f"weblake: this load has landed already, on {when:%Y-%m-%d %H:%M} UTC (load {landing.receipt.load_id}); "
+            "nothing was bought. --new buys it again, --key TEXT makes it another load."
+        )
+
+
+def _terms(
+    allow_partial: bool = False,
+    missing_ratio: float = 0.0,
+    fail_ratio: float = 1.0,
+    max_credits: float | None = None,
+    timeout: float = DAY_S,
+) -> Terms:
+    from weblake.orders import Terms
+
+    return Terms(
+        allow_partial=allow_partial,
+        missing_ratio=missing_ratio,
+        fail_ratio=fail_ratio,
+        max_credits=max_credits,
+        timeout_s=timeout,
+    )
+
+
+def _naming(to: str, key: str | None, new: bool, partition: Sequence[str] | None) -> Naming:
+    from weblake.lake import root_name
+    from weblake.orders import Naming
+
+    return Naming(root=root_name(to), key=key, new=new, partition=_partition(partition))
+
+
+def _partition(pairs: Sequence[str] | None) -> dict[str, str] | None:
+    if not pairs:
+        return None
+    keys: dict[str, str] = {}
+    for pair in pairs:
+        name, sign, value = pair.partition("=")
+        if not sign or name in keys:
+            raise InvalidOption(f"--partition {pair[:60]!r} is no KEY=VALUE, or names a key twice.")
+        keys[name] = value
+    return keys

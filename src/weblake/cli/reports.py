@@ -1,0 +1,97 @@
+"""usage and activity: reports, shown or landed. Imports: the core's public rooms, when a command runs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from weblake.cli import shown
+from weblake.cli.tree import BaseUrl, Insecure, Json, To, connect
+
+
+class What(StrEnum):
+    """What usage is counted in."""
+
+    credits = "credits"
+    tokens = "tokens"
+
+
+def usage(
+    what: Annotated[What, typer.Argument(metavar="credits|tokens")],
+    by_api_key: Annotated[bool, typer.Option("--by-api-key", help="Split by API key.")] = False,
+    to: To = None,
+    as_json: Json = False,
+    base_url: BaseUrl = None,
+    insecure: Insecure = False,
+) -> None:
+    """Shows usage month by month, or lands it with --to: one file a month, replaced whole."""
+    from weblake import usage as reports
+
+    with connect(base_url, insecure) as client:
+        found = client.run(reports.report(what.value, client.retry, by_api_key=by_api_key))
+    if not found.split:
+        shown.note("weblake: the service did not split the report by API key, although it was asked to.")
+    if to is not None:
+        from weblake.lake import open_dataset
+
+        files = reports.land_report(found, open_dataset(to).storage)
+        if as_json:
+            shown.show_json({"report": found.name, "periods": len(found.periods), "files": [asdict(f) for f in files]})
+        else:
+            shown.show_table(f"Usage ({found.name}) in {to}", ("file", "rows"), [(f.path, f.rows) for f in files])
+        return
+    amounts = [
+        (p, (p.total_credits if what is What.credits else p.total_tokens) or 0.0)
+        for p in sorted(found.periods, key=lambda p: (p.start_date or "", p.api_key or ""))
+    ]
+    if as_json:
+        shown.show_json({"report": found.name, "periods": [p.raw for p, _ in amounts]})
+        return
+    columns = ("from", "to", "API key", what.value)
+    rows = [(_day(p.start_date), _day(p.end_date), p.api_key or "", f"{amount:g}") for p, amount in amounts]
+    shown.show_table("", columns, rows)
+    bars = {f"{_day(p.start_date)[:7]} {p.api_key or ''}".strip(): amount for p, amount in amounts}
+    shown.show_bars(f"Usage in {what.value}", bars, what.value)
+
+
+def activity(
+    endpoint: Annotated[str | None, typer.Option("--endpoint", help="scrape, crawl, batch_scrape, …")] = None,
+    to: To = None,
+    as_json: Json = False,
+    base_url: BaseUrl = None,
+    insecure: Insecure = False,
+) -> None:
+    """Shows the team's calls of the last 24 hours, or lands them with --to: one file a day, merged by id."""
+    from weblake import usage as reports
+
+    with connect(base_url, insecure) as client:
+        entries = client.run(reports.activity(client.retry, endpoint=endpoint))
+    if to is not None:
+        from weblake.lake import open_dataset
+
+        files = reports.land_activity(entries, open_dataset(to).storage)
+        if as_json:
+            shown.show_json({"entries": len(entries), "files": [asdict(f) for f in files]})
+        else:
+            shown.show_table(f"Activity in {to}", ("file", "rows"), [(f.path, f.rows) for f in files])
+        return
+    if as_json:
+        shown.show_json({"data": [e.raw for e in entries]})
+        return
+    columns = ("created", "endpoint", "id", "target")
+    shown.show_table(
+        "Activity of the last 24 hours", columns, [(e.created_at, e.endpoint, e.id, e.target) for e in entries]
+    )
+
+
+def register(app: typer.Typer) -> None:
+    """Hangs the commands of this room into the tree."""
+    for command in (usage, activity):
+        app.command()(command)
+
+
+def _day(time: str | None) -> str:
+    return (time or "")[:10]

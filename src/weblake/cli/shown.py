@@ -1,0 +1,111 @@
+"""What people see: tables, bars, progress and one-line errors. Results go to standard output, the rest to standard
+error. Imports: errors, receipt."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from weblake.errors import WeblakeError
+from weblake.receipt import Receipt
+
+if TYPE_CHECKING:
+    from weblake.load import Watch
+
+out = Console(soft_wrap=True, highlight=False)
+err = Console(stderr=True, soft_wrap=True, highlight=False)
+
+#: Columns of a bar at most.
+BAR = 40
+
+
+def show_json(value: object) -> None:
+    """One JSON object on one line."""
+    out.print(json.dumps(value, ensure_ascii=False, default=str), markup=False, soft_wrap=True)
+
+
+def show_error(error: WeblakeError, *, as_json: bool) -> None:
+    """One line that says what happened and what to do; with `--json` also the object a program waits for."""
+    if as_json:
+        known = error.receipt.to_dict() if error.receipt is not None else {}
+        show_json(known | {"error": error.to_dict()})
+    note(f"[red]weblake:[/red] {escape(' '.join(str(error).split()))}")
+
+
+def note(text: str) -> None:
+    """A line for people."""
+    err.print(text)
+
+
+def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """A table on standard output."""
+    table = Table(title=title or None, title_justify="left", title_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*("" if cell is None else escape(str(cell)) for cell in row))
+    out.print(table)
+
+
+def show_receipt(receipt: Receipt, root: str) -> None:
+    """The account of a load, as a table with its files below."""
+    counts = ("submitted", "stored", "failed", "robots_blocked", "rejected", "missing", "duplicates")
+    rows = [(name.replace("_", " "), f"{getattr(receipt, name):,}") for name in counts]
+    rows.append(("complete", "yes" if receipt.complete else "no"))
+    if receipt.credits_used is not None:
+        rows.append(("credits used", f"{receipt.credits_used:g}"))
+    show_table(f"Load {receipt.load_id} ({receipt.kind}, job {receipt.job_id})", ("", ""), rows)
+    for file in receipt.files:
+        out.print(f"{root.rstrip('/')}/{file.path}  [dim]{file.rows:,} rows, {file.bytes:,} bytes[/dim]", markup=True)
+
+
+def show_bars(title: str, values: Mapping[str, float], unit: str) -> None:
+    """A bar for each value."""
+    most = max(values.values(), default=0) or 1
+    table = Table(title=title, title_justify="left", title_style="bold", show_header=False, box=None)
+    for name, value in values.items():
+        table.add_row(
+            escape(name), f"[cyan]{'█' * max(1 if value else 0, round(BAR * value / most))}[/cyan]", f"{value:g} {unit}"
+        )
+    out.print(table)
+
+
+@contextmanager
+def watching(what: str, quiet: bool) -> Iterator[Watch]:
+    """A progress bar on standard error, for as long as a load takes; none where nobody watches."""
+    from weblake.load import Watch
+
+    if quiet or not err.is_terminal:
+        yield Watch(started=lambda job_id: None if quiet else note(f"Job {job_id}"))
+        return
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=err, transient=True) as progress:
+        waiting = progress.add_task(f"{what}: waiting", total=None)
+        landing = progress.add_task(f"{what}: landing", total=None, visible=False)
+
+        def polled(head: Mapping[str, object]) -> None:
+            total, completed = head.get("total"), head.get("completed")
+            if isinstance(total, int) and isinstance(completed, int):
+                progress.update(waiting, total=max(total, completed), completed=completed)
+                progress.update(landing, total=max(total, completed))
+
+        def chunk_read(stored: int) -> None:
+            progress.update(landing, completed=stored, visible=True)
+
+        def started(job_id: str) -> None:
+            progress.update(waiting, description=f"{what} {job_id}: waiting")
+
+        yield Watch(polled=polled, chunk_read=chunk_read, started=started)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from weblake import publishing, starts
@@ -21,6 +21,7 @@ from weblake.errors import CreditsExhausted, JobEnded, LoadIncomplete, WeblakeEr
 from weblake.ledger import Intent, Job, new_nonce
 from weblake.orders import Order, Terms
 from weblake.publishing import Dataset, Landing
+from weblake.receipt import Receipt
 from weblake.staging import Identity, Runs, Staged, stage_document, stage_job
 from weblake.waiting import JobRef, wait
 
@@ -80,7 +81,22 @@ def land(
         DeadlineExceeded: The time limit passed; the job goes on, and the same call resumes.
         WeblakeError: What else stood in the way; the same call resumes.
     """
-    terms, watch = terms or Terms(), watch or Watch()
+    known = Receipt(load_id=order.load_id, kind=order.kind, job_id=order.job_id)
+    watch = watch or Watch()
+
+    def started(job_id: str) -> None:
+        nonlocal known
+        known = replace(known, job_id=job_id)
+        watch.started(job_id)
+
+    try:
+        return _land(client, dataset, order, terms or Terms(), replace(watch, started=started))
+    except WeblakeError as error:
+        error.receipt = error.receipt or known
+        raise
+
+
+def _land(client: Runs, dataset: Dataset, order: Order, terms: Terms, watch: Watch) -> Landing:
     until = time.monotonic() + terms.timeout_s
     earlier = publishing.find(dataset, order.load_id)
     if earlier is not None:
@@ -144,7 +160,8 @@ def _trouble(staged: Staged, terms: Terms) -> WeblakeError | None:
     receipt, account = staged.receipt, staged.account
     if receipt.status != "completed":
         return JobEnded(
-            f"Job {receipt.job_id} ended as {receipt.status!r} with {receipt.stored} documents.",
+            f"Job {receipt.job_id} ended as {receipt.status!r} with {receipt.stored} documents."
+            + (f" The service says: {staged.said}" if staged.said else ""),
             hint="--allow-partial publishes them; --new starts another job.",
             job_status=receipt.status,
         )

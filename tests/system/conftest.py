@@ -1,0 +1,114 @@
+"""A small site and a real service on loopback, and the command line as a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weblake.service.server import LocalService
+
+CANARY = "canary-of-the-system-tests"
+
+
+class Site(BaseHTTPRequestHandler):
+    """Pages /0 to /29, each linking to the next two; /secret is behind robots.txt; anything else is a 404."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        name = self.path.strip("/")
+        if self.path == "/robots.txt":
+            return self._answer(200, "text/plain", "User-agent: *\nDisallow: /secret\n")
+        if name == "":
+            name = "0"
+        if not name.isdigit() or int(name) >= 30:
+            return self._answer(404, "text/html", "<title>Nothing</title><p>There is nothing here.</p>")
+        n = int(name)
+        links = "".join(f'<a href="/{m}">page {m}</a> ' for m in (n + 1, n + 2) if m < 30)
+        main = f"<h1>Page {n}</h1><p>Ünïcode № {n} 日本語</p>{links}<a href='/secret'>s</a>"
+        return self._answer(200, "text/html; charset=utf-8", f"<title>Page {n}</title><main>{main}</main>")
+
+    def _answer(self, status: int, kind: str, text: str) -> None:
+        body = text.encode()
+        self.send_response(status)
+        self.send_header("content-type", kind)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="session")
+def site() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Site)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[LocalService]:
+    with LocalService(tmp_path / "service" / "service.db", keys=CANARY) as running:
+        yield running
+
+
+@dataclass
+class Run:
+    """What a command printed and how it ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The one object on standard output."""
+        found = json.loads(self.out)
+        assert isinstance(found, dict)
+        return found
+
+
+@dataclass
+class CommandLine:
+    """Runs `python -m weblake` against one service."""
+
+    env: dict[str, str] = field(default_factory=dict)
+    ran: list[Run] = field(default_factory=list)
+
+    def start(self, *args: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "weblake", *args],
+            env=os.environ | self.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def __call__(self, *args: str) -> Run:
+        process = self.start(*args)
+        out, err = process.communicate(timeout=120)
+        run = Run(process.returncode, out, err)
+        self.ran.append(run)
+        return run
+
+
+@pytest.fixture
+def weblake_command(service: LocalService) -> CommandLine:
+    return CommandLine({"WEBLAKE_BASE_URL": service.url, "WEBLAKE_API_KEY": service.key, "NO_COLOR": "1"})

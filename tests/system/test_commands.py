@@ -1,0 +1,215 @@
+"""The command line as programs and people use it: what it prints, where, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import weblake
+
+
+def test_a_crawl_lands_with_everything_that_was_not_stored(weblake_command: Any, site: str, tmp_path: Path) -> None:
+    run = weblake_command("crawl", f"{site}/", "--limit", "40", "--to", str(tmp_path / "lake"), "--json")
+    assert run.code == 0, run.err
+    receipt = run.json
+    assert (receipt["stored"], receipt["robots_blocked"], receipt["complete"]) == (30, 1, True)
+    assert receipt["submitted"] == 31
+    table = weblake.read(tmp_path / "lake").to_table()
+    assert table["position"].to_pylist() == list(range(30))
+    assert {"Page 7"} <= set(table["title"].to_pylist())
+    errors = weblake.read(tmp_path / "lake", "page_errors").to_table().to_pylist()
+    assert [(row["url"], row["outcome"]) for row in errors] == [(f"{site}/secret", "robots_blocked")]
+
+
+def test_a_target_that_answers_404_is_a_document(weblake_command: Any, site: str, tmp_path: Path) -> None:
+    run = weblake_command("batch", f"{site}/nowhere", "--to", str(tmp_path / "lake"), "--json")
+    assert (run.code, run.json["stored"], run.json["failed"]) == (0, 1, 0)
+    assert weblake.read(tmp_path / "lake").to_table()["status_code"].to_pylist() == [404]
+
+
+def test_all_pages_failed(weblake_command: Any, service: Any, tmp_path: Path) -> None:
+    command = ("batch", "http://127.0.0.1:9/a", "http://127.0.0.1:9/b", "--to", str(tmp_path / "lake"), "--json")
+    first = weblake_command(*command)
+    assert first.code == 1
+    assert (first.json["failed"], first.json["error"]["type"]) == (2, "LoadIncomplete")
+    assert len(first.err.strip().splitlines()) == 1
+    assert not list((tmp_path / "lake").glob("documents/**/*.parquet"))
+    assert weblake.read(tmp_path / "lake", "page_errors").to_table().num_rows == 2
+    requests = len(service.requests())
+    again = weblake_command(*command)
+    assert again.code == 1
+    assert again.json["failed"] == 2
+    assert len(service.requests()) == requests
+
+
+def test_the_list_may_be_a_file_of_lines_csv_or_parquet(weblake_command: Any, site: str, tmp_path: Path) -> None:
+    urls = [f"{site}/1", f"{site}/2"]
+    (tmp_path / "urls.txt").write_text(f"# two pages\n{urls[0]}\n\n  {urls[1]}\n")
+    (tmp_path / "urls.csv").write_text(f"id,page\n1,{urls[0]}\n2,{urls[1]}\n")
+    pq.write_table(pa.table({"url": urls}), tmp_path / "urls.parquet")
+    ids = set()
+    for name, column in (("urls.txt", ()), ("urls.csv", ("--column", "page")), ("urls.parquet", ())):
+        run = weblake_command(
+            "batch", "--urls", str(tmp_path / name), *column, "--to", str(tmp_path / "lake"), "--json"
+        )
+        assert (run.code, run.json["submitted"]) == (0, 2), run.err
+        ids.add(run.json["load_id"])
+    assert len(ids) == 1  # the same list is the same load, wherever it came from
+
+
+def test_what_makes_another_load(weblake_command: Any, site: str, tmp_path: Path) -> None:
+    def load(*more: str) -> str:
+        run = weblake_command("batch", f"{site}/1", "--to", str(tmp_path / "lake"), "--json", *more)
+        assert run.code == 0, run.err
+        return str(run.json["load_id"])
+
+    plain = load()
+    assert load("--allow-partial", "--max-credits", "9", "--missing-ratio", "0.5") == plain
+    assert len({plain, load("--key", "a"), load("--key", "b"), load("-f", "html"), load("--new"), load("--new")}) == 6
+    listed = weblake_command("loads", str(tmp_path / "lake"), "--json").json["loads"]
+    assert len(listed) == 6
+    since = weblake_command("loads", str(tmp_path / "lake"), "--since", listed[3]["load_id"], "--json").json["loads"]
+    assert since == listed[4:]
+
+
+def test_detached_and_landed_later(weblake_command: Any, site: str, tmp_path: Path) -> None:
+    lake = str(tmp_path / "lake")
+    started = weblake_command("batch", f"{site}/1", f"{site}/2", "--to", lake, "--detach")
+    job_id = started.out.strip()
+    landed = weblake_command("land", "batch", job_id, "--to", str(tmp_path / "other"), "--json")
+    assert (landed.code, landed.json["stored"]) == (0, 2)
+    status = weblake_command("status", "batch", job_id, "--json").json
+    assert (status["status"], status["completed"]) == ("completed", 2)
+    attached = weblake_command("batch", f"{site}/1", f"{site}/2", "--to", lake, "--json")
+    assert attached.json["job_id"] == job_id
+    cancelled = weblake_command("cancel", "batch", job_id, "--json")
+    assert cancelled.code == 1  # it is completed
+    assert weblake_command("errors", "batch", job_id, "--json").json == {"errors": [], "robotsBlocked": []}
+
+
+def test_partition_keys_of_ones_own(weblake_command: Any, site: str, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    for day in ("2026-11-20", "2026-11-21"):
+        run = weblake_command("batch", f"{site}/1", "--to", str(lake), "--partition", f"ds={day}", "--json")
+        assert run.code == 0, run.err
+        assert run.json["files"][0]["path"].startswith(f"documents/ds={day}/")
+    other = weblake_command("batch", f"{site}/1", "--to", str(lake), "--partition", "region=eu", "--json")
+    assert other.code == 1
+    assert other.json["error"]["type"] == "StorageRefused"
+
+
+def test_credits_are_limited_before_anything_starts(
+    weblake_command: Any, service: Any, site: str, tmp_path: Path
+) -> None:
+    lake = str(tmp_path / "lake")
+    refused = weblake_command("batch", f"{site}/1", f"{site}/2", "--to", lake, "--max-credits", "1", "--json")
+    assert (refused.code, refused.json["error"]["type"]) == (1, "CreditsExhausted")
+    assert service.counts().get("batch_scrape_started", 0) == 0
+    crawl = weblake_command("crawl", f"{site}/", "--to", lake, "--max-credits", "4", "--json")
+    assert crawl.json["stored"] <= 4
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("batch", "--to", "x"),
+        ("land", "batch", "no-uuid", "--to", "x"),
+        ("land", "tree", "11111111-2222-4333-8444-555555555555", "--to", "x"),
+        ("scrape", "ftp://a.test/"),
+        ("scrape", "http://a.test/", "-o", "timeout=1"),
+        ("scrape", "http://a.test/", "-o", "no_such_option=1"),
+        ("interact", "11111111-2222-4333-8444-555555555555"),
+        ("usage", "money"),
+        ("nonsense",),
+        ("batch", "http://a.test/", "--to", "x", "--fail-ratio", "2"),
+    ],
+)
+def test_bad_usage_ends_with_2_and_no_traceback(weblake_command: Any, command: tuple[str, ...]) -> None:
+    run = weblake_command(*command)
+    assert run.code == 2, run.err
+    assert "Traceback" not in run.err
+    assert run.err.strip()
+
+
+@pytest.mark.parametrize("root", ["ftp://host/lake", "/proc/nowhere/lake"])
+def test_a_root_that_cannot_be_used_is_refused_before_anything_is_paid(
+    weblake_command: Any, service: Any, site: str, root: str
+) -> None:
+    run = weblake_command("batch", f"{site}/1", "--to", root, "--json")
+    assert (run.code, run.json["error"]["type"]) == (1, "StorageRefused")
+    assert service.counts().get("batch_scrape_started", 0) == 0
+
+
+def test_scrape_prints_markdown_and_only_that(weblake_command: Any, site: str) -> None:
+    run = weblake_command("scrape", f"{site}/5")
+    assert run.code == 0
+    assert run.out.startswith("# Page 5")
+    assert "日本語" in run.out
+    assert run.err == ""
+    assert weblake_command("scrape", f"{site}/5", "--json").json["data"]["metadata"]["title"] == "Page 5"
+
+
+def test_several_pages_are_several_loads(weblake_command: Any, site: str, tmp_path: Path) -> None:
+    urls = (f"{site}/1", "http://127.0.0.1:9/", f"{site}/2")
+    run = weblake_command("scrape", *urls, "--to", str(tmp_path / "lake"), "--json")
+    assert run.code == 1
+    loads = run.json["loads"]
+    assert [load.get("stored") for load in loads] == [1, 0, 1]
+    assert loads[1]["error"]["type"] == "ServiceUnavailable"
+    again = weblake_command("scrape", *urls[::2], "--to", str(tmp_path / "lake"), "--json")
+    assert (again.code, [load["load_id"] for load in again.json["loads"]]) == (
+        0,
+        [loads[0]["load_id"], loads[2]["load_id"]],
+    )
+
+
+def test_usage_and_activity_land_and_are_rewritten(weblake_command: Any, site: str, tmp_path: Path) -> None:
+    lake = str(tmp_path / "lake")
+    for stored in (1, 2):
+        assert weblake_command("scrape", f"{site}/{stored}", "-o", "max_age=0").code == 0
+        for what in (("credits",), ("tokens",), ("credits", "--by-api-key"), ("tokens", "--by-api-key")):
+            assert weblake_command("usage", *what, "--to", lake, "--json").code == 0
+        assert weblake_command("activity", "--to", lake, "--json").code == 0
+        rows = weblake.read(lake, "usage_periods").to_table().to_pylist()
+        by_report = {row["report"]: row for row in rows}
+        assert len(rows) == len(by_report) == 4
+        assert by_report["credits"]["total_credits"] == stored
+        assert by_report["tokens"]["total_tokens"] == 15 * stored
+        assert by_report["credits"]["api_key"] is None
+        assert by_report["credits_by_key"]["api_key"]
+        assert weblake.read(lake, "activity").to_table().num_rows == stored
+
+
+def test_interrupted_it_says_how_to_go_on(weblake_command: Any, service: Any, site: str, tmp_path: Path) -> None:
+    service.faults(
+        {"match": {"method": "GET", "path": "/v2/batch/scrape/.*"}, "times": 1, "effect": {"latency_ms": 30000}}
+    )
+    command = ("batch", f"{site}/1", "--to", str(tmp_path / "lake"))
+    process = weblake_command.start(*command)
+    assert process.stderr is not None
+    job_id = process.stderr.readline().split()[-1]
+    os.kill(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert f"weblake cancel batch {job_id}" in err
+    assert "Traceback" not in err
+    service.faults()
+    resumed = weblake_command(*command, "--json")
+    assert (resumed.code, resumed.json["job_id"]) == (0, job_id)
+
+
+def test_a_webhook_signature(weblake_command: Any, tmp_path: Path) -> None:
+    body = json.dumps({"type": "crawl.completed"}).encode()
+    (tmp_path / "body").write_bytes(body)
+    weblake_command.env["WEBLAKE_WEBHOOK_SECRET"] = "test-secret"
+    good = weblake.webhooks.sign("test-secret", body)
+    assert weblake_command("webhook", "verify", str(tmp_path / "body"), "--signature", good).code == 0
+    bad = weblake_command("webhook", "verify", str(tmp_path / "body"), "--signature", good[:-1] + "0")
+    assert bad.code == 1 or good.endswith("0")

@@ -1,0 +1,58 @@
+"""`weblake batch` killed with SIGKILL at some moment and run again: the same load once, one start at the service."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+#: Moments of the first run's life at which it is killed, as shares of a whole run.
+MOMENTS = [0.3, 0.45, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95]
+
+
+def visible(root: Path) -> list[Any]:
+    if not list(root.glob("documents/**/*.parquet")):
+        return []
+    query = f"select load_id, source_url from read_parquet('{root}/documents/**/*.parquet')"
+    return duckdb.sql(query).fetchall()
+
+
+def test_killed_at_any_moment_and_run_again(weblake_command: Any, service: Any, site: str, tmp_path: Path) -> None:
+    urls = [f"{site}/{n}" for n in range(12)]
+    begun = time.monotonic()
+    assert weblake_command("batch", *urls, "--to", str(tmp_path / "whole"), "--json").code == 0
+    whole = time.monotonic() - begun
+    for n, moment in enumerate(MOMENTS):
+        started = service.counts().get("batch_scrape_started", 0)
+        root = tmp_path / f"lake-{n}"
+        command = ("batch", *urls, "--to", str(root), "--json")
+        first = weblake_command.start(*command)
+        with suppress(subprocess.TimeoutExpired):  # it is still running, as it should be
+            first.wait(timeout=moment * whole)
+        first.kill()
+        first.communicate()
+        assert len(visible(root)) in (0, 12), f"killed at {moment}: a part is visible"
+        again = weblake_command(*command)
+        assert again.code == 0, again.err
+        rows = visible(root)
+        assert sorted(url for _, url in rows) == sorted(urls), f"killed at {moment}"
+        assert {load_id for load_id, _ in rows} == {again.json["load_id"]}
+        assert service.counts()["batch_scrape_started"] == started + 1, f"killed at {moment}: paid twice"
+
+
+@pytest.mark.parametrize("times", [4])
+def test_the_same_command_many_times_at_once(
+    weblake_command: Any, service: Any, site: str, tmp_path: Path, times: int
+) -> None:
+    urls = [f"{site}/{n}" for n in range(6)]
+    command = ("batch", *urls, "--to", str(tmp_path / "lake"), "--json")
+    running = [weblake_command.start(*command) for _ in range(times)]
+    ended = [process.communicate(timeout=120) for process in running]
+    assert [process.returncode for process in running] == [0] * times, [err for _, err in ended]
+    assert len(visible(tmp_path / "lake")) == 6
+    assert service.counts()["batch_scrape_started"] == 1

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+from io import TextIOWrapper
 
 from weblake.errors import InvalidOption, WeblakeError
 
@@ -13,9 +14,12 @@ FAILED, BAD_USAGE, INTERRUPTED = 1, 2, 130
 def main() -> None:
     """Runs the command that was typed; exits with 0 (whole), 1 (failed) or 2 (bad usage)."""
     from weblake.cli import discovery, jobs, landing, local, remote_browsers, reports
-    from weblake.cli.shown import show_error
     from weblake.cli.tree import app
+    from weblake.shown import show_error
 
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show a character is no reason to fail
     for room in (landing, jobs, discovery, reports, remote_browsers, local):
         room.register(app)
     try:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from weblake.cli import shown
+from weblake import shown
 from weblake.cli.tree import BaseUrl, Insecure, Json, Options, connect, given_options
 
 Limit = Annotated[int | None, typer.Option("--limit", metavar="N", help="Results at most.")]
@@ -30,7 +30,7 @@ def map_site(
         shown.show_json(found.raw)
         return
     for link in found.links:
-        shown.out.print(link.url or "", markup=False)
+        shown.show_text(link.url or "")
 
 
 def search(
@@ -60,7 +60,9 @@ def crawls(as_json: Json = False, base_url: BaseUrl = None, insecure: Insecure =
     if as_json:
         shown.show_json(found.raw)
         return
-    shown.show_table("Active crawls", ("id", "url", "started"), [(c.id, c.url, c.created_at) for c in found.crawls])
+    shown.show_table(
+        "Active crawls", ("id", "url", "started"), [(c.id, c.url, c.created_at) for c in found.crawls], whole="id"
+    )
 
 
 def preview(url: str, prompt: str, as_json: Json = False, base_url: BaseUrl = None, insecure: Insecure = False) -> None:

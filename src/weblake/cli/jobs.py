@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from weblake.cli import shown
+from weblake import shown
 from weblake.cli.tree import BaseUrl, Insecure, Json, connect
 
 Kind = Annotated[str, typer.Argument(metavar="batch|crawl")]

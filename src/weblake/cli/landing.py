@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from weblake.cli import shown
+from weblake import shown
 from weblake.cli.tree import BaseUrl, Formats, Insecure, Json, Options, Root, To, connect, given_options
 from weblake.errors import FixRequest, InvalidOption, WeblakeError
 
@@ -201,16 +201,20 @@ def loads(
     if as_json:
         shown.show_json({"loads": [row.to_dict() for row in rows]})
         return
-    columns = ("load", "kind", "job", "stored", "failed", "missing", "complete", "landed at", "retired by")
-    shown.show_table(
-        f"Loads in {root}",
-        columns,
-        [
-            (r.receipt.load_id, r.receipt.kind, r.receipt.job_id, r.receipt.stored, r.receipt.failed, r.receipt.missing,
-             "yes" if r.receipt.complete else "no", r.at, r.retired_by or "")
-            for r in rows
-        ],
-    )  # fmt: skip
+    columns = ("load", "kind", "stored", "failed", "missing", "landed (UTC)", "")
+    cells = [
+        (
+            row.receipt.load_id,
+            row.receipt.kind.removesuffix("_scrape"),
+            row.receipt.stored,
+            row.receipt.failed,
+            row.receipt.missing,
+            row.at[:16].replace("T", " "),
+            "retired" if row.retired_by else "" if row.receipt.complete else "partial",
+        )
+        for row in rows
+    ]
+    shown.show_table(f"Loads in {root}", columns, cells, whole="load")
 
 
 def register(app: typer.Typer) -> None:
@@ -286,7 +290,7 @@ def _detach(client: Client, dataset: Dataset, order: Order, as_json: bool) -> No
     if as_json:
         shown.show_json({"load_id": order.load_id, "kind": order.kind, "job_id": job.job_id})
     else:
-        shown.out.print(job.job_id)
+        shown.show_text(job.job_id)
 
 
 def _land_each(client: Client, made: Sequence[Order], to: str, terms: Terms, as_json: bool) -> None:
@@ -321,7 +325,7 @@ def _show_document(raw: object, as_json: bool) -> None:
         return
     data = raw.get("data") if isinstance(raw, dict) else None
     markdown = data.get("markdown") if isinstance(data, dict) else None
-    shown.out.print(markdown if isinstance(markdown, str) else "", markup=False)
+    shown.show_text(markdown if isinstance(markdown, str) else "")
 
 
 def _say_if_old(landing: Landing) -> None:

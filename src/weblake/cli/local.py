@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from weblake.cli import shown
+from weblake import shown
 from weblake.cli.tree import Json
 from weblake.errors import FixRequest
 

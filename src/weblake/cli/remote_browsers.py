@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from weblake.cli import shown
+from weblake import shown
 from weblake.cli.tree import BaseUrl, Insecure, Json, Options, connect, given_options
 from weblake.errors import InvalidOption
 
@@ -138,7 +138,7 @@ def _show_result(raw: object, as_json: bool) -> None:
     else:
         for name in ("output", "stdout", "result"):
             if isinstance(raw.get(name), str) and (name != "result" or raw.get("stdout") != raw["result"]):
-                shown.out.print(raw[name], markup=False)
+                shown.show_text(str(raw[name]))
     trouble = raw.get("error") or raw.get("stderr")
     if isinstance(trouble, str) and trouble:
         shown.err.print(trouble, markup=False)

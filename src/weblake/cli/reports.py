@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from weblake.cli import shown
+from weblake import shown
 from weblake.cli.tree import BaseUrl, Insecure, Json, To, connect
 
 
@@ -83,7 +83,10 @@ def activity(
         return
     columns = ("created", "endpoint", "id", "target")
     shown.show_table(
-        "Activity of the last 24 hours", columns, [(e.created_at, e.endpoint, e.id, e.target) for e in entries]
+        "Activity of the last 24 hours",
+        columns,
+        [((e.created_at or "")[:19].replace("T", " "), e.endpoint, e.id, e.target) for e in entries],
+        whole="id",
     )
 
 

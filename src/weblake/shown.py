@@ -4,10 +4,12 @@ error. Imports: errors, receipt."""
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -19,8 +21,8 @@ from weblake.receipt import Receipt
 if TYPE_CHECKING:
     from weblake.load import Watch
 
-out = Console(soft_wrap=True, highlight=False)
-err = Console(stderr=True, soft_wrap=True, highlight=False)
+out = Console(soft_wrap=True, highlight=False, emoji=False)
+err = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
 
 #: Columns of a bar at most.
 BAR = 40
@@ -28,7 +30,13 @@ BAR = 40
 
 def show_json(value: object) -> None:
     """One JSON object on one line."""
-    out.print(json.dumps(value, ensure_ascii=False, default=str), markup=False, soft_wrap=True)
+    show_text(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def show_text(text: str) -> None:
+    """Text for programs and pipes: as it is, where a console would drop control characters."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 def show_error(error: WeblakeError, *, as_json: bool) -> None:
@@ -44,11 +52,11 @@ def note(text: str) -> None:
     err.print(text)
 
 
-def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table on standard output."""
-    table = Table(title=title or None, title_justify="left", title_style="bold")
+def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, whole: str = "") -> None:
+    """A table on standard output; the column named `whole` is never folded, so that it can be copied."""
+    table = Table(title=title or None, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", no_wrap=bool(whole) and column == whole)
     for row in rows:
         table.add_row(*("" if cell is None else escape(str(cell)) for cell in row))
     out.print(table)

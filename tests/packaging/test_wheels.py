@@ -1,0 +1,126 @@
+"""What is built is what is in the source tree, no more and no less, and the core stands alone."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+
+import weblake
+
+ROOT = Path(__file__).parents[2]
+SOURCES = {
+    "weblake": ROOT / "src" / "weblake",
+    "airflow_provider_weblake": ROOT / "airflow_provider" / "src" / "airflow_provider_weblake",
+    "dagster_weblake": ROOT / "dagster_resources" / "src" / "dagster_weblake",
+}
+#: Registries' hosts, put together here so that this file does not name one either.
+HOSTS = ["pypi" + ".org", "python" + "hosted.org", "registry.npm" + "js.org"]
+
+
+@pytest.fixture(scope="session")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    out = tmp_path_factory.mktemp("wheels")
+    uv = shutil.which("uv")
+    assert uv is not None, "uv runs these tests"
+    built = subprocess.run(
+        [uv, "build", "--all-packages", "--wheel", "--offline", "-o", str(out)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert built.returncode == 0, built.stderr
+    return {path.name.partition("-")[0]: path for path in out.glob("*.whl")}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_wheel_holds_the_package_and_nothing_else(name: str, wheels: dict[str, Path]) -> None:
+    listed = [item for item in zipfile.ZipFile(wheels[name]).namelist() if not item.endswith("/")]
+    inside = {item for item in listed if ".dist-info/" not in item}
+    source = SOURCES[name]
+    expected = {
+        f"{name}/{path.relative_to(source).as_posix()}"
+        for path in source.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert inside == expected
+    assert f"{name}/py.typed" in inside
+    assert any(item.endswith(".dist-info/entry_points.txt") for item in listed)
+    assert any(item.endswith("licenses/LICENSE") for item in listed)
+
+
+@pytest.mark.parametrize("name", ["airflow_provider_weblake", "dagster_weblake"])
+def test_the_guests_need_the_core_of_their_own_step(name: str, wheels: dict[str, Path]) -> None:
+    archive = zipfile.ZipFile(wheels[name])
+    metadata = next(item for item in archive.namelist() if item.endswith(".dist-info/METADATA"))
+    needs = Parser().parsestr(archive.read(metadata).decode()).get_all("Requires-Dist") or []
+    assert any(re.fullmatch(r"weblake\s*[(<>=,.0-9)]+", need) for need in needs), needs
+
+
+def test_the_core_imports_without_the_guests_and_without_extras(wheels: dict[str, Path], tmp_path: Path) -> None:
+    zipfile.ZipFile(wheels["weblake"]).extractall(tmp_path)
+    blocked = ("airflow", "dagster", "starlette", "uvicorn", "selectolax", "pandas", "polars", "s3fs", "yaml")
+    code = (
+        f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\n"
+        f"for name in {blocked!r}: sys.modules[name] = None\n"
+        "import weblake\n"
+        f"assert weblake.__file__.startswith({str(tmp_path)!r}), weblake.__file__\n"
+        "for name in weblake.__all__:\n"
+        "    if name != 'testing': getattr(weblake, name)\n"
+        "from weblake.cli import main\n"
+        "sys.argv = ['weblake', '--help']\n"
+        "main()\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+
+
+def test_a_missing_extra_is_named(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "sys.modules['uvicorn'] = None\n"
+        "sys.argv = ['weblake', 'scrape', 'http://127.0.0.1:9/']\n"
+        "from weblake.cli import main\n"
+        "main()\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={"XDG_STATE_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"},
+    )
+    assert run.returncode == 1
+    assert "weblake[local]" in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_public_names_exist() -> None:
+    for name in weblake.__all__:
+        assert getattr(weblake, name) is not None
+    with pytest.raises(AttributeError):
+        _ = weblake.no_such_name  # type: ignore[attr-defined]
+
+
+def test_waiting_for_a_job_loads_no_arrow() -> None:
+    code = (
+        "import sys, weblake.client, weblake.waiting, weblake.starts\n"
+        "print([name for name in ('pyarrow', 'pandas') if name in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout
+    assert out.strip() == "[]"
+
+
+def test_no_file_names_a_registry() -> None:
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    assert "uv.lock" not in tracked
+    for name in tracked:
+        text = (ROOT / name).read_bytes() if (ROOT / name).is_file() else b""
+        assert not [host for host in HOSTS if host.encode() in text], name

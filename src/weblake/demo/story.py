@@ -1,0 +1,235 @@
+"""The demo, step by step: crawl, batch, batch again, usage, activity. Each step leaves what it found in the `Story`.
+
+Imports: the core's public rooms, cli.shown, embedded, service (when it runs), site_server.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+
+from weblake import load, orders, publishing, shown, starts
+from weblake import usage as reports
+from weblake.client import Client
+from weblake.demo.site_server import SiteServer
+from weblake.embedded import needs_local
+from weblake.errors import InvalidOption, StorageRefused
+from weblake.lake import open_dataset, root_name
+from weblake.options import BatchScrapeOptions, CrawlOptions
+from weblake.orders import Naming, Order, Terms
+from weblake.publishing import Dataset, Landing
+from weblake.receipt import LandedFile, Receipt
+from weblake.usage import Report
+from weblake.waiting import JobRef
+
+if TYPE_CHECKING:
+    from weblake.service.server import LocalService
+
+#: The directory that is made where none is named; a number is added while it exists.
+FRESH = "weblake-demo"
+#: Below the root, out of sight of any glob over a table. A second run into the same root goes on with it, so that the
+#: month's usage is that of all loads that lie there.
+DATABASE = Path("_weblake") / "demo" / "service.db"
+#: The names of the two API keys: the usage by key has something to tell apart.
+CRAWLS, BATCHES = "nightly-crawl", "hourly-batch"
+
+_TERMS = Terms(timeout_s=300, poll_s=1)
+_CRAWL: CrawlOptions = {"limit": 500, "scrape_options": {"formats": ["markdown", "links"]}}
+_BATCH: BatchScrapeOptions = {"formats": ["markdown", "html", "links", "images"]}
+
+
+@dataclass(slots=True)
+class Story:
+    """What the steps share, and what came of them."""
+
+    root: Path
+    dataset: Dataset
+    site: SiteServer
+    service: LocalService
+    #: One for each API key, by its name.
+    clients: Mapping[str, Client]
+    #: An address where nobody listens.
+    silent_url: str
+    crawl: Receipt | None = None
+    batch: Receipt | None = None
+    usage: list[Report] = field(default_factory=list)
+    usage_files: list[LandedFile] = field(default_factory=list)
+    activity_entries: int = 0
+    activity_files: list[LandedFile] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def loads(self) -> dict[str, Receipt]:
+        """The receipts of this run, by what they are called here."""
+        named = (("crawl", self.crawl), ("batch", self.batch))
+        return {name: receipt for name, receipt in named if receipt is not None}
+
+    @property
+    def files(self) -> list[LandedFile]:
+        """All files that this run wrote."""
+        return [*(file for each in self.loads.values() for file in each.files), *self.usage_files, *self.activity_files]
+
+
+def play(to: Path | None) -> Story:
+    """Runs all steps, with a line each on standard error, and returns what came of them; raises as `run_demo`."""
+    begun = time.monotonic()
+    try:
+        with _stage(to) as story:
+            for name, step in STEPS:
+                since = time.monotonic()
+                line = step(story)
+                _say(name, f"{line} [dim]({time.monotonic() - since:.1f} s)[/dim]")
+            story.seconds = time.monotonic() - begun
+            return story
+    except KeyboardInterrupt:
+        shown.note("weblake: interrupted; what had landed by then is whole. `weblake demo` begins afresh.")
+        raise
+
+
+def batch_urls(site: str, silent_url: str) -> list[str]:
+    """What the batch asks for: pages of many kinds, one of them twice, and most of what can go wrong."""
+    paths = (
+        *("/", "/notes/the-flood-of-march", "/notes/parsing-the-feed", "/warnings/ar", "/archive/leaflet-1974"),
+        *("/data/readings.csv", "/data/low-harbour-2025", "/stations/quillmarsh", "/stations/quillmarsh"),
+        *("/flood", "/stations/mill-race", "/live", "/staff/rota", "/media/staff-gauge.png"),
+    )
+    return [*(site + path for path in paths), silent_url, "ftp://ostrel.example/1998"]
+
+
+def _crawl(story: Story) -> str:
+    order = orders.crawl(f"{story.site.url}/", _naming(story), _TERMS, **_CRAWL)
+    story.crawl = _landed(story, CRAWLS, order).receipt
+    return f"the whole site: {_counts(story.crawl)}"
+
+
+def _batch(story: Story) -> str:
+    story.batch = _landed(story, BATCHES, _batch_order(story)).receipt
+    return f"{story.batch.submitted} chosen URLs: {_counts(story.batch)}"
+
+
+def _batch_again(story: Story) -> str:
+    before = len(story.service.requests())
+    landing = _landed(story, BATCHES, _batch_order(story))
+    asked = len(story.service.requests()) - before
+    found = "landed already" if landing.landed_at is not None else "landed a second time"
+    return f"the same batch: {found}, {asked} requests sent"
+
+
+def _usage(story: Story) -> str:
+    client = story.clients[CRAWLS]
+    for by_api_key in (False, True):
+        found = client.run(reports.report("credits", client.retry, by_api_key=by_api_key))
+        story.usage.append(found)
+        story.usage_files += reports.land_report(found, story.dataset.storage)
+    used = sum(period.total_credits or 0 for period in story.usage[0].periods)
+    return f"{used:g} credits, by month and by API key"
+
+
+def _activity(story: Story) -> str:
+    client = story.clients[CRAWLS]
+    entries = client.run(reports.activity(client.retry))
+    story.activity_entries = len(entries)
+    story.activity_files = reports.land_activity(entries, story.dataset.storage)
+    return f"{len(entries)} calls of the last 24 hours"
+
+
+#: The story, in order; each step returns one line that says what came of it.
+STEPS: tuple[tuple[str, Callable[[Story], str]], ...] = (
+    ("crawl", _crawl),
+    ("batch", _batch),
+    ("again", _batch_again),
+    ("usage", _usage),
+    ("activity", _activity),
+)
+
+
+@contextmanager
+def _stage(to: Path | None) -> Iterator[Story]:
+    """Everything that the steps need, running; all of it has ended when the block is left."""
+    with needs_local():
+        from weblake.service.config import new_key
+        from weblake.service.server import LocalService
+    root = _root(to)
+    dataset = open_dataset(root)
+    earlier = len(publishing.history(dataset))
+    _say("dataset", f"{escape(str(root))}/" + (f", where {earlier} loads have landed before" if earlier else ""))
+    with ExitStack() as stack:
+        site = stack.enter_context(SiteServer())
+        _say("site", f"a network of river gauges, {len(site.site.pages)} addresses at {site.url}")
+        keys = {name: new_key() for name in (CRAWLS, BATCHES)}
+        service = stack.enter_context(LocalService(root / DATABASE, keys=keys, allow_private=True))
+        _say("service", f"{service.url}, with its database in {DATABASE.parent}/")
+        clients = {name: stack.enter_context(Client(service.url, key)) for name, key in keys.items()}
+        # Bound and never listening: nobody else can get the port, and a connection is refused at once.
+        silent = stack.enter_context(closing(socket.socket()))
+        silent.bind(("127.0.0.1", 0))
+        yield Story(root, dataset, site, service, clients, f"http://127.0.0.1:{silent.getsockname()[1]}/")
+
+
+def _root(to: Path | None) -> Path:
+    """The root, which exists then, with the directory of the service's database in it."""
+    if to is not None and re.match(r"[a-z0-9]{2,}:/", str(to)):
+        raise InvalidOption(f"The demo writes to a local directory, and {to} is none.", hint="Such as --to ./lake.")
+    root = to.expanduser() if to is not None else Path(FRESH)
+    number = 1
+    try:
+        while to is None:
+            try:
+                root.mkdir()
+                break
+            except FileExistsError:
+                number += 1
+                root = Path(f"{FRESH}-{number}")
+        (root / DATABASE).parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageRefused(
+            f"The demo cannot write to {root}: {error.strerror}.", hint="Name a directory that it can make: --to DIR."
+        ) from None
+    return root
+
+
+def _naming(story: Story) -> Naming:
+    return Naming(root=root_name(story.root))
+
+
+def _batch_order(story: Story) -> Order:
+    urls = batch_urls(story.site.url, story.silent_url)
+    return orders.batch(urls, _naming(story), _TERMS, **_BATCH)
+
+
+def _landed(story: Story, key_name: str, order: Order) -> Landing:
+    client, jobs = story.clients[key_name], list[str]()
+    try:
+        with shown.watching(order.kind.replace("_", " "), quiet=not shown.err.is_terminal) as watch:
+
+            def started(job_id: str) -> None:
+                jobs.append(job_id)
+                watch.started(job_id)
+
+            return load.land(client, story.dataset, order, _TERMS, replace(watch, started=started))
+    except KeyboardInterrupt:
+        # The site ends with this run: the next one would find the job going on, at an address that is another's then.
+        for job_id in jobs:
+            client.run(starts.cancel(JobRef(order.kind, job_id), client.retry))
+        raise
+
+
+def _counts(receipt: Receipt) -> str:
+    named = (
+        ("failed", receipt.failed),
+        ("blocked by robots.txt", receipt.robots_blocked),
+        ("rejected", receipt.rejected),
+    )
+    return ", ".join([f"{receipt.stored} documents", *(f"{count} {name}" for name, count in named if count)])
+
+
+def _say(name: str, line: str) -> None:
+    shown.note(f"[green]✓[/green] [bold]{name:<8}[/bold] {line}")

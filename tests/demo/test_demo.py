@@ -1,0 +1,347 @@
+"""`weblake demo` does what it tells, within its minute, and leaves a dataset that others can read."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import duckdb
+import polars
+import pyarrow.parquet as pq
+import pytest
+
+from weblake.demo import run_demo
+from weblake.demo.site import Page, Site, build_site
+from weblake.demo.story import DATABASE, FRESH, batch_urls
+from weblake.demo.telling import next_commands
+from weblake.errors import InvalidOption, StorageRefused
+
+#: What the issue allows, in seconds.
+ALLOWED_S = 60
+SILENT = "http://127.0.0.1:9/"
+BASE = "http://127.0.0.1:8"
+
+Links = Callable[[Site, Page], set[str]]
+
+
+class Ran:
+    """One run of the command in a process of its own."""
+
+    def __init__(self, *arguments: str, cwd: Path, env: Mapping[str, str] | None = None) -> None:
+        # The demo has a service of its own, whatever the environment names.
+        named = {"WEBLAKE_BASE_URL": SILENT, "WEBLAKE_API_KEY": "test-canary", "XDG_STATE_HOME": str(cwd / "state")}
+        done = subprocess.run(
+            [sys.executable, "-m", "weblake", "demo", *arguments],
+            cwd=cwd,
+            env=os.environ | named | dict(env or {}),
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            timeout=ALLOWED_S,
+        )
+        self.code, self.out, self.err = done.returncode, done.stdout, done.stderr
+
+
+class Expected:
+    """What a crawl and a batch of this site come to, from the site's own description and nothing else."""
+
+    def __init__(self, links: Links) -> None:
+        self.site = build_site(BASE)
+        self._links = links
+        reached = self._reached()
+        self.blocked = {path for path in reached if self.site.page(path).is_blocked}
+        pages = [self._final(path) for path in reached - self.blocked]
+        self.crawled = {page.path: page.status for page in pages if page.is_text}
+        self.batch: Counter[str] = Counter()
+        self.batch_statuses: Counter[int] = Counter()
+        for url in batch_urls(BASE, SILENT):
+            page = self._final(url.removeprefix(BASE)) if url.startswith(BASE) else None
+            if page is not None and page.is_text:
+                self.batch["stored"] += 1
+                self.batch_statuses[page.status] += 1
+            else:
+                self.batch["failed" if url.startswith("http:") else "rejected"] += 1
+
+    def _final(self, path: str) -> Page:
+        page = self.site.page(path)
+        return self.site.page(page.location) if page.location else page
+
+    def _reached(self) -> set[str]:
+        """The paths that follow from the start page and the sitemap, over pages that a crawler may read."""
+        waiting = ["/", *_listed(self.site)]
+        reached: set[str] = set()
+        while waiting:
+            path = waiting.pop()
+            if path not in reached:
+                reached.add(path)
+                page = self._final(path)
+                if page.is_html and not page.is_blocked:
+                    found = self._links(self.site, page)
+                    waiting += [url.removeprefix(BASE) for url in found if url.startswith(BASE)]
+        return reached
+
+
+def _listed(site: Site) -> list[str]:
+    found = re.findall(r"<loc>(.*?)</loc>", site.page("/sitemap.xml").body.decode())
+    return [url.removeprefix(site.base) for url in found]
+
+
+def _path(url: str) -> str:
+    parts = urlsplit(url)
+    return parts.path + (f"?{parts.query}" if parts.query else "")
+
+
+@pytest.fixture(scope="module")
+def expected(links: Links) -> Expected:
+    return Expected(links)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("demo")
+
+
+@pytest.fixture(scope="module")
+def first(home: Path) -> Ran:
+    """The demo for programs, into a directory that does not exist yet."""
+    return Ran("--to", "some lake", "--json", cwd=home)
+
+
+@pytest.fixture(scope="module")
+def receipts(first: Ran) -> tuple[dict[str, object], dict[str, object]]:
+    crawl, batch = json.loads(first.out)["loads"]
+    return crawl, batch
+
+
+def test_json_is_one_object_and_the_rest_goes_to_standard_error(first: Ran, home: Path) -> None:
+    assert first.code == 0, first.err
+    assert first.out.count("\n") == 1
+    told = json.loads(first.out)
+    assert set(told) == {"root", "loads", "usage", "activity", "seconds"}
+    assert told["root"] == "some lake"
+    assert 0 < told["seconds"] < ALLOWED_S
+    assert [line.split()[1] for line in first.err.splitlines()] == [
+        *("dataset", "site", "service", "crawl", "batch", "again", "usage", "activity")
+    ]
+    assert "landed already, 0 requests sent" in first.err
+    assert "\x1b" not in first.err + first.out
+    files = [file for load in told["loads"] for file in load["files"]]
+    for file in [*files, *told["usage"]["files"], *told["activity"]["files"]]:
+        path = home / "some lake" / file["path"]
+        assert (path.stat().st_size, pq.read_metadata(path).num_rows) == (file["bytes"], file["rows"])
+
+
+def test_the_crawl_lands_what_the_site_holds(
+    receipts: tuple[dict[str, object], dict[str, object]], home: Path, expected: Expected
+) -> None:
+    crawl, _ = receipts
+    glob = str(home / "some lake" / "documents/**/*.parquet")
+    rows = duckdb.execute(
+        "SELECT url, status_code FROM read_parquet(?) WHERE load_id = ?", [glob, crawl["load_id"]]
+    ).fetchall()
+    assert len(rows) == crawl["stored"] == len(expected.crawled)
+    assert {_path(url): status for url, status in rows} == expected.crawled
+    assert crawl["complete"] is True
+    assert crawl["robots_blocked"] == len(expected.blocked) > 0
+    assert crawl["submitted"] == len(expected.crawled) + len(expected.blocked)
+    assert crawl["missing"] == 0
+    blocked = polars.read_parquet(home / "some lake" / "page_errors/**/*.parquet").filter(
+        polars.col("outcome") == "robots_blocked"
+    )
+    assert {_path(url) for url in blocked["url"]} == expected.blocked
+
+
+def test_the_batch_lands_what_was_asked_for(
+    receipts: tuple[dict[str, object], dict[str, object]], home: Path, expected: Expected
+) -> None:
+    _, batch = receipts
+    assert {name: batch[name] for name in expected.batch} == dict(expected.batch)
+    assert min(expected.batch[name] for name in ("stored", "failed", "rejected")) > 0
+    assert batch["submitted"] == expected.batch.total() == len(batch_urls(BASE, SILENT))
+    assert batch["complete"] is True
+    documents = polars.read_parquet(home / "some lake" / "documents/**/*.parquet").filter(
+        polars.col("load_id") == batch["load_id"]
+    )
+    assert Counter(documents["status_code"]) == expected.batch_statuses
+    sources = Counter(documents["source_url"])
+    assert max(sources.values()) == 2, "one URL was asked for twice"
+    errors = duckdb.execute(
+        "SELECT outcome, count(*) FROM read_parquet(?) WHERE load_id = ? GROUP BY ALL",
+        [str(home / "some lake" / "page_errors/**/*.parquet"), batch["load_id"]],
+    ).fetchall()
+    assert dict(errors) == {name: expected.batch[name] for name in ("failed", "rejected")}
+
+
+def test_the_markdown_is_the_content_and_not_what_stands_around_it(first: Ran, home: Path) -> None:
+    assert first.code == 0
+    documents = polars.read_parquet(home / "some lake" / "documents/**/*.parquet")
+    texts = {_path(row["url"]): row for row in documents.iter_rows(named=True)}
+    note = texts["/notes/the-flood-of-march"]
+    assert note["title"] == "The flood of March"
+    assert "| Station" in note["markdown"]
+    for noise in ("cookie", "Newsletter", "Volunteers' rota", "Waders", "Skip to content"):
+        assert noise not in note["markdown"]
+    assert texts["/warnings/ar"]["markdown"].startswith("# عندما تسمعون")
+    assert texts["/warnings/ar"]["language"] == "ar"
+    assert "naïve façade and Œuvre" in texts["/archive/leaflet-1974"]["markdown"]
+    assert texts["/archive/field-book"]["title"] is None
+    assert "31 December, 23:00" in texts["/data/low-harbour-2025"]["markdown"]
+    assert note["og_locale_alternate"] == ["uk_UA", "el_GR", "ar"]
+
+
+def test_usage_and_activity_land_too(first: Ran, home: Path, expected: Expected) -> None:
+    told = json.loads(first.out)
+    crawled, batched = len(expected.crawled), expected.batch["stored"]
+    assert told["usage"]["by_api_key"] == {"nightly-crawl": crawled, "hourly-batch": batched}
+    assert told["usage"]["credits"] == crawled + batched
+    root = home / "some lake"
+    rows = duckdb.execute(
+        "SELECT api_key, total_credits FROM read_parquet(?)",
+        [str(root / "usage_periods/*=credits_by_key/**/*.parquet")],
+    ).fetchall()
+    assert dict(rows) == told["usage"]["by_api_key"]
+    activity = polars.read_parquet(root / "activity/**/*.parquet")
+    assert set(activity["endpoint"]) == {"crawl", "batch_scrape"}
+    assert set(activity["id"]) == {load["job_id"] for load in told["loads"]}
+
+
+def test_a_second_run_adds_its_loads_and_the_usage_is_that_of_both(first: Ran, home: Path, expected: Expected) -> None:
+    assert first.code == 0
+    root = home / "two runs"
+    shutil.copytree(home / "some lake", root)
+    second = Ran("--to", "two runs", "--json", cwd=home)
+    assert second.code == 0, second.err
+    assert "2 loads have landed before" in second.err
+    before, told = json.loads(first.out), json.loads(second.out)
+    assert not {load["load_id"] for load in before["loads"]} & {load["load_id"] for load in told["loads"]}
+    assert [load["stored"] for load in told["loads"]] == [load["stored"] for load in before["loads"]]
+    documents = polars.read_parquet(root / "documents/**/*.parquet")
+    assert documents["load_id"].n_unique() == 4
+    assert told["usage"]["credits"] == documents.height == 2 * before["usage"]["credits"]
+    assert told["activity"]["entries"] == 4
+
+
+def test_people_see_tables_and_charts_without_colours_where_nobody_looks(home: Path) -> None:
+    (home / FRESH).mkdir()
+    (home / FRESH / "mine.txt").write_text("not to be touched")
+    ran = Ran(cwd=home)
+    assert ran.code == 0, ran.err
+    assert os.listdir(home / FRESH) == ["mine.txt"]
+    fresh = f"{FRESH}-2"
+    assert f"dataset  {fresh}/" in ran.err
+    assert "\x1b" not in ran.out + ran.err
+    assert "\r" not in ran.out + ran.err
+    for part in ("What landed", "A row of documents", "Outcomes of both loads", "Usage", f"Files in {fresh}", "█"):
+        assert part in ran.out
+    assert "The flood of March" in ran.out
+    assert max(len(line) for line in ran.out.splitlines() if not line.startswith("  ")) <= 80
+    for path in (home / fresh).glob("[!_]*/**/*.parquet"):
+        assert str(path.relative_to(home / fresh)) in ran.out
+    for _, command in next_commands(fresh):
+        assert command in ran.out
+
+
+def test_the_commands_to_try_next_work_on_what_was_written(first: Ran, home: Path) -> None:
+    assert first.code == 0
+    commands = dict(next_commands("some lake"))
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+
+    def output(command: str) -> str:
+        done = subprocess.run(
+            ["sh", "-c", command], cwd=home, env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert "crawl" in output(commands["what has landed"])
+    assert "title" in output(commands["the files in Polars"])
+    sql = shlex.split(commands["the files in DuckDB"])[2].replace("some lake", str(home / "some lake"))
+    assert {200, 404, 500} <= {status for status, _ in duckdb.sql(sql).fetchall()}
+
+
+@pytest.mark.parametrize("root", ["plain", "two words", "it's", 'a "b" $c'])
+def test_the_commands_to_try_next_survive_any_name(root: str) -> None:
+    for _, command in next_commands(root)[:3]:
+        words = shlex.split(command)
+        assert len(words) == 3
+        assert root.replace("'", "''") in words[2] or root in words[2] or repr(root)[1:-1] in words[2]
+
+
+def test_no_key_is_written_or_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    keys = (f"test-canary-{number}" for number in range(1, 9))
+    monkeypatch.setattr("weblake.service.config.new_key", lambda: next(keys))
+    run_demo(tmp_path / "lake")
+    assert next(keys) == "test-canary-3", "the two keys of the demo came from here"
+    told = capfd.readouterr()
+    assert "What landed" in told.out
+    assert "test-canary" not in told.out + told.err
+    files = [path for path in (tmp_path / "lake").rglob("*") if path.is_file()]
+    assert tmp_path / "lake" / DATABASE in files
+    for path in files:
+        assert b"test-canary" not in path.read_bytes()
+        if path.suffix == ".parquet":
+            assert "test-canary" not in str(pq.ParquetFile(path).read().to_pylist())
+    assert not [thread for thread in threading.enumerate() if thread.name in ("demo site", "weblake service")]
+
+
+def test_a_missing_extra_is_named_before_anything_is_written(tmp_path: Path) -> None:
+    code = "import sys; sys.modules['uvicorn'] = None; from weblake.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "demo", "--json"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    error = json.loads(done.stdout)["error"]
+    assert error["type"] == "FeatureMissing"
+    assert "pip install 'weblake[local]'" in error["hint"]
+    assert len(done.stderr.splitlines()) == 1
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_directory_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageRefused, match="cannot write to"):
+        run_demo(tmp_path / "file")
+    with pytest.raises(InvalidOption, match="local directory"):
+        run_demo(Path("s3://bucket/lake"))
+
+
+@pytest.fixture
+def interrupted(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "weblake", "demo", "--to", str(tmp_path / "lake")],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A runner in the background has SIGINT ignored, and a child inherits that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(10)
+
+
+def test_ctrl_c_ends_it_in_one_line(interrupted: subprocess.Popen[str]) -> None:
+    assert interrupted.stderr is not None
+    for line in interrupted.stderr:
+        if "service" in line:
+            break
+    interrupted.send_signal(signal.SIGINT)
+    rest = interrupted.stderr.read()
+    assert interrupted.wait(20) == 130
+    assert "interrupted" in rest
+    assert "Traceback" not in rest

@@ -1,0 +1,215 @@
+"""The rules of odd values one by one, by example, and the columns that hold them."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+import textwrap
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weblake import document_rows, schemas
+from weblake.errors import MalformedReply
+
+WHEN = datetime(2026, 11, 21, 12, 30, 15, 123456, tzinfo=UTC)
+LOAD = {"load_id": "0123456789abcdef", "job_id": "job-1", "job_kind": "crawl"}
+BODIES = ["markdown", "summary", "html", "screenshot", "audio", "video", "answer", "highlights"]
+BOTTOMLESS = "[" * 5000 + "]" * 5000
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+
+
+def rows_of(*raws: bytes) -> list[dict]:
+    batches = document_rows.DocumentBatches(**LOAD, loaded_at=WHEN)
+    for raw in raws:
+        parsed = batches.parse(raw)
+        assert parsed is not None, batches.malformed
+        batches.append(parsed)
+    return batches.flush().to_pylist()
+
+
+def row_of(document: object) -> dict:
+    return rows_of(document if isinstance(document, bytes) else json.dumps(document).encode())[0]
+
+
+def test_a_document_beside_one_of_depth_five_thousand_is_untouched() -> None:
+    bad = b'{"markdown":"deep","json":' + b"[" * 5000 + b"]" * 5000 + b"}"
+    rows = rows_of(b'{"markdown":"one"}', bad, b'{"markdown":"two"}')
+    assert [(row["markdown"], row["repaired"]) for row in rows] == [("one", False), ("deep", False), ("two", False)]
+    assert rows[1]["json"] == "[" * 5000 + "]" * 5000
+
+
+def test_a_list_too_deep_for_a_value_still_has_a_first_text() -> None:
+    row = row_of(
+        b'{"metadata":{"title":[' + b"[" * 5000 + b"]" * 5000 + b',"x"],"keywords":{"a":' + BOTTOMLESS.encode() + b"}}}"
+    )
+    assert (row["title"], row["keywords"], row["repaired"]) == ("x", None, False)
+    assert row["metadata"][0] == ("title", f'[{BOTTOMLESS},"x"]')
+
+
+def test_invalid_utf8_is_mended_wherever_it_stands() -> None:
+    for where in ("markdown", "links", "json", "unknown", "metadata", "key"):
+        values = {"links": b'["\xff"]', "json": b'{"a":"\xff"}', "metadata": b'{"title":"\xff"}'}
+        name = b"\xff" if where == "key" else where.encode()
+        row = row_of(b'{"summary":"good","' + name + b'":' + values.get(where, b'"\xff"') + b"}")
+        assert row["repaired"] is True
+        assert row["summary"] == "good"
+        assert "�" in str(row[where] if where in row else row["extra"])
+
+
+def test_an_escaped_surrogate_inside_json_text_is_mended_and_a_pair_is_not() -> None:
+    row = row_of(rb'{"json":{"a":"\ud83d\ude00 \ud800"},"new":"\udc00"}')
+    assert row["json"] == r'{"a":"\ud83d\ude00 \ufffd"}'
+    assert row["extra"] == r'{"new":"\ufffd"}'
+    assert row["repaired"] is True
+    assert row_of(rb'{"json":{"a":"\ud83d\ude00"}}')["repaired"] is False
+
+
+def test_json_text_columns_hold_json_whatever_came() -> None:
+    row = row_of(b'{"json":{"v":NaN,"w":[-Infinity]},"metadata":{"score":NaN,"title":"a\tb"},"x":"\x01"}')
+    assert json.loads(row["json"]) == {"v": None, "w": [None]}
+    assert row["metadata"] == [("score", None), ("title", "a\tb")]
+    assert json.loads(row["extra"]) == {"x": "\x01"}
+    assert row["repaired"] is True
+
+
+def test_nul_characters_are_kept() -> None:
+    row = row_of({"markdown": "a\x00b", "metadata": {"title": "\x00"}})
+    assert row["markdown"] == "a\x00b"
+    assert row["metadata"] == [("title", "\x00")]
+
+
+@pytest.mark.parametrize("entry", [b"1", b"null", b'"x"', b"[]", b"[{}]", b'{"a":foo}', b'{"a":1', b"{]", b""])
+def test_an_entry_that_is_no_object_is_named_and_the_page_goes_on(entry: bytes) -> None:
+    batches = document_rows.DocumentBatches(**LOAD, loaded_at=WHEN)
+    for raw in (b"{}", entry, b"{}"):
+        parsed = batches.parse(raw)
+        if parsed is not None:
+            batches.append(parsed)
+    assert batches.flush().column("position").to_pylist() == [0, 1]
+    assert len(batches.malformed) == 1
+    assert batches.malformed[0].startswith("entry 2 ")
+    with pytest.raises(MalformedReply):
+        document_rows.parse(entry)
+
+
+def test_a_dropped_document_takes_no_position() -> None:
+    batches = document_rows.DocumentBatches(**LOAD, loaded_at=WHEN, position=7)
+    parsed = [batches.parse(b'{"markdown":"%d"}' % number) for number in range(3)]
+    assert parsed[0] is not None
+    assert parsed[2] is not None
+    assert (batches.append(parsed[0]), batches.append(parsed[2])) == (7, 8)
+    assert batches.pending_bytes == 2 * len(b'{"markdown":"0"}')
+    batch = batches.flush()
+    assert batch.column("markdown").to_pylist() == ["0", "2"]
+    assert batch.column("position").to_pylist() == [7, 8]
+    assert (batches.pending_bytes, batches.position, batches.flush().num_rows) == (0, 9, 0)
+
+
+def test_identity_is_cheap_and_tells_documents_apart() -> None:
+    raw = b'{"metadata":{"scrapeId":"s","sourceURL":"https://a.example/","url":["no text"]},"markdown":"x"}'
+    parsed = document_rows.parse(raw)
+    assert parsed.identity == ("s", "https://a.example/", None, parsed.digest)
+    assert document_rows.parse(raw).identity == parsed.identity
+    assert document_rows.parse(raw.replace(b'"x"', b'"y"')).digest != parsed.digest
+    assert len(parsed.digest) == 16
+    assert document_rows.parse(b'{"metadata":{"url":"\\ud800"}}').url == "�"
+    assert document_rows.parse(b"{}").identity[:3] == (None, None, None)
+
+
+@pytest.mark.parametrize(("ms", "rounded"), [("1.5", 2), ("2.5", 2), ("-0.4", 0), ("9223372036854775807", 2**63 - 1)])
+def test_milliseconds_are_rounded(ms: str, rounded: int) -> None:
+    assert (
+        row_of(b'{"metadata":{"concurrencyQueueDurationMs":%s}}' % ms.encode())["concurrency_queue_duration_ms"]
+        == rounded
+    )
+
+
+@pytest.mark.parametrize("value", ["9223372036854775808", "1e300", "true", '"5"', "null", "-1e400"])
+def test_what_is_no_number_of_milliseconds_is_null(value: str) -> None:
+    row = row_of(b'{"metadata":{"concurrencyQueueDurationMs":%s}}' % value.encode())
+    assert row["concurrency_queue_duration_ms"] is None
+    assert row["metadata"] == [("concurrencyQueueDurationMs", None if value == "null" else value.strip('"'))]
+
+
+# --- what the table is made of ---
+
+
+def test_the_documents_table_is_the_one_in_the_design() -> None:
+    names = """load_id job_id job_kind position url source_url scrape_id status_code title description language keywords
+        content_type og_locale_alternate markdown summary html raw_html screenshot audio video answer highlights links
+        images json actions change_tracking branding warning error concurrency_limited concurrency_queue_duration_ms
+        metadata extra repaired loaded_at"""
+    assert schemas.DOCUMENTS.names == names.split()
+    assert schemas.DOCUMENTS.field("position").type == pa.int64()
+    assert schemas.DOCUMENTS.field("status_code").type == pa.int32()
+    assert schemas.DOCUMENTS.field("metadata").type == pa.map_(pa.string(), pa.string())
+    for body in [*BODIES, "raw_html", "json", "branding", "extra"]:
+        assert schemas.DOCUMENTS.field(body).type == pa.large_string()
+    for table in schemas.TABLES.values():
+        assert all(f.type == pa.timestamp("us", "UTC") for f in table if f.name.endswith("_at"))
+    assert schemas.SCHEMA_VERSION == 1
+
+
+cells = {
+    pa.string(): texts,
+    pa.large_string(): texts,
+    pa.int32(): st.integers(-(2**31), 2**31 - 1),
+    pa.int64(): st.integers(-(2**63), 2**63 - 1),
+    pa.float64(): st.floats(allow_nan=False),
+    pa.bool_(): st.booleans(),
+    schemas.TIMESTAMP: st.datetimes(timezones=st.just(UTC)),
+    pa.list_(pa.string()): st.lists(texts | st.none(), max_size=3),
+    pa.map_(pa.string(), pa.string()): st.dictionaries(texts, texts | st.none(), max_size=3),
+}
+
+
+@pytest.mark.parametrize("kind", cells, ids=str)
+@given(data=st.data())
+@settings(max_examples=50, deadline=None)
+def test_a_column_is_what_pyarrow_itself_makes_of_the_values(kind: pa.DataType, data: st.DataObject) -> None:
+    values = data.draw(st.lists(cells[kind] | st.none(), max_size=20))
+    built = schemas.column(kind, values)
+    built.validate(full=True)
+    plain = [list(value.items()) if isinstance(value, dict) else value for value in values]
+    assert built.equals(pa.array(plain, kind))
+
+
+def test_small_tables_take_exactly_their_schema() -> None:
+    table = schemas.table(schemas.USAGE_PERIODS, [{"api_key": "k", "total_credits": 1.5, "period_start": WHEN}, {}])
+    assert table.schema.equals(schemas.USAGE_PERIODS)
+    assert table.to_pylist()[0]["period_start"] == WHEN
+    assert math.isclose(table.to_pylist()[0]["total_credits"], 1.5)
+    assert set(table.to_pylist()[1].values()) == {None}
+    assert schemas.table(schemas.ACTIVITY, []).num_rows == 0
+
+
+def test_decoding_imports_no_pandas(tmp_path: Path) -> None:
+    script = textwrap.dedent(
+        """
+        import sys
+        from datetime import datetime, UTC
+        from weblake import document_rows, parquet, schemas
+        batches = document_rows.DocumentBatches("l", "j", "crawl", datetime.now(UTC))
+        raw = b'{"markdown":"x","links":["a"],"metadata":{"title":["t"],"statusCode":200,"ogLocaleAlternate":["de"]},'
+        raw += b'"actions":{"scrapes":[{"url":"u","html":"h"}]},'
+        raw += b'"changeTracking":{"previousScrapeAt":"2026-01-01T00:00:00Z"}}'
+        batches.append(batches.parse(raw))
+        batches.append(batches.parse(b"{}"))
+        with parquet.ParquetFile(sys.argv[1], schemas.DOCUMENTS) as file:
+            file.write(batches.flush())
+            file.close(b'{"load_id":"l"}')
+        assert parquet.read_receipt(sys.argv[1]) == {"load_id": "l"}
+        assert "pandas" not in sys.modules, "pandas was imported"
+        import pandas
+        """
+    )
+    done = subprocess.run([sys.executable, "-c", script, tmp_path / "x.parquet"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

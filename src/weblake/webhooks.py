@@ -1,22 +1,21 @@
-"""Webhook deliveries: the signature is checked on the raw bytes first, and only then are they read. Imports: errors.
+"""Webhook deliveries: the signature is checked on the raw bytes first, and only then are they read.
 
     event = webhooks.receive(body, headers.get("X-Service-Signature"), secret)
     if event.type == "batch_scrape.completed":
         weblake.land("batch", event.id, to=root)
 
 A delivery is a hint to read the job, not the result: it may come twice (`webhook_id` is then the same) or not at all.
+Imports: errors, models, wire.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 
-import msgspec
-
-from weblake.errors import AskPerson, FixRequest, InvalidOption
+from weblake import wire
+from weblake.errors import AskPerson, FixRequest, InvalidOption, MalformedReply
+from weblake.models import WebhookEvent
 
 #: The header that carries the signature.
 SIGNATURE_HEADER = "X-Service-Signature"
@@ -25,23 +24,6 @@ _PREFIX = "sha256="
 
 class SignatureMismatch(AskPerson):
     """A webhook delivery is not signed with this secret: it was altered, forged, or signed with another one."""
-
-
-@dataclass(frozen=True, slots=True)
-class WebhookEvent:
-    """One delivery. `data` is empty for completed jobs: read the job by its `id`."""
-
-    #: Such as `batch_scrape.completed`.
-    type: str
-    #: The job's id.
-    id: str
-    success: bool
-    #: The same over the retries of one delivery; None where the service sends none.
-    webhook_id: str | None = None
-    data: tuple[object, ...] = ()
-    #: What the webhook's configuration asked to have echoed.
-    metadata: Mapping[str, object] = field(default_factory=dict)
-    error: str | None = None
 
 
 def sign(secret: str | bytes, body: bytes) -> str:
@@ -86,24 +68,15 @@ def parse(body: bytes) -> WebhookEvent:
         FixRequest: It is no JSON object with the texts `type` and `id`.
     """
     try:
-        event: object = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        event = None
-    if not isinstance(event, dict) or not isinstance(event.get("type"), str) or not isinstance(event.get("id"), str):
+        event = WebhookEvent.decode(wire.loads(body))
+    except MalformedReply:
+        event = WebhookEvent()
+    if not event.type or not event.id:
         raise FixRequest(
             "The webhook's body is no event: a JSON object with `type` and `id` was expected.",
             hint="Pass the raw request body.",
         )
-    webhook_id, data, metadata, error = (event.get(name) for name in ("webhookId", "data", "metadata", "error"))
-    return WebhookEvent(
-        type=event["type"],
-        id=event["id"],
-        success=event.get("success") is not False,
-        webhook_id=webhook_id if isinstance(webhook_id, str) else None,
-        data=tuple(data) if isinstance(data, list) else (),
-        metadata=metadata if isinstance(metadata, dict) else {},
-        error=error if isinstance(error, str) else None,
-    )
+    return event
 
 
 def receive(body: bytes, signature: str | None, secret: str | bytes) -> WebhookEvent:

@@ -1,0 +1,86 @@
+"""The HTTP application: every route, and what becomes of errors.
+
+Imports: answers, faults, features, front, parts, routes_*.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from starlette.exceptions import HTTPException
+from starlette.middleware.exceptions import ExceptionMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, Router
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from weblake.service.answers import Refusal, refused
+from weblake.service.faults import FaultDoor
+from weblake.service.features import ENDPOINTS, missing
+from weblake.service.front import Front
+from weblake.service.parts import Parts
+from weblake.service.request_log import LoggedApp
+from weblake.service.routes_admin import AdminRoutes
+from weblake.service.routes_batch import BatchRoutes
+from weblake.service.routes_crawl import CrawlRoutes
+from weblake.service.routes_map import MapRoutes
+from weblake.service.routes_scrape import ScrapeRoutes
+from weblake.service.routes_team import TeamRoutes
+
+_LOG = logging.getLogger("weblake.service")
+
+
+def make_app(parts: Parts) -> ASGIApp:
+    """The service as an ASGI application, outermost first: request log, front door, faults, routes."""
+    groups = (ScrapeRoutes, BatchRoutes, CrawlRoutes, MapRoutes, TeamRoutes, AdminRoutes)
+    # What is not set up comes first: /v2/crawl/params-preview would else be read as a job id.
+    routes = [_not_configured(*endpoint) for endpoint in ENDPOINTS]
+    routes += [route for group in groups for route in group(parts).routes()]
+    app = ExceptionMiddleware(Router(routes, redirect_slashes=False), {Refusal: _refused, HTTPException: _http_error})
+    return LoggedApp(Front(FaultDoor(_Guarded(app), parts.faults), parts), parts.log)
+
+
+class _Guarded:
+    """Answers 500 in the API's own shape to what nobody foresaw, and logs it without the request."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
+        async def noted(message: Message) -> None:
+            nonlocal begun
+            begun = begun or message["type"] == "http.response.start"
+            await send(message)
+
+        # With an application in its scope, Starlette raises its own 404 and 405 instead of answering in plain text.
+        scope["app"] = self._app
+        try:
+            await self._app(scope, receive, noted)
+        except Exception:
+            _LOG.exception("A request failed in an unforeseen way.")
+            if begun:
+                raise
+            refusal = Refusal(500, "An unexpected error occurred.", code="UNKNOWN_ERROR")
+            await refused(refusal)(scope, receive, send)
+
+
+def _not_configured(methods: tuple[str, ...], path: str, what: str, needs: str) -> Route:
+    async def endpoint(request: Request) -> Response:
+        raise missing(what, needs)
+
+    return Route(path, endpoint, methods=list(methods))
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Refusal)
+    return refused(error)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    text = {404: "There is no such endpoint", 405: "This endpoint does not take this method"}
+    message = text.get(error.status_code, error.detail)
+    refusal = Refusal(error.status_code, f"{message}: {request.method} {request.url.path}", headers=error.headers)
+    return refused(refusal)

@@ -1,0 +1,77 @@
+"""The front door: which host names are answered to, who may come in, and the header that every reply carries.
+
+Imports: answers, parts.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from weblake.service.answers import Refusal, refused
+from weblake.service.parts import Parts
+
+#: Tells clients that an idempotency key gets the first answer again, so that they may repeat a start that got lost.
+_REPLAY_HEADER = "Weblake-Idempotency"
+#: The only paths that are open to everybody.
+_OPEN = frozenset({"/_weblake/health", "/openapi.yaml"})
+
+
+class Front:
+    """Wraps the application; what it lets through has `access` in the request's state."""
+
+    def __init__(self, app: ASGIApp, parts: Parts) -> None:
+        self._app = app
+        self._parts = parts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handles one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def marked(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)[_REPLAY_HEADER] = "replay"
+            await send(message)
+
+        try:
+            self._check(scope)
+        except Refusal as refusal:
+            await refused(refusal)(scope, receive, marked)
+            return
+        await self._app(scope, receive, marked)
+
+    def _check(self, scope: Scope) -> None:
+        headers = Headers(scope=scope)
+        hosts = self._parts.config.hosts
+        # A page in the user's browser can reach loopback under a name of its own; the name gives it away.
+        if hosts is not None and _host(headers.get("host", "")) not in hosts:
+            raise Refusal(403, "This service is not known under the name in the Host header.", code="HOST_NOT_ALLOWED")
+        path: str = scope["path"]
+        if path.startswith("/_weblake/") and not _is_loopback(scope):
+            raise Refusal(403, "The admin routes answer to this machine only.", code="LOOPBACK_ONLY")
+        if path in _OPEN:
+            return
+        access = self._parts.access(headers.get("authorization"))
+        if access is None:
+            raise Refusal(
+                401, "Unauthorized: Invalid token", code="UNAUTHORIZED", headers={"WWW-Authenticate": "Bearer"}
+            )
+        scope.setdefault("state", {})["access"] = access
+
+
+def _host(header: str) -> str:
+    if header.startswith("["):
+        return header[1:].partition("]")[0].lower()
+    return header.partition(":")[0].lower()
+
+
+def _is_loopback(scope: Scope) -> bool:
+    client = scope.get("client")
+    try:
+        return client is not None and ipaddress.ip_address(client[0]).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,106 @@
+"""HTML to markdown: headings, nested lists, GFM tables, fenced code with its language. Imports nothing of ours.
+
+The conversion is html-to-markdown's. What happens here first makes the tree say what a reader of the page sees: code
+blocks know their language, tables that only lay out a page are opened up, and pictures that are carried inside the page
+leave their alt text and a placeholder.
+"""
+
+from __future__ import annotations
+
+import re
+
+from html_to_markdown import ConversionOptions, PreprocessingOptions, convert
+from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+#: Stands where the URL of a base64 image stood.
+IMAGE_PLACEHOLDER = "Base64-Image-Removed"
+
+# Every switch here undoes a default that would lose or add text: front matter, "cleaned" navigation and forms, hidden
+# tabs. Bullets stay the same on every level, so that a diff of two scrapes shows only what changed.
+_OPTIONS = ConversionOptions(
+    extract_metadata=False,
+    hidden_content="reachable",
+    preprocessing=PreprocessingOptions(enabled=False),
+    bullets="-",
+)
+
+#: Drawn, not written; and the line numbers beside code, which are no part of it.
+_UNWRITTEN = "svg, iframe, td.linenos, td.gutter, .linenodiv, .line-numbers-rows, pre .lineno, pre .linenos"
+
+_LAYOUT_TABLES = "table[role=presentation i], table[role=none i], table:has(table), table:has(pre)"
+_LANGUAGE = re.compile(r"(?:^|\s)(?:language-|lang-|highlight-source-|highlight-|brush:\s*)([A-Za-z0-9+#_.-]+)")
+#: Class words that follow `highlight-` but name no language.
+_NO_LANGUAGE = {"default", "text", "none", "plaintext", "nohighlight", "wrapper", "source", "block", "container"}
+
+
+def to_markdown(tree: LexborHTMLParser, *, remove_base64_images: bool = True) -> tuple[str, bool]:
+    """Returns the tree as markdown, and whether all of it: False where it nests too deep. Changes the tree."""
+    for node in tree.css(_UNWRITTEN):
+        node.decompose()
+    for link in tree.css("a[href^='javascript:' i]"):
+        del link.attrs["href"]
+    if remove_base64_images:
+        for image in tree.css("img[src^='data:' i]"):
+            image.attrs["src"] = IMAGE_PLACEHOLDER
+    for table in reversed(tree.css(_LAYOUT_TABLES)):
+        if not _has_own_heads(table):
+            _open_up(table)
+    for block in tree.css("pre"):
+        _name_language(block)
+    result = convert(tree.html or "", _OPTIONS)
+    return (result.content or "").strip("\n"), not result.warnings
+
+
+def fenced(text: str, language: str = "") -> str:
+    """Returns text as a fenced block whose fence is longer than any run of backticks in it."""
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{text.rstrip()}\n{fence}"
+
+
+def _name_language(block: LexborNode) -> None:
+    code = block.css_first("code")
+    target = code if code is not None else block
+    for node in (code, block, block.parent, block.parent.parent if block.parent is not None else None):
+        language = _language_of(node) if node is not None else ""
+        if language:
+            target.attrs["class"] = f"language-{language}"
+            return
+
+
+def _language_of(node: LexborNode) -> str:
+    attributes = node.attributes
+    for name in ("data-lang", "data-language", *(("lang",) if node.tag in {"pre", "code"} else ())):
+        value = (attributes.get(name) or "").strip()
+        if value and len(value.split()) == 1:
+            return value.lower()
+    classes = attributes.get("class") or ""
+    for match in _LANGUAGE.finditer(classes):
+        if match[1].lower() not in _NO_LANGUAGE:
+            return match[1].lower()
+    words = classes.split()
+    if "sourceCode" in words:
+        return next((word.lower() for word in words if word != "sourceCode"), "")
+    return ""
+
+
+def _has_own_heads(table: LexborNode) -> bool:
+    return any(_table_of(head) == table.mem_id for head in table.css("th"))
+
+
+def _table_of(cell: LexborNode) -> int | None:
+    above = cell.parent
+    while above is not None and above.tag != "table":
+        above = above.parent
+    return above.mem_id if above is not None else None
+
+
+def _open_up(table: LexborNode) -> None:
+    """Puts each cell of a layout table on its own, in document order, in place of the table."""
+    parser = table.parser
+    for cell in [node for node in table.css("td, caption") if _table_of(node) == table.mem_id]:
+        block = parser.create_node("div")
+        while (child := cell.child) is not None:
+            block.insert_child(child, move=True)
+        table.insert_before(block, move=True)
+    table.decompose()

@@ -1,0 +1,94 @@
+"""What a body is, and its text. Imports: failures."""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+
+from w3lib.encoding import html_to_unicode
+
+from weblake.service.failures import PageFailure
+
+#: Bytes that are looked at where a server does not say what it sends, or says no more than "bytes".
+_HEAD = 1024
+_VAGUE = frozenset(["", "application/octet-stream", "binary/octet-stream", "application/unknown"])
+_HTML = frozenset(["text/html", "application/xhtml+xml", "application/vnd.wap.xhtml+xml"])
+_TEXT_TYPES = (
+    "application/json application/xml application/javascript application/x-javascript application/ecmascript "
+    "application/x-ndjson application/jsonl application/yaml application/x-yaml application/toml application/csv "
+    "application/x-sh application/sql application/graphql application/x-www-form-urlencoded"
+)
+_TEXT = frozenset(_TEXT_TYPES.split())
+_LOOKS_LIKE_HTML = re.compile(rb"<(?:!doctype\s+html|html|head|body|title|h1|div|p|a\s|table|!--)", re.IGNORECASE)
+
+
+class Kind(Enum):
+    """What can be done with a body."""
+
+    HTML = "html"
+    TEXT = "text"
+    PDF = "pdf"
+    OTHER = "other"
+
+
+def kind_of(content_type: str, body: bytes) -> Kind:
+    """What a body is, by its type; by its first bytes where the type is missing, vague, or a PDF in disguise."""
+    mime = content_type.partition(";")[0].strip().lower()
+    head = body[:_HEAD].lstrip(b"\xef\xbb\xbf \t\r\n\x0c")
+    if mime == "application/pdf" or head.startswith(b"%PDF-"):
+        return Kind.PDF
+    if mime in _HTML:
+        return Kind.HTML
+    if mime.startswith("text/") or mime in _TEXT or mime.endswith(("+json", "/json")):
+        return Kind.TEXT
+    if mime.endswith("+xml") and mime != "image/svg+xml":
+        return Kind.TEXT
+    if mime not in _VAGUE and "/" in mime:
+        return Kind.OTHER
+    if _LOOKS_LIKE_HTML.match(head):
+        return Kind.HTML
+    return Kind.OTHER if _is_binary(body[:_HEAD]) else Kind.TEXT
+
+
+def text_of(content_type: str, body: bytes) -> str:
+    """The body as text: by byte order mark, then header, then the page's own word, then UTF-8, then Windows-1252."""
+    _, text = html_to_unicode(content_type or None, body, auto_detect_fun=_guess)
+    return str(text).removeprefix("\ufeff")
+
+
+def fence_of(content_type: str) -> str:
+    """The language of the fence in which text of this type is readable markdown; empty for text that needs none."""
+    mime = content_type.partition(";")[0].strip().lower()
+    if mime.endswith(("/json", "+json")):
+        return "json"
+    if mime.endswith(("/xml", "+xml")):
+        return "xml"
+    return ""
+
+
+def refuse(kind: Kind, content_type: str, url: str) -> PageFailure:
+    """The failure for a body that holds no text for us."""
+    if kind is Kind.PDF:
+        message = (
+            f"{url} is a PDF, and this version of the local service does not convert PDF files; a later one will. "
+            "Ask for it with an empty `parsers` list to have the file base64-encoded."
+        )
+    else:
+        message = f"{url} answered with {content_type or 'binary data'}, which holds no text. Leave this URL out."
+    return PageFailure("SCRAPE_UNSUPPORTED_FILE_ERROR", message)
+
+
+def _guess(body: bytes) -> str:
+    try:
+        body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        # One stray byte in a long UTF-8 page should not turn every accent into two letters.
+        return "windows-1252" if body[: error.start].isascii() else "utf-8"
+    return "utf-8"
+
+
+def _is_binary(head: bytes) -> bool:
+    # UTF-16 text has NULs too, but says so first.
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return False
+    return any(byte < 9 or 13 < byte < 27 or 27 < byte < 32 for byte in head)

@@ -1,0 +1,164 @@
+"""One running service, put together from its parts. Imports: every room that holds state.
+
+`Parts.open` starts what runs by itself (resumed jobs, webhook delivery, the daily clean-up), `close` stops it where it
+stands; the database carries on from there with the next service.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from sqlite3 import Connection
+
+from starlette.requests import Request
+
+from weblake.service import records
+from weblake.service.clock import Clock
+from weblake.service.config import Access, ServiceConfig, ServiceKey, digest
+from weblake.service.faults import Faults
+from weblake.service.job_run import Tools
+from weblake.service.jobs import Jobs
+from weblake.service.limits import RateLimit
+from weblake.service.replays import Replays
+from weblake.service.request_log import RequestLog
+from weblake.service.schema import DATA_TABLES
+from weblake.service.scraping import Scraper
+from weblake.service.store import MEMORY, Store
+from weblake.service.web import Web
+from weblake.service.webhook_delivery import WebhookDelivery
+
+_LOG = logging.getLogger("weblake.service")
+#: Seconds between two clean-ups of what has expired.
+_CLEAN_EVERY = 60.0
+
+
+class Parts:
+    """The parts. Made and used on one event loop; only the store has threads of its own.
+
+    Args:
+        store: An open database, closed by `close`.
+        web: The door to the web, closed by `close`.
+        config: Limits and permissions.
+        keys: Keys that are accepted besides those whose hashes the database holds.
+    """
+
+    def __init__(self, store: Store, web: Web, config: ServiceConfig, keys: Iterable[ServiceKey] = ()) -> None:
+        self.config = config
+        self.store = store
+        self.web = web
+        self.clock = Clock()
+        self.faults = Faults()
+        self.log = RequestLog(self.clock)
+        self.rate = RateLimit(config.requests_per_minute, self.clock)
+        self.scraper = Scraper(store, self.clock, config, web.scrape)
+        self.delivery = WebhookDelivery(store, self.clock, web.post, config.webhook_secret)
+        self.jobs = self._new_jobs()
+        self.replays = Replays(store, self.clock)
+        self._keys = {digest(one.key): Access(one.team, one.name) for one in keys}
+        self._cleaner: asyncio.Task[None] | None = None
+        self._clean_now = asyncio.Event()
+        self.clock.listen(self.delivery.wake)
+        self.clock.listen(self._clean_now.set)
+
+    async def open(self) -> None:
+        """Reads the accepted keys and the clock, and takes up the work that an earlier service left."""
+        self._keys |= await self.store.read(_stored_keys)
+        self.clock.set_offset(await self.store.read(_stored_offset))
+        self._cleaner = asyncio.create_task(self._clean(), name="clean-up")
+        self.delivery.start()
+        await self.jobs.resume()
+
+    async def close(self) -> None:
+        """Stops all work and closes the connections and the database."""
+        self.faults.over.set()
+        if self._cleaner is not None:
+            self._cleaner.cancel()
+            await asyncio.gather(self._cleaner, return_exceptions=True)
+        await self.jobs.close()
+        await self.delivery.close()
+        await self.web.aclose()
+        self.store.close()
+
+    def access(self, authorization: str | None) -> Access | None:
+        """Who sends this Authorization header; None for nobody we know."""
+        scheme, _, key = (authorization or "").partition(" ")
+        return self._keys.get(digest(key.strip())) if scheme.lower() == "bearer" else None
+
+    async def advance(self, seconds: float) -> None:
+        """Moves the clock forward, also for the services that come after this one."""
+        self.clock.advance(seconds)
+        await self._keep_offset()
+
+    async def reset(self) -> None:
+        """Empties the service: jobs, pages, usage, faults, logs, clock. The keys stay."""
+        await self.jobs.close()
+        self.jobs = self._new_jobs()
+        self.faults.replace([])
+        self.rate.forget()
+        self.clock.set_offset(0.0)
+        await self.store.write(_empty)
+        self.log.clear()
+
+    def _new_jobs(self) -> Jobs:
+        return Jobs(Tools(self.store, self.clock, self.scraper), self.web, self.config, self.delivery.wake)
+
+    async def _keep_offset(self) -> None:
+        value = str(self.clock.offset)
+
+        def work(db: Connection) -> None:
+            db.execute("INSERT OR REPLACE INTO meta VALUES ('clock_offset', ?)", (value,))
+
+        await self.store.write(work)
+
+    async def _clean(self) -> None:
+        while True:
+            self._clean_now.clear()
+            try:
+                await self.store.write(partial(records.drop_expired, at=self.clock.now()))
+            except Exception:  # noqa: BLE001 - the next round tries again
+                _LOG.exception("The clean-up failed.")
+            try:
+                async with asyncio.timeout(_CLEAN_EVERY):
+                    await self._clean_now.wait()
+            except TimeoutError:
+                continue
+
+
+def asker(request: Request) -> Access:
+    """Who asks; front.py has made sure that somebody does."""
+    access = request.scope["state"]["access"]
+    assert isinstance(access, Access)
+    return access
+
+
+def open_store(path: str | Path) -> Store:
+    """Opens the database at a path, or one in memory."""
+    return Store(path if str(path) == MEMORY else Path(path).expanduser().absolute())
+
+
+def remember_key(db: Connection, key: ServiceKey) -> None:
+    """Keeps the hash of a key, so that later services accept it too."""
+    db.execute("INSERT OR REPLACE INTO api_keys VALUES (?, ?, ?)", (digest(key.key), key.name, key.team))
+
+
+def has_keys(db: Connection) -> bool:
+    """Whether a key was generated for this database before."""
+    return db.execute("SELECT 1 FROM api_keys LIMIT 1").fetchone() is not None
+
+
+def _stored_keys(db: Connection) -> dict[str, Access]:
+    return {one["digest"]: Access(one["team"], one["name"]) for one in db.execute("SELECT * FROM api_keys")}
+
+
+def _stored_offset(db: Connection) -> float:
+    row = db.execute("SELECT value FROM meta WHERE name = 'clock_offset'").fetchone()
+    return float(row["value"]) if row is not None else 0.0
+
+
+def _empty(db: Connection) -> None:
+    for table in DATA_TABLES:
+        db.execute(f"DELETE FROM {table}")  # noqa: S608
+    db.execute("DELETE FROM meta WHERE name = 'clock_offset'")

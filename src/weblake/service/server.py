@@ -1,0 +1,257 @@
+"""The service in this process: started and stopped with `LocalService`.
+
+    with LocalService() as service:
+        client = weblake.Client(base_url=service.url, api_key=service.key)
+
+Imports: accounts, app, config, faults, parts, store, web; real_web when it starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from weblake.errors import InvalidOption
+from weblake.service import accounts
+from weblake.service.app import make_app
+from weblake.service.config import ServiceConfig, ServiceKey, new_key, read_keys
+from weblake.service.faults import read_rules
+from weblake.service.parts import Parts, open_store
+from weblake.service.store import MEMORY, Store
+from weblake.service.web import Web
+
+T = TypeVar("T")
+
+_LOG = logging.getLogger("weblake.service")
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+#: Seconds that requests under way may take when the service stops.
+_GRACE = 5
+#: Seconds an idle connection is kept: longer than clients keep theirs, so that they, and not we, close it.
+_KEEP_ALIVE = 75
+
+
+class LocalService:
+    """The service in a thread of this process, on a loopback port of its own.
+
+    Args:
+        db: The database file, or `:memory:`, which ends with the service.
+        keys: One key, names with their keys, or `ServiceKey`s with teams; by default one is generated.
+        host: Where to listen; anything but loopback is reachable by others, who then need the key.
+        port: The port; 0 picks a free one.
+        allow_private: Whether private and loopback addresses may be scraped: it serves its own user only.
+        config: All other limits; `allow_private` and the allowed host names are set from the arguments above.
+        web: The door to the web, made on the service's event loop; tests stand in for it.
+
+    Raises:
+        StorageRefused: From `start`, where another process serves this database or it cannot be written.
+    """
+
+    def __init__(
+        self,
+        db: str | Path = MEMORY,
+        *,
+        keys: str | Mapping[str, str] | Iterable[ServiceKey] | None = None,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        allow_private: bool = True,
+        config: ServiceConfig | None = None,
+        web: Callable[[ServiceConfig], Web] | None = None,
+    ) -> None:
+        hosts = _LOOPBACK | {host} if host in _LOOPBACK else None
+        self._db = db
+        self._keys = read_keys(keys) or [ServiceKey(new_key())]
+        self._host = host
+        self._port = port
+        self._config = config_with(config or ServiceConfig(), allow_private, hosts)
+        self._make_web = web or _real_web
+        self._ready = threading.Event()
+        self._error: BaseException | None = None
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._server: _Server | None = None
+        self._parts: Parts | None = None
+        self._url = ""
+
+    @property
+    def url(self) -> str:
+        """The base URL for clients."""
+        return self._url
+
+    @property
+    def key(self) -> str:
+        """The first of its API keys."""
+        return self._keys[0].key
+
+    def start(self) -> Self:
+        """Starts listening and returns itself; does nothing where it runs already."""
+        if self._thread is not None:
+            return self
+        store = open_store(self._db)
+        try:
+            listener = _bind(self._host, self._port)
+        except BaseException:
+            store.close()
+            raise
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        self._url = f"http://{host}:{listener.getsockname()[1]}"
+        self._ready.clear()
+        self._error = None
+        self._thread = threading.Thread(target=self._run, args=(store, listener), name="weblake service", daemon=True)
+        self._thread.start()
+        self._ready.wait()
+        if self._error is not None:
+            self.stop()
+            raise self._error
+        return self
+
+    def stop(self) -> None:
+        """Lets requests under way end (5 seconds at most) and stops; running jobs go on with the next start."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        if self._loop is not None and thread.is_alive():
+            self._loop.call_soon_threadsafe(self._ask_to_stop)
+        thread.join()
+
+    def reset(self) -> None:
+        """Empties it: jobs, pages, usage, faults, request log, clock; the keys stay."""
+        self._call(lambda parts: parts.reset())
+
+    def advance(self, seconds: float) -> None:
+        """Moves its clock forward: jobs expire, caches age, webhooks are tried again."""
+        self._call(lambda parts: parts.advance(seconds))
+
+    def faults(self, *rules: Mapping[str, object]) -> None:
+        """Replaces the fault rules (see faults.py); without any, nothing goes wrong any more."""
+        read: Sequence[Mapping[str, object]] = list(rules)
+
+        async def replace(parts: Parts) -> None:
+            parts.faults.replace(read_rules(read))
+
+        self._call(replace)
+
+    def requests(self) -> list[dict[str, object]]:
+        """The requests to the API since the last reset: method, path, status, at, milliseconds, idempotencyKey."""
+
+        async def entries(parts: Parts) -> list[dict[str, object]]:
+            return parts.log.entries()
+
+        return self._call(entries)
+
+    def counts(self) -> dict[str, int]:
+        """Jobs started (`crawl_started`, `batch_scrape_started`, …) and `pages_billed` since the last reset."""
+        return self._call(lambda parts: parts.store.read(accounts.counts))
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _call(self, work: Callable[[Parts], Coroutine[object, object, T]]) -> T:
+        if self._thread is None or self._loop is None or self._parts is None:
+            raise RuntimeError("The service is not running: call start() first.")
+        return asyncio.run_coroutine_threadsafe(work(self._parts), self._loop).result()
+
+    def _ask_to_stop(self) -> None:
+        if self._parts is not None:
+            self._parts.faults.over.set()
+        if self._server is not None:
+            self._server.should_exit = True
+
+    def _run(self, store: Store, listener: socket.socket) -> None:
+        try:
+            asyncio.run(self._serve(store, listener))
+        except BaseException as error:  # noqa: BLE001 - start() raises it in the caller's thread
+            self._error = error
+            _LOG.debug("The service ended with an error.", exc_info=True)
+        finally:
+            store.close()
+            listener.close()
+            self._loop = self._server = self._parts = None
+            self._ready.set()
+
+    async def _serve(self, store: Store, listener: socket.socket) -> None:
+        self._loop = asyncio.get_running_loop()
+        parts = self._parts = Parts(store, self._make_web(self._config), self._config, self._keys)
+        try:
+            await parts.open()
+            self._server = _Server(make_app(parts), self._ready.set)
+            await self._server.serve(sockets=[listener])
+        finally:
+            await parts.close()
+
+
+def _real_web(config: ServiceConfig) -> Web:
+    # Fetching and parsing take a third of a second to import, and nobody waits for them before the first start.
+    from weblake.service.real_web import RealWeb
+
+    return RealWeb(config)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, quiet, and telling when it listens."""
+
+    def __init__(self, app: object, started: Callable[[], object]) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,  # type: ignore[arg-type]
+                http=_Connection,
+                ws="none",
+                loop="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_keep_alive=_KEEP_ALIVE,
+                timeout_graceful_shutdown=_GRACE,
+            )
+        )
+        self._tell = started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Starts to listen."""
+        await super().startup(sockets)
+        self._tell()
+
+
+class _Connection(H11Protocol):
+    """A connection that the fault menu can close: its transport is in the state of every request."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.app_state = {**self.app_state, "transport": transport}
+
+
+def config_with(config: ServiceConfig, allow_private: bool, hosts: frozenset[str] | None) -> ServiceConfig:
+    """The configuration with what the place it runs at says."""
+    return replace(config, allow_private=allow_private, hosts=hosts)
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # Named TCP, or asyncio would leave Nagle's algorithm on: 40 ms for every small reply.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    if os.name == "posix":
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise InvalidOption(
+            f"The service cannot listen on {host} port {port}: {error.strerror}.", hint="Name another port, or 0."
+        ) from error
+    return listener

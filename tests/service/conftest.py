@@ -1,0 +1,98 @@
+"""A service on a real socket whose web is the test's own."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from weblake.service.config import ServiceConfig, ServiceKey
+from weblake.service.server import LocalService
+
+_spec = importlib.util.spec_from_file_location("fake_web", Path(__file__).with_name("fake_web.py"))
+assert _spec is not None
+assert _spec.loader is not None
+fake_web = sys.modules.setdefault("fake_web", importlib.util.module_from_spec(_spec))
+_spec.loader.exec_module(fake_web)
+
+KEY = "test-key"
+
+
+@dataclass
+class Bench:
+    """A service, its web, and the few calls that most tests make."""
+
+    service: LocalService
+    web: Any
+    http: httpx.Client
+
+    def batch(self, *urls: str, **options: object) -> str:
+        reply = self.http.post("/v2/batch/scrape", json={"urls": list(urls), **options})
+        assert reply.status_code == 200, reply.text
+        return str(reply.json()["id"])
+
+    def crawl(self, url: str, **options: object) -> str:
+        reply = self.http.post("/v2/crawl", json={"url": url, **options})
+        assert reply.status_code == 200, reply.text
+        return str(reply.json()["id"])
+
+    def status(self, job: str, kind: str = "batch/scrape", query: str = "") -> dict[str, Any]:
+        reply = self.http.get(f"/v2/{kind}/{job}{query}")
+        assert reply.status_code == 200, reply.text
+        return dict(reply.json())
+
+    def ended(self, job: str, kind: str = "batch/scrape") -> dict[str, Any]:
+        return self.until(lambda: self._ended(job, kind))
+
+    def until(self, look: Callable[[], Any], seconds: float = 20.0) -> Any:
+        deadline = time.monotonic() + seconds
+        while not (found := look()):
+            assert time.monotonic() < deadline, "it did not happen in time"
+            time.sleep(0.005)
+        return found
+
+    def _ended(self, job: str, kind: str) -> dict[str, Any] | None:
+        status = self.status(job, kind)
+        return status if status["status"] != "scraping" else None
+
+
+@pytest.fixture
+def make_bench() -> Iterator[Callable[..., Bench]]:
+    """Starts services with a fake web; `db`, `keys` and every field of ServiceConfig may be given."""
+    open_ones: list[Bench] = []
+
+    def make(
+        db: str | Path = ":memory:",
+        *,
+        keys: str | dict[str, str] | list[ServiceKey] = KEY,
+        allow_private: bool = True,
+        web: Any = None,
+        **limits: Any,
+    ) -> Bench:
+        web = web or fake_web.FakeWeb()
+        config = ServiceConfig(**limits)
+        service = LocalService(db, keys=keys, allow_private=allow_private, config=config, web=lambda _: web).start()
+        http = httpx.Client(
+            base_url=service.url, headers={"Authorization": f"Bearer {service.key}"}, timeout=30, trust_env=False
+        )
+        bench = Bench(service, web, http)
+        open_ones.append(bench)
+        return bench
+
+    yield make
+    for bench in open_ones:
+        bench.http.close()
+        bench.service.stop()
+
+
+@pytest.fixture
+def bench(make_bench: Callable[..., Bench]) -> Bench:
+    """One service in memory with one key."""
+    return make_bench()

@@ -1,0 +1,79 @@
+"""A web that a test writes itself: it stands in for the page half of the service, which has tests of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import httpx
+
+from weblake.service.failures import PageFailure
+from weblake.service.frontier import Frontier
+
+
+@dataclass
+class FakePage:
+    document: dict[str, object]
+    final_url: str
+    links: list[str] = field(default_factory=list)
+    credits: int = 1
+
+
+class FakeWeb:
+    """Every URL is a page that says its own name, unless the test says otherwise."""
+
+    def __init__(self) -> None:
+        self.bodies: dict[str, str] = {}
+        self.links: dict[str, list[str]] = {}
+        self.finals: dict[str, str] = {}
+        self.statuses: dict[str, int] = {}
+        self.failures: dict[str, PageFailure] = {}
+        self.blocked: set[str] = set()
+        self.sitemaps: dict[str, list[str]] = {}
+        self.delay: float | None = None
+        #: URLs (or all, with "*") that do not answer until they are taken out.
+        self.held: set[str] = set()
+        self.asked: list[str] = []
+        self.flying = 0
+        self.most_flying = 0
+
+    async def scrape(self, url: str, options: Mapping[str, object]) -> FakePage:
+        self.asked.append(url)
+        self.flying += 1
+        self.most_flying = max(self.most_flying, self.flying)
+        try:
+            while url in self.held or "*" in self.held:  # noqa: ASYNC110 - the test's thread lets go of it
+                await asyncio.sleep(0.002)
+        finally:
+            self.flying -= 1
+        if url in self.failures:
+            raise self.failures[url]
+        final = self.finals.get(url, url)
+        metadata = {
+            "title": f"Title of {url}",
+            "sourceURL": url,
+            "url": final,
+            "statusCode": self.statuses.get(url, 200),
+        }
+        document = {"markdown": self.bodies.get(url, f"# {url}"), "metadata": metadata}
+        return FakePage(document, final, self.links.get(url, []))
+
+    async def allowed(self, url: str, user_agent: str | None) -> bool:
+        return url not in self.blocked
+
+    async def crawl_delay(self, url: str, user_agent: str | None) -> float | None:
+        return self.delay
+
+    async def sitemap(self, url: str, limit: int) -> list[str]:
+        return self.sitemaps.get(url, [])[:limit]
+
+    def frontier(self, url: str, options: Mapping[str, object]) -> Frontier:
+        return Frontier(url, options)
+
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> int:
+        async with httpx.AsyncClient(trust_env=False) as client:
+            return (await client.post(url, content=body, headers=dict(headers))).status_code
+
+    async def aclose(self) -> None:
+        pass

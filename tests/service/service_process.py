@@ -1,0 +1,40 @@
+"""A service in a process of its own, with a fake web whose pages take a while: it is killed in mid-job.
+
+Arguments: the database, and a file to which every page that is asked for is appended before it is answered.
+"""
+
+import asyncio
+import importlib.util
+import json
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from weblake.service.server import LocalService
+
+spec = importlib.util.spec_from_file_location("fake_web", Path(__file__).with_name("fake_web.py"))
+fake_web = importlib.util.module_from_spec(spec)
+sys.modules["fake_web"] = fake_web
+spec.loader.exec_module(fake_web)
+
+
+log = open(sys.argv[2], "a", buffering=1)  # noqa: SIM115
+
+
+class SlowWeb(fake_web.FakeWeb):
+    async def scrape(self, url, options):
+        log.write(url + "\n")
+        await asyncio.sleep(0.01)
+        await asyncio.to_thread(time.sleep, 0.005)
+        page = await super().scrape(url, options)
+        if url == "http://site.test/":
+            page.links = [f"http://site.test/{n}" for n in range(60)]
+        return page
+
+
+service = LocalService(sys.argv[1], keys="test-key", web=lambda config: SlowWeb()).start()
+print(json.dumps({"url": service.url}), flush=True)
+sys.stdin.readline()
+# The interpreter goes down here, with jobs running and no stop(); it waits for this thread, and takes no more of them.
+ThreadPoolExecutor().submit(time.sleep, 0.5)

@@ -1,0 +1,228 @@
+"""Fetching over real sockets on loopback: answers, redirects, deadlines, and what each failure is called."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from weblake.service import connect
+from weblake.service.fetch import Fetcher
+from weblake.service.page import scrape
+
+_spec = importlib.util.spec_from_file_location("loopback_site", Path(__file__).with_name("loopback_site.py"))
+assert _spec is not None
+assert _spec.loader is not None
+loopback = sys.modules.setdefault("loopback_site", importlib.util.module_from_spec(_spec))
+_spec.loader.exec_module(loopback)
+Site, Handler, site = loopback.Site, loopback.Handler, loopback.site
+fetching, get, failure = loopback.fetching, loopback.get, loopback.failure
+
+
+def test_a_page_comes_back_with_status_headers_and_body(site: Site) -> None:
+    fetched = get(site.page("/a", "Grüße".encode(), X_Test="1"))
+    assert (fetched.status, fetched.reason, fetched.body.decode()) == (200, "OK", "Grüße")
+    assert fetched.headers["x-test"] == "1"
+    assert fetched.content_type == "text/html; charset=utf-8"
+    _, sent = site.requests[0]
+    assert sent["accept-encoding"] == "gzip"
+    assert "weblake" in sent["user-agent"]
+    assert sent["host"] == f"127.0.0.1:{site.server_port}"
+
+
+@pytest.mark.parametrize(("status", "words"), [(404, "Not Found"), (500, "Internal Server Error"), (403, "Forbidden")])
+def test_an_error_status_of_the_target_is_a_document(site: Site, status: int, words: str) -> None:
+    url = site.page("/gone", b"<title>T</title><p>Sorry.</p>", status)
+    page = fetching(lambda fetcher: scrape(url, {}, fetcher=fetcher))
+    assert page.document["markdown"] == "Sorry."
+    assert page.document["metadata"]["statusCode"] == status
+    assert page.document["metadata"]["error"] == words
+
+
+def test_an_unknown_status_keeps_the_server_s_own_words(site: Site) -> None:
+    site.pages["/odd"] = lambda handler: (
+        handler.send_response(499, "Went Away"),
+        handler.end_headers(),
+        setattr(handler, "close_connection", True),
+    )
+    assert get(site.url("/odd")).reason == "Went Away"
+
+
+def test_connections_are_kept_and_a_dropped_one_is_replaced(site: Site) -> None:
+    site.page("/a", b"x")
+
+    def rude(handler: Handler) -> None:
+        handler.reply(200, b"y", {})
+        handler.close_connection = True
+
+    site.pages["/rude"] = rude
+
+    async def work(fetcher: Fetcher) -> None:
+        for path in ("/a", "/a", "/rude", "/a", "/a"):
+            assert (await fetcher.get(site.url(path))).status == 200
+
+    fetching(work)
+    assert site.connections == 2
+
+
+def test_headers_of_the_user_are_sent_but_not_those_of_the_connection(site: Site) -> None:
+    get(site.page("/a"), headers={"User-Agent": "mine", "X-Own": "ü", "Host": "other", "Accept-Encoding": "br"})
+    _, sent = site.requests[0]
+    assert (sent["user-agent"], sent["x-own"]) == ("mine", "ü")
+    assert sent["host"] != "other"
+    assert sent["accept-encoding"] == "gzip"
+
+
+def test_a_header_that_cannot_be_sent_is_the_request_s_fault(site: Site) -> None:
+    problem = failure(site.page("/a"), headers={"X-Bad": "a\r\nInjected: 1"})
+    assert (problem.code, problem.status) == ("BAD_REQUEST", 400)
+    assert site.requests == []
+
+
+def test_credentials_in_the_url_are_sent_and_not_given_out(site: Site) -> None:
+    site.page("/a")
+    fetched = get(f"http://user:p%40ss@127.0.0.1:{site.server_port}/a")
+    assert site.requests[0][1]["authorization"] == "Basic dXNlcjpwQHNz"
+    assert fetched.url == site.url("/a")
+
+
+def test_a_post_is_made_once_and_its_redirect_is_not_followed(site: Site) -> None:
+    status = fetching(
+        lambda fetcher: fetcher.post(site.url("/hook"), b'{"a":1}', headers={"Content-Type": "application/json"})
+    )
+    assert status == 302
+    assert [(path, sent["body"]) for path, sent in site.requests] == [("/hook", '{"a":1}')]
+
+
+def test_redirects_are_followed_and_listed(site: Site) -> None:
+    site.page("/one", status=301, Location="/two?x=1#part")
+    site.page("/two", status=302, Location="three")
+    site.page("/three", b"end")
+    fetched = get(site.url("/one"))
+    assert fetched.body == b"end"
+    assert fetched.redirects == (site.url("/one"), site.url("/two?x=1#part"))
+    assert fetched.url.partition("#")[0] == site.url("/three")
+
+
+def test_secrets_stay_with_the_host_that_they_were_given_for(site: Site) -> None:
+    secret = {"Authorization": "Bearer test-key", "Cookie": "a=1", "X-Api-Key": "test-key", "Accept-Language": "de"}
+    site.page("/away", status=302, Location=site.url("/end", "localhost"))
+    site.page("/near", status=302, Location="/end")
+    site.page("/end")
+    get(site.url("/away"), headers=secret)
+    get(site.url("/near"), headers=secret)
+    away, near = site.requests[1][1], site.requests[3][1]
+    assert away.keys().isdisjoint({"authorization", "cookie", "x-api-key"})
+    assert away["accept-language"] == "de"
+    assert (near["authorization"], near["cookie"], near["x-api-key"]) == ("Bearer test-key", "a=1", "test-key")
+
+
+def test_cookies_live_for_one_chain_and_no_longer(site: Site) -> None:
+    site.page("/wall", status=302, Location="/inside", Set_Cookie="seen=yes; Path=/")
+    site.page("/inside")
+
+    async def work(fetcher: Fetcher) -> None:
+        await fetcher.get(site.url("/wall"), headers={"Cookie": "own=1"})
+        await fetcher.get(site.url("/inside"))
+
+    fetching(work)
+    assert [sent.get("cookie") for _, sent in site.requests] == ["own=1", "own=1; seen=yes", None]
+
+
+def test_a_loop_of_redirects_ends(site: Site) -> None:
+    problem = failure(site.page("/loop", status=302, Location="/loop"))
+    assert (problem.code, problem.status) == ("SCRAPE_SITE_ERROR", 500)
+    assert len(site.requests) == 11
+
+
+@pytest.mark.parametrize(
+    "location", ["ftp://example.org/a", "javascript:alert(1)", "file:///etc/passwd", "http://[::1", "http://"]
+)
+def test_a_redirect_out_of_the_web_is_a_failure(site: Site, location: str) -> None:
+    assert failure(site.page("/out", status=302, Location=location)).code == "SCRAPE_SITE_ERROR"
+
+
+def test_a_redirect_without_a_target_is_an_answer(site: Site) -> None:
+    assert get(site.page("/r", b"see there", 302)).body == b"see there"
+
+
+def test_a_redirect_into_a_private_network_is_refused(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first host is taken for public; the second is judged for itself."""
+    judged = connect.resolve
+
+    async def resolve(host: str, port: int, *, allow_private: bool = False) -> list[str]:
+        return ["127.0.0.1"] if host == "public.example" else await judged(host, port, allow_private=allow_private)
+
+    monkeypatch.setattr(connect, "resolve", resolve)
+    site.page("/in", status=302, Location=site.url("/secret"))
+    site.page("/secret", b"secret")
+    problem = failure(site.url("/in", "public.example"), fetcher_options={"allow_private": False})
+    assert (problem.code, problem.status) == ("unsafe_domain_blocked", 403)
+    assert [path for path, _ in site.requests] == ["/in"]
+    assert site.requests[0][1]["host"] == f"public.example:{site.server_port}"
+
+
+def test_the_connection_goes_to_the_address_that_was_judged(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that would point elsewhere a moment later is asked for once only."""
+    asked: list[str] = []
+
+    async def resolve(host: str, port: int, *, allow_private: bool = False) -> list[str]:
+        asked.append(host)
+        return ["127.0.0.1"]
+
+    monkeypatch.setattr(connect, "resolve", resolve)
+    site.page("/a", b"x")
+    assert get(site.url("/a", "rebinding.example"), fetcher_options={"allow_private": False}).body == b"x"
+    assert asked == ["rebinding.example"]
+
+
+def test_a_name_that_does_not_exist() -> None:
+    problem = failure("http://no-such-host.invalid/")
+    assert (problem.code, problem.status) == ("SCRAPE_DNS_RESOLUTION_ERROR", 500)
+
+
+def test_a_port_where_nobody_listens(site: Site) -> None:
+    spare = Site()
+    url = spare.url()
+    spare.server_close()
+    problem = failure(url)
+    assert (problem.code, problem.reached) == ("SCRAPE_SITE_ERROR", False)
+
+
+def test_the_deadline_is_for_all_bytes_together(site: Site) -> None:
+    def drip(handler: Handler) -> None:
+        handler.send_response(200)
+        handler.send_header("content-length", "1000")
+        handler.end_headers()
+        while not handler.server.stop.wait(0.05):
+            handler.wfile.write(b".")
+            handler.wfile.flush()
+
+    site.pages["/drip"] = drip
+    began = time.monotonic()
+    problem = failure(site.url("/drip"), timeout_s=0.5)
+    assert (problem.code, problem.status) == ("SCRAPE_TIMEOUT", 408)
+    assert time.monotonic() - began < 5
+
+
+def test_a_body_that_breaks_off_is_a_failure(site: Site) -> None:
+    def broken(handler: Handler) -> None:
+        handler.send_response(200)
+        handler.send_header("content-length", "1000")
+        handler.end_headers()
+        handler.wfile.write(b"half")
+        handler.close_connection = True
+
+    site.pages["/half"] = broken
+    assert failure(site.url("/half")).code == "SCRAPE_SITE_ERROR"
+
+
+def test_what_is_no_http_is_a_failure(site: Site) -> None:
+    site.pages["/noise"] = lambda handler: (
+        handler.wfile.write(b"220 ready\r\n\r\n"),
+        setattr(handler, "close_connection", True),
+    )
+    assert failure(site.url("/noise")).code == "SCRAPE_SITE_ERROR"

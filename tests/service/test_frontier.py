@@ -1,0 +1,243 @@
+"""The crawl's queue: scope, patterns, twins, depth, the exact limit, and going on after a kill."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weblake.service.failures import PageFailure
+from weblake.service.frontier import Frontier
+
+START = "https://site.example/docs/"
+
+
+def crawl(start: str = START, **options: Any) -> Frontier:
+    return Frontier(start, options)
+
+
+def accepts(url: str, start: str = START, depth: int = 1, **options: Any) -> bool:
+    return crawl(start, **options).offer(url, depth)
+
+
+@pytest.mark.parametrize(
+    ("start", "url", "verdict"),
+    [
+        (START, "https://site.example/docs/a", True),
+        (START, "https://site.example/docs", True),
+        (START, "https://site.example/docsify", False),
+        (START, "https://site.example/blog", False),
+        (START, "https://site.example/", False),
+        ("https://site.example/docs/index.html", "https://site.example/docs/a", True),
+        ("https://site.example/docs/v1.2", "https://site.example/docs/v1.2/a", True),
+        ("https://site.example/docs/v1.2", "https://site.example/docs/v1.3", False),
+        ("https://site.example", "https://site.example/anything", True),
+        ("https://site.example", "http://www.site.example/anything", True),
+        ("https://www.site.example", "https://site.example/anything", True),
+        ("https://site.example", "https://blog.site.example/", False),
+        ("https://site.example", "https://other.example/", False),
+        ("https://site.example", "https://notsite.example/", False),
+        ("https://site.example", "https://site.example:8443/", False),
+        ("https://site.example", "https://site.example:443/a", True),
+        ("http://127.0.0.1:8001/", "http://127.0.0.1:8002/", False),
+    ],
+)
+def test_only_what_lies_below_the_start(start: str, url: str, verdict: bool) -> None:
+    assert accepts(url, start) is verdict
+
+
+@pytest.mark.parametrize(
+    ("options", "url", "verdict"),
+    [
+        ({"crawl_entire_domain": True}, "https://site.example/blog", True),
+        ({"crawl_entire_domain": True}, "https://other.example/", False),
+        ({"allow_external_links": True}, "https://other.example/x", True),
+        ({"allow_external_links": True}, "https://site.example/blog", False),
+        ({"allow_subdomains": True}, "https://blog.site.example/x", True),
+        ({"allow_subdomains": True}, "https://blog.other.example/x", False),
+        ({"allow_subdomains": True}, "https://evilsite.example/x", False),
+        ({"include_paths": ["guide"]}, "https://site.example/docs/guide/1", True),
+        ({"include_paths": ["^/docs/guide"]}, "https://site.example/docs/other", False),
+        ({"include_paths": ["page=2"]}, "https://site.example/docs/a?page=2", False),
+        ({"include_paths": ["page=2"], "regex_on_full_url": True}, "https://site.example/docs/a?page=2", True),
+        ({"exclude_paths": [r"\.old$"]}, "https://site.example/docs/a.old", False),
+        ({"include_paths": ["docs"], "exclude_paths": ["a"]}, "https://site.example/docs/a", False),
+        ({}, "https://site.example/docs/photo.PNG?x=1", False),
+        ({}, "https://site.example/docs/paper.pdf", True),
+        ({}, "https://site.example/docs/v1.zip", False),
+        ({}, "mailto:a@site.example", False),
+        ({}, "javascript:void(0)", False),
+        ({}, "http://[bad/docs", False),
+        ({}, "", False),
+        ({}, "https://site.example/docs/" + "x" * 5000, False),
+    ],
+)
+def test_options_widen_and_narrow(options: dict[str, Any], url: str, verdict: bool) -> None:
+    assert accepts(url, **options) is verdict
+
+
+def test_the_start_is_visited_whatever_the_patterns_say() -> None:
+    assert accepts(START, depth=0, include_paths=["never"], exclude_paths=["."])
+
+
+@pytest.mark.parametrize("name", ["include_paths", "exclude_paths"])
+def test_a_pattern_that_cannot_be_read_is_the_request_s_fault(name: str) -> None:
+    with pytest.raises(PageFailure) as caught:
+        crawl(**{name: ["ok", "("]})
+    assert (caught.value.code, caught.value.status) == ("BAD_REQUEST", 400)
+    with pytest.raises(PageFailure):
+        crawl("ftp://site.example")
+
+
+TWINS = [
+    "https://site.example/docs/a",
+    "http://site.example/docs/a",
+    "https://www.site.example/docs/a/",
+    "https://SITE.example:443/docs/a/index.html",
+    "https://site.example/docs/b/../a#part",
+    "https://site.example/docs/%61",
+]
+
+
+def test_twins_are_visited_once() -> None:
+    frontier = crawl()
+    assert [frontier.offer(url, 1) for url in TWINS] == [True, *[False] * 5]
+
+
+def test_twins_are_told_apart_on_request_but_not_their_parts() -> None:
+    frontier = crawl(deduplicate_similar_urls=False)
+    assert [frontier.offer(url, 1) for url in TWINS] == [True, True, True, True, False, False]
+
+
+def test_queries_tell_pages_apart_unless_they_are_to_be_ignored() -> None:
+    urls = [
+        "https://site.example/docs/a?x=1&y=2",
+        "https://site.example/docs/a?y=2&x=1",
+        "https://site.example/docs/a?x=3",
+    ]
+    frontier = crawl()
+    assert [frontier.offer(url, 1) for url in urls] == [True, False, True]
+    assert frontier.take() == (urls[0], 1)
+    frontier = crawl(ignore_query_parameters=True)
+    assert [frontier.offer(url, 1) for url in urls] == [True, False, False]
+    assert frontier.take() == ("https://site.example/docs/a", 1)
+
+
+@pytest.mark.parametrize(
+    ("most", "accepted"), [(0, [True, False, False]), (1, [True, True, False]), (None, [True] * 3)]
+)
+def test_depth_is_bounded(most: int | None, accepted: list[bool]) -> None:
+    frontier = crawl(**({} if most is None else {"max_discovery_depth": most}))
+    assert [frontier.offer(f"{START}{depth}", depth) for depth in range(3)] == accepted
+
+
+def test_the_order_is_that_of_discovery() -> None:
+    frontier = crawl()
+    for url in ("c", "a", "b"):
+        frontier.offer(START + url, 1)
+    assert [frontier.take() for _ in range(4)] == [(START + "c", 1), (START + "a", 1), (START + "b", 1), None]
+
+
+def test_the_limit_is_exact_and_what_does_not_count_is_given_back() -> None:
+    frontier = crawl(limit=2)
+    for number in range(5):
+        frontier.offer(f"{START}{number}", 1)
+    first = frontier.take()
+    assert first is not None
+    frontier.uncount(first[0])
+    assert frontier.take() is not None
+    assert not frontier.full
+    assert frontier.take() is not None
+    assert frontier.full
+    assert frontier.take() is None
+
+
+def test_a_flood_of_links_is_bounded() -> None:
+    frontier = crawl(limit=10)
+    assert sum(frontier.offer(f"{START}{number}", 1) for number in range(5000)) == 1040
+
+
+def test_the_scope_moves_with_a_redirected_start() -> None:
+    frontier = crawl("https://old.example/")
+    frontier.offer("https://old.example/", 0)
+    assert not frontier.wants("https://www.new.example/en/a", 1)
+    assert frontier.landed("https://old.example/", "https://www.new.example/en/")
+    assert frontier.wants("https://www.new.example/en/a", 1)
+    assert not frontier.wants("https://www.new.example/de/a", 1)
+
+
+def test_a_redirect_elsewhere_does_not_widen_the_scope() -> None:
+    frontier = crawl()
+    frontier.offer(START + "a", 1)
+    frontier.landed(START + "a", "https://other.example/")
+    assert not frontier.wants("https://other.example/b", 1)
+
+
+def test_two_redirects_to_one_page_are_one_page() -> None:
+    frontier = crawl()
+    for url in ("a", "b", "c"):
+        frontier.offer(START + url, 1)
+    assert frontier.landed(START + "a", START + "target")
+    assert not frontier.landed(START + "b", START + "target")
+    assert not frontier.landed(START + "c", START + "a")
+    assert not frontier.offer(START + "target", 2)
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("offer"), st.integers(0, 30)),
+        st.tuples(st.sampled_from(["take", "land", "uncount", "kill"]), st.just(0)),
+    ),
+    max_size=120,
+)
+
+
+@given(steps, st.integers(1, 12))
+def test_a_killed_crawl_goes_on_without_loss_or_repetition(what: list[tuple[str, int]], limit: int) -> None:
+    """Whatever happens and however often it is killed: never over the limit, never a landed page twice, none lost."""
+    frontier = crawl(limit=limit)
+    flying: list[str] = []
+    offered: set[str] = set()
+    landed: list[str] = []
+    spared: list[str] = []
+    for step, number in what:
+        if step == "offer":
+            url = f"{START}{number}"
+            assert frontier.offer(url, 1) is (url not in offered)
+            offered.add(url)
+        elif step == "take":
+            taken = frontier.take()
+            if taken is not None:
+                flying.append(taken[0])
+        elif step == "land" and flying:
+            url = flying.pop(0)
+            frontier.landed(url)
+            landed.append(url)
+        elif step == "uncount" and flying:
+            url = flying.pop()
+            frontier.uncount(url)
+            spared.append(url)
+        elif step == "kill":
+            frontier = Frontier.restore(json.loads(json.dumps(frontier.state())))
+            flying.clear()
+        assert len(landed) + len(flying) <= limit
+    frontier = Frontier.restore(json.loads(json.dumps(frontier.state())))
+    while (taken := frontier.take()) is not None:
+        frontier.landed(taken[0])
+        landed.append(taken[0])
+    assert len(landed) == len(set(landed)) == min(limit, len(offered) - len(spared))
+    assert set(landed) <= offered
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_offered_without_harm(text: str) -> None:
+    frontier = crawl(allow_external_links=True, crawl_entire_domain=True)
+    if frontier.offer(text, 1):
+        assert not frontier.offer(text, 1)
+    if frontier.offer(f"https://site.example/{text}", 1):
+        taken = frontier.take()
+        assert taken is not None
+        assert not frontier.offer(taken[0], 1)

@@ -1,0 +1,121 @@
+"""Pages that are built to hurt, and pages that are merely broken: none crashes, hangs, or loses its text."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from selectolax.lexbor import LexborHTMLParser
+
+from weblake.service.depth import MAX_DEPTH, flatten
+from weblake.service.fetch import Fetched
+from weblake.service.media import Kind, kind_of, text_of
+from weblake.service.page import Page, page_of
+
+URL = "https://site.example/docs/page.html"
+HTML = "text/html; charset=utf-8"
+
+
+def make(body: str | bytes, content_type: str = HTML, *, url: str = URL, **options: Any) -> Page:
+    data = body.encode() if isinstance(body, str) else body
+    return page_of(Fetched(url, 200, {}, data, content_type, (), "OK"), url, options)
+
+
+def markdown(body: str | bytes, content_type: str = HTML, **options: Any) -> str:
+    text = make(body, content_type, **options).document["markdown"]
+    assert isinstance(text, str)
+    return text
+
+
+def sure(source: str) -> str:
+    return flatten(source, surely=True)
+
+
+HOSTILE = {
+    "div": "<div>" * 10_000 + "deep" + "</div>" * 10_000 + "<p>after",
+    "many divs": "<div>" * 200_000 + "deep" + "</div>" * 200_000 + "<p>after",
+    "table": "<table><tr><td>" * 3000 + "deep" + "</table>" * 3000 + "<p>after",
+    "list": "<ul><li>" * 3000 + "deep" + "</ul>" * 3000 + "<p>after",
+    "quote": "<blockquote>" * 10_000 + "deep" + "</blockquote>" * 10_000 + "<p>after",
+    "bold": "<b>" * 10_000 + "deep" + "</b>" * 10_000 + "<p>after",
+    "unknown": "<foo>" * 10_000 + "deep <p>after",
+    "reopened": "<p>" + "".join(f"<b id={n}>" for n in range(5000)) + "<p>deep" * 5000 + "<p>after",
+    "svg": "<svg>" + "<g>" * 10_000 + "</svg><p>deep<p>after",
+    "attributes": "<p " + " ".join(f"a{n}=1" for n in range(200_000)) + ">deep<p>after",
+    "unclosed": "deep after" + "<a" * 300_000,
+    "comments": "deep after" + "<!--" * 200_000,
+}
+
+
+def test_pages_that_are_built_to_hurt_neither_crash_nor_hang() -> None:
+    """In a process of its own with 4 GiB, so that an overflow or a flood would end that one and be seen here."""
+    program = (
+        "import resource, sys, time; resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))\n"
+        f"sys.path.insert(0, {str(__file__).rpartition('/')[0]!r})\n"
+        "from test_hostile_pages import HOSTILE, markdown\n"
+        "for name, source in HOSTILE.items():\n"
+        "    began = time.monotonic(); text = markdown(source)\n"
+        "    print(name, 'deep' in text, 'after' in text, time.monotonic() - began < 30, sep='|')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.splitlines() == [f"{name}|True|True|True" for name in HOSTILE]
+
+
+def test_a_page_that_people_made_is_left_alone() -> None:
+    page = (
+        "<script>" + "<div>" * 500 + "</script><!--" + "<div>" * 500 + "--><svg>" + "<path d='M0'/>" * 2000 + "</svg>"
+        "<ul>" + "<li>x" * 3000 + "</ul><p>" + "<p>y<br><img>" * 3000 + "<table>" + "<tr><td>z" * 3000 + "</table>"
+        "<div/><b>bold</b><textarea>" + "<div>" * 500 + "</textarea>"
+    )
+    assert sure(page) == page
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.sampled_from(
+            ["<div>", "</div>", "<b>", "</b>", "<ul><li>", "</ul>", "<table><tr><td>", "</table>", "x", "<p>", "<a>"]
+        ),
+        max_size=400,
+    )
+)
+def test_flattening_never_touches_the_text(parts: list[str]) -> None:
+    source = "".join(parts * 3)
+    before, after = LexborHTMLParser(source), LexborHTMLParser(sure(source))
+    text = [tree.body.text() if tree.body is not None else "" for tree in (before, after)]
+    assert text[0].count("x") == text[1].count("x")
+
+
+def test_flattening_bounds_the_depth() -> None:
+    tree = LexborHTMLParser(sure("<div>" * 5000 + "<section>x</section>" + "</div>" * 5000 + "<div>y</div>"))
+    assert len(tree.css("div")) == MAX_DEPTH + 1
+    assert tree.css_first("section") is None
+    assert tree.css_first("body > div + div").text() == "y"  # type: ignore[union-attr]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(alphabet=st.sampled_from("<>/!-ab \"'=&;divpretablescript\n"), max_size=300))
+def test_broken_html_is_still_a_page(source: str) -> None:
+    page = make(source, formats=["markdown", "html", "links", "images", "rawHtml"])
+    assert page.document["rawHtml"] == source
+    assert isinstance(page.document["markdown"], str)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=300), st.sampled_from(["text/html", "text/plain", "", "text/html; charset=utf-16", "x"]))
+def test_any_bytes_are_text_or_refused(body: bytes, content_type: str) -> None:
+    assert isinstance(text_of(content_type, body), str)
+    if kind_of(content_type, body) in {Kind.HTML, Kind.TEXT}:
+        str(make(body, content_type).document["markdown"]).encode()
+
+
+def test_a_page_of_five_megabytes_takes_seconds() -> None:
+    began = time.monotonic()
+    text = markdown("<article>" + "<p>A paragraph with <a href='/x'>a link</a> in it.</p>" * 90_000 + "</article>")
+    assert text.count("A paragraph") == 90_000
+    assert time.monotonic() - began < 60

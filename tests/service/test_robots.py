@@ -1,0 +1,175 @@
+"""robots.txt by RFC 9309: who may fetch what, and what follows where the file cannot be read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+import pytest
+
+from weblake.service.failures import PageFailure
+from weblake.service.fetch import Fetched, Fetcher
+from weblake.service.robots import CLOSED_S, KEPT_S, Robots
+
+RULES = b"""
+User-agent: *
+Disallow: /private
+Allow: /private/open$
+Crawl-delay: 2.5
+
+User-agent: weblake
+Disallow: /not-for-us
+Disallow: /*.cgi
+
+Sitemap: https://site.example/a.xml
+Sitemap: https://site.example/a.xml
+Sitemap: /b.xml
+"""
+
+
+class Scripted(Fetcher):
+    """Answers from a table; everything else is the fetcher's own."""
+
+    def __init__(self, answers: Mapping[str, Fetched | PageFailure]) -> None:
+        super().__init__(allow_private=True)
+        self.answers = dict(answers)
+        self.asked: list[str] = []
+
+    async def get(self, url: str, **options: Any) -> Fetched:
+        self.asked.append(url)
+        await asyncio.sleep(0)
+        answer = self.answers.get(url, Fetched(url, 404))
+        if isinstance(answer, PageFailure):
+            raise answer
+        return answer
+
+
+def site(status: int = 200, body: bytes = RULES) -> Scripted:
+    return Scripted({"https://site.example/robots.txt": Fetched("https://site.example/robots.txt", status, {}, body)})
+
+
+def asking(
+    fetcher: Fetcher, work: Callable[[Robots], Coroutine[Any, Any, Any]], clock: list[float] | None = None
+) -> Any:
+    async def main() -> Any:
+        now = clock or [0.0]
+        return await work(Robots(fetcher, clock=lambda: now[0]))
+
+    return asyncio.run(main())
+
+
+def allowed(fetcher: Fetcher, path: str, user_agent: str | None = None) -> bool:
+    return bool(asking(fetcher, lambda robots: robots.allowed(f"https://site.example{path}", user_agent)))
+
+
+@pytest.mark.parametrize(
+    ("path", "user_agent", "verdict"),
+    [
+        ("/", None, True),
+        ("/not-for-us/a", None, False),
+        ("/run.cgi?x=1", None, False),
+        ("/private", None, True),
+        ("/private", "otherbot", False),
+        ("/private/open", "otherbot", True),
+        ("/private/open/more", "otherbot", False),
+        ("/not-for-us", "otherbot", True),
+    ],
+)
+def test_the_rules_are_for_whom_they_name(path: str, user_agent: str | None, verdict: bool) -> None:
+    assert allowed(site(), path, user_agent) is verdict
+
+
+def test_delay_and_sitemaps_are_read() -> None:
+    url = "https://site.example/x"
+    assert asking(site(), lambda robots: robots.crawl_delay(url, "otherbot")) == 2.5
+    assert asking(site(), lambda robots: robots.crawl_delay(url)) is None
+    assert asking(site(), lambda robots: robots.sitemaps(url)) == ["https://site.example/a.xml", "/b.xml"]
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 451])
+def test_no_file_allows_everything(status: int) -> None:
+    assert allowed(site(status, b"User-agent: *\nDisallow: /"), "/private")
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_file_that_cannot_be_read_closes_the_site_and_says_so(status: int) -> None:
+    assert not allowed(site(status), "/")
+    note = asking(site(status), lambda robots: robots.note("https://site.example/"))
+    assert str(status) in note
+    assert asking(site(), lambda robots: robots.note("https://site.example/")) == ""
+
+
+@pytest.mark.parametrize(
+    ("problem", "verdict"),
+    [
+        (PageFailure("SCRAPE_TIMEOUT", "slow", status=408), False),
+        (PageFailure("SCRAPE_SITE_ERROR", "broke off"), False),
+        (PageFailure("SCRAPE_DNS_RESOLUTION_ERROR", "no such name", reached=False), True),
+        (PageFailure("unsafe_domain_blocked", "closed", status=403, reached=False), True),
+    ],
+)
+def test_a_site_that_cannot_be_reached_is_left_to_the_page_s_own_failure(problem: PageFailure, verdict: bool) -> None:
+    assert allowed(Scripted({"https://site.example/robots.txt": problem}), "/") is verdict
+
+
+def test_a_file_is_read_once_for_a_day_and_for_all_who_ask_at_once() -> None:
+    fetcher, clock = site(), [0.0]
+
+    async def work(robots: Robots) -> None:
+        await asyncio.gather(*(robots.allowed(f"https://site.example/{n}") for n in range(20)))
+        clock[0] = KEPT_S - 1
+        await robots.allowed("https://USER@Site.example/again")
+        assert len(fetcher.asked) == 1
+        clock[0] = KEPT_S + 1
+        await robots.allowed("https://site.example/again")
+        assert len(fetcher.asked) == 2
+
+    asking(fetcher, work, clock)
+
+
+def test_a_closed_site_is_asked_again_after_a_minute() -> None:
+    fetcher, clock = site(503), [0.0]
+
+    async def work(robots: Robots) -> None:
+        assert not await robots.allowed("https://site.example/")
+        fetcher.answers.clear()
+        assert not await robots.allowed("https://site.example/")
+        clock[0] = CLOSED_S + 1
+        assert await robots.allowed("https://site.example/")
+
+    asking(fetcher, work, clock)
+
+
+def test_who_gives_up_waiting_does_not_take_the_file_from_the_others() -> None:
+    fetcher = site()
+
+    async def work(robots: Robots) -> None:
+        first = asyncio.create_task(robots.allowed("https://site.example/a"))
+        second = asyncio.create_task(robots.allowed("https://site.example/not-for-us"))
+        await asyncio.sleep(0)
+        first.cancel()
+        assert await second is False
+        assert len(fetcher.asked) == 1
+
+    asking(fetcher, work)
+
+
+def test_each_origin_has_its_own_file() -> None:
+    fetcher = site()
+
+    async def work(robots: Robots) -> list[bool]:
+        urls = (
+            "https://site.example/not-for-us",
+            "http://site.example/not-for-us",
+            "https://site.example:8443/not-for-us",
+        )
+        return [await robots.allowed(url) for url in urls]
+
+    assert asking(fetcher, work) == [False, True, True]
+    assert len(set(fetcher.asked)) == 3
+
+
+@pytest.mark.parametrize("body", [b"", b"\xff\xfe\x00nonsense", b"Disallow: /", b"<html>login</html>", b"a:" * 100_000])
+def test_a_file_of_nonsense_forbids_nothing(body: bytes) -> None:
+    assert allowed(site(200, body), "/anything")

@@ -1,0 +1,184 @@
+"""Sitemaps: indexes, gzip, plain lists, hostile XML, and the bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import time
+from typing import Any
+
+import pytest
+
+from weblake.service.failures import PageFailure
+from weblake.service.fetch import Fetched, Fetcher
+from weblake.service.robots import Robots
+from weblake.service.sitemap import sitemap_urls
+
+SITE = "https://site.example"
+NS = "http://www.sitemaps.org/schemas/sitemap/0.9"
+
+
+def urlset(*urls: str, extra: str = "") -> bytes:
+    inner = "".join(f"<url><loc>\n {url} </loc><lastmod>2026-01-01</lastmod>{extra}</url>" for url in urls)
+    return f'<?xml version="1.0" encoding="UTF-8"?><urlset xmlns="{NS}">{inner}</urlset>'.encode()
+
+
+def index(*urls: str) -> bytes:
+    inner = "".join(f"<sitemap><loc>{url}</loc></sitemap>" for url in urls)
+    return f'<sitemapindex xmlns="{NS}">{inner}</sitemapindex>'.encode()
+
+
+class Files(Fetcher):
+    """A site that consists of these files."""
+
+    def __init__(self, files: dict[str, bytes]) -> None:
+        super().__init__(allow_private=True)
+        self.files = {(path if "://" in path else SITE + path): body for path, body in files.items()}
+        self.asked: list[str] = []
+        self.slow: float = 0.0
+
+    async def get(self, url: str, **options: Any) -> Fetched:
+        self.asked.append(url)
+        await asyncio.sleep(self.slow)
+        body = self.files.get(url)
+        if body is None:
+            return Fetched(url, 404, {}, b"<urlset><url><loc>https://site.example/wrong</loc></url></urlset>")
+        if body == b"FAIL":
+            raise PageFailure("SCRAPE_SITE_ERROR", "broke off")
+        return Fetched(url, 200, {}, body[: options.get("max_body")], "application/xml")
+
+
+def read(files: dict[str, bytes], **options: Any) -> tuple[list[str], Files]:
+    async def main() -> tuple[list[str], Files]:
+        fetcher = Files(files)
+        fetcher.slow = options.pop("slow", 0.0)
+        return await sitemap_urls(f"{SITE}/deep/page", fetcher=fetcher, robots=Robots(fetcher), **options), fetcher
+
+    return asyncio.run(main())
+
+
+def test_the_usual_place_is_read_where_robots_names_none() -> None:
+    urls, _ = read({"/sitemap.xml": urlset(f"{SITE}/a", f"{SITE}/b?x=1&amp;y=2", f"{SITE}/a")})
+    assert urls == [f"{SITE}/a", f"{SITE}/b?x=1&y=2"]
+
+
+def test_robots_names_the_sitemaps() -> None:
+    urls, fetcher = read(
+        {
+            "/robots.txt": b"Sitemap: https://cdn.example/map.xml\nSitemap: /local.xml",
+            "https://cdn.example/map.xml": urlset(f"{SITE}/a"),
+            "/local.xml": urlset(f"{SITE}/b"),
+        }
+    )
+    assert urls == [f"{SITE}/a", f"{SITE}/b"]
+    assert f"{SITE}/sitemap.xml" not in fetcher.asked
+
+
+def test_the_usual_place_is_tried_where_those_that_robots_names_are_gone() -> None:
+    urls, _ = read({"/robots.txt": b"Sitemap: /gone.xml", "/sitemap.xml": urlset(f"{SITE}/a")})
+    assert urls == [f"{SITE}/a"]
+
+
+def test_an_index_is_followed_and_a_broken_part_costs_only_itself() -> None:
+    urls, _ = read(
+        {
+            "/sitemap.xml": index(f"{SITE}/1.xml", f"{SITE}/gone.xml", f"{SITE}/fail.xml", "/2.xml.gz", "ftp://x/y"),
+            "/1.xml": urlset(f"{SITE}/a"),
+            "/fail.xml": b"FAIL",
+            "/2.xml.gz": gzip.compress(urlset(f"{SITE}/b")),
+        }
+    )
+    assert urls == [f"{SITE}/a", f"{SITE}/b"]
+
+
+def test_an_index_that_names_itself_ends() -> None:
+    urls, fetcher = read(
+        {"/sitemap.xml": index(f"{SITE}/sitemap.xml", f"{SITE}/2.xml"), "/2.xml": index(f"{SITE}/sitemap.xml")}
+    )
+    assert urls == []
+    assert len(fetcher.asked) == 3
+
+
+def test_an_index_without_end_ends() -> None:
+    class Endless(Files):
+        async def get(self, url: str, **options: Any) -> Fetched:
+            self.asked.append(url)
+            return Fetched(url, 200, {}, index(*(f"{SITE}/{len(self.asked)}-{n}.xml" for n in range(100))))
+
+    async def main() -> int:
+        fetcher = Endless({})
+        assert await sitemap_urls(SITE, fetcher=fetcher, robots=Robots(fetcher)) == []
+        return len(fetcher.asked)
+
+    assert asyncio.run(main()) <= 501
+
+
+def test_pictures_and_films_are_no_pages() -> None:
+    image = '<image:image xmlns:image="http://www.google.com/schemas/sitemap-image/1.1"><image:loc>https://i/x.png</image:loc></image:image>'
+    video = (
+        '<v:video xmlns:v="http://www.google.com/schemas/sitemap-video/1.1"><v:loc>https://i/x.mp4</v:loc></v:video>'
+    )
+    urls, _ = read({"/sitemap.xml": urlset(f"{SITE}/a", extra=image + video)})
+    assert urls == [f"{SITE}/a"]
+
+
+def test_namespaces_do_not_matter_otherwise() -> None:
+    urls, _ = read({"/sitemap.xml": b"\n<urlset><url><loc>https://site.example/a</loc></url></urlset>"})
+    assert urls == [f"{SITE}/a"]
+
+
+def test_a_plain_list_is_a_sitemap() -> None:
+    urls, _ = read(
+        {
+            "/sitemap.xml": "\ufeffhttps://site.example/a\r\n\r\nnot a url\nhttp://[bad\nhttps://site.example/ü\n".encode()
+        }
+    )
+    assert urls == [f"{SITE}/a", f"{SITE}/ü"]
+
+
+def test_what_stands_before_a_break_counts() -> None:
+    urls, _ = read({"/sitemap.xml": urlset(f"{SITE}/a", f"{SITE}/b")[:-40] + b"<<<"})
+    assert urls[0] == f"{SITE}/a"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]><urlset><url><loc>https://s/&b;</loc></url></urlset>',
+        b'<!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/passwd">]><urlset><url><loc>https://s/&a;</loc></url></urlset>',
+        b"",
+        b"<",
+        b"<html><body>login</body></html>",
+        b"\x1f\x8bbroken",
+        b"\x00" * 100,
+        b'<?xml version="1.0" encoding="no-such"?><urlset/>',
+    ],
+)
+def test_hostile_and_broken_files_yield_nothing(body: bytes) -> None:
+    assert read({"/sitemap.xml": body})[0] == []
+
+
+def test_a_gzip_bomb_is_cut() -> None:
+    began = time.monotonic()
+    assert read({"/sitemap.xml": gzip.compress(b" " * (200 << 20), 9)})[0] == []
+    assert time.monotonic() - began < 30
+
+
+def test_the_limit_is_exact() -> None:
+    files = {"/sitemap.xml": index(f"{SITE}/1.xml", f"{SITE}/2.xml", f"{SITE}/3.xml")}
+    files |= {f"/{n}.xml": urlset(*(f"{SITE}/{n}/{m}" for m in range(30))) for n in (1, 2, 3)}
+    urls, fetcher = read(files, limit=45)
+    assert len(urls) == 45
+    assert f"{SITE}/3.xml" not in fetcher.asked
+
+
+def test_what_was_found_in_time_is_returned() -> None:
+    files = {"/sitemap.xml": index(*(f"{SITE}/{n}.xml" for n in range(400)))}
+    files |= {f"/{n}.xml": urlset(f"{SITE}/{n}") for n in range(400)}
+    urls, _ = read(files, slow=0.02, timeout_s=0.5)
+    assert 0 < len(urls) < 400
+
+
+def test_fifty_thousand_urls_are_read() -> None:
+    urls, _ = read({"/sitemap.xml": urlset(*(f"{SITE}/{n}" for n in range(50_000)))})
+    assert len(urls) == 50_000

@@ -1,0 +1,99 @@
+"""Certificates that nobody vouches for, and the proxies of the environment."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.util
+import ssl
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from weblake.service.failures import PageFailure
+from weblake.service.page import scrape
+
+_spec = importlib.util.spec_from_file_location("loopback_site", Path(__file__).with_name("loopback_site.py"))
+assert _spec is not None
+assert _spec.loader is not None
+loopback = sys.modules.setdefault("loopback_site", importlib.util.module_from_spec(_spec))
+_spec.loader.exec_module(loopback)
+Site, Handler, site = loopback.Site, loopback.Handler, loopback.site
+fetching, get, failure = loopback.fetching, loopback.get, loopback.failure
+
+
+@pytest.fixture
+def secure_site(tmp_path: Path) -> Iterator[Site]:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem = tmp_path / "site.pem"
+    pem.write_bytes(
+        certificate.public_bytes(serialization.Encoding.PEM)
+        + key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    server = Site()
+    server.names: list[str | None] = []  # type: ignore[misc]
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pem)
+    context.sni_callback = lambda _socket, name, _context: server.names.append(name)  # type: ignore[attr-defined]
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join(10)
+
+
+def test_an_unknown_certificate_is_accepted_unless_it_is_to_be_checked(secure_site: Site) -> None:
+    secure_site.page("/a", b"secret")
+    url = secure_site.url("/a", "localhost").replace("http:", "https:")
+    assert get(url).body == b"secret"
+    assert secure_site.names == ["localhost"]  # type: ignore[attr-defined]
+    problem = failure(url, verify=True)
+    assert (problem.code, problem.status) == ("SCRAPE_SSL_ERROR", 500)
+    with pytest.raises(PageFailure) as caught:
+        fetching(lambda fetcher: scrape(url, {"skip_tls_verification": False}, fetcher=fetcher))
+    assert caught.value.code == "SCRAPE_SSL_ERROR"
+
+
+def test_the_environment_s_proxy_is_used_but_never_for_loopback(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", f"http://user:word@127.0.0.1:{site.server_port}")
+    monkeypatch.delenv("no_proxy", raising=False)
+    site.pages["http://far.invalid/a"] = lambda handler: handler.reply(200, b"by proxy", {})
+    site.page("/near", b"direct")
+    assert get("http://far.invalid/a").body == b"by proxy"
+    assert site.requests[0][1]["proxy-authorization"].startswith("Basic ")
+    assert get(site.url("/near")).body == b"direct"
+    monkeypatch.setenv("no_proxy", "far.invalid")
+    assert failure("http://far.invalid/a").code == "SCRAPE_DNS_RESOLUTION_ERROR"
+
+
+def test_a_proxy_does_not_open_closed_addresses(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", site.url())
+    problem = failure("http://10.1.2.3/", fetcher_options={"allow_private": False})
+    assert problem.code == "unsafe_domain_blocked"
+    assert site.requests == []
+
+
+def test_a_proxy_that_is_not_understood_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "socks5://127.0.0.1:1")
+    assert failure("http://far.invalid/").code == "SCRAPE_PROXY_SELECTION_ERROR"

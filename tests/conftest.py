@@ -12,6 +12,14 @@ import pytest
 
 from weblake.storage import Storage, open_storage
 
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Says what a run leaves out."""
+    if config.getoption("markexpr") != "not system":
+        return None
+    return "left out: tests marked `system`, which need Debian's strace or minutes; `bash .ci/run` runs everything"
+
+
 # One request at a time: that two requests are not mixed up is the server's part, and moto's own dictionary is no proof
 # of it. That ours are conditional is what the tests look at.
 _SERVER = """

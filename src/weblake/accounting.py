@@ -29,6 +29,9 @@ class PageError:
     occurred_at: str | None = None
 
 
+#: Rows for missing pages that nobody can name: the service's counters are its own word, and may be any number.
+MAX_NAMELESS = 100_000
+
 _MISSING = PageError(None, "missing", None, "neither a document nor an error of the service accounts for it")
 _MALFORMED = PageError(None, "failed", "MALFORMED_DOCUMENT", "the service returned something that is no document")
 
@@ -52,6 +55,11 @@ class Account:
         """Counts one page that is no document."""
         setattr(self, row.outcome, getattr(self, row.outcome) + 1)
         self.rows.append(row)
+
+    def lose(self, pages: int) -> None:
+        """Counts missing pages that nobody can name."""
+        self.missing += pages
+        self.rows += [_MISSING] * min(pages, MAX_NAMELESS)
 
     @property
     def whole(self) -> bool:
@@ -220,8 +228,7 @@ class Tally:
             _whole(head.get("total")) - known,
             _whole(head.get("completed")) - account.stored - self._malformed,
         )
-        for _ in range(missing):
-            account.add(_MISSING)
+        account.lose(missing)
         account.submitted = known + account.missing
 
 

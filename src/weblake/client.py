@@ -1,4 +1,4 @@
-"""The two doors to the service: `Client` blocks, `AsyncClient` is awaited. Imports: embedded,
+"""The two doors to the service: `Client` blocks, `AsyncClient` is awaited. Imports: embedded, errors,
 operation, operations, retry, settings, steps, transport.
 
 Each operation of the contract is one function in operations.py and one line per door here: the name is the contract's
@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
 from weblake import operations, settings
+from weblake.errors import WeblakeError
 from weblake.operation import Operation
 from weblake.retry import Patience, Retry
 from weblake.steps import AsyncTransport, Flow, Transport, arun, run
@@ -92,7 +93,12 @@ class Client:
 
     def run(self, flow: Flow[T]) -> T:
         """Drives a conversation to its end."""
-        return run(flow, self.transport)
+        try:
+            return run(flow, self.transport)
+        except WeblakeError as error:
+            if self._opened is not None:
+                self._opened.hide_key(error)
+            raise
 
     def call(self, operation: Operation[T]) -> T:
         """Sends one operation and returns its value."""
@@ -179,7 +185,12 @@ class AsyncClient:
 
     async def run(self, flow: Flow[T]) -> T:
         """Drives a conversation to its end."""
-        return await arun(flow, self.transport)
+        try:
+            return await arun(flow, self.transport)
+        except WeblakeError as error:
+            if self._opened is not None:
+                self._opened.hide_key(error)
+            raise
 
     async def call(self, operation: Operation[T]) -> T:
         """Sends one operation and returns its value."""

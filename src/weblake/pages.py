@@ -1,4 +1,5 @@
-"""Following a job's chunks safely to their end. Imports: errors, next_link, replies, retry, steps, waiting, wire.
+"""Following a job's chunks safely to their end. Imports: errors, models, next_link,
+operation, replies, retry, steps, waiting, wire.
 
 A chunk ends at 10 MB or at 100 documents, whichever comes first, and `next` is where the following one begins. What
 can go wrong with that chain, and what is done about it, is contract/facts.md section 1.
@@ -8,18 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import TypeVar
 
-from weblake import models, wire
-from weblake.errors import DeadlineExceeded, MalformedReply, RetryLater
+from weblake import models, replies, wire
+from weblake.errors import DeadlineExceeded, MalformedReply, RetryLater, WeblakeError
 from weblake.next_link import Query, query_of
+from weblake.operation import Operation
 from weblake.retry import Patience, Retry
-from weblake.steps import Flow, Reply
+from weblake.steps import Flow, Reply, sleep
 from weblake.waiting import JobRef
+
+T = TypeVar("T")
 
 #: A chunk is 10 MB, but a single page may be larger than that and then is a chunk of its own.
 MAX_CHUNK = 256 << 20
 #: Chunks in a row that may bring nothing new. A service may count results that its storage lost, 100 to a chunk.
 MAX_STALE = 200
+#: Seconds between reads of a chunk that says that the job has not ended after all.
+LAG_PAUSES_S = (0.5, 1.0, 2.0, 4.0)
 #: Chunks of one job: a million documents at 100 each, ten times over.
 MAX_CHUNKS = 100_000
 
@@ -55,25 +63,25 @@ class Walk:
         """
         asked = self._asked
         operation = replace(self._read, request=replace(self._read.request, query=asked))
-        try:
-            chunk = yield from self._retry.exchange(operation, _chunk, self._patience)
-        except DeadlineExceeded:
-            raise DeadlineExceeded(
-                f"The time limit passed while {self.job.words} was being read.",
-                hint="Run the same command again with a larger --timeout; nothing is paid twice.",
-            ) from None
-        except RetryLater as error:
-            raise type(error)(
-                f"Reading {self.job.words} was given up: {error.message}",
-                hint="Run the same command again later; nothing was published and nothing is paid twice.",
-                retry_after=error.retry_after,
-            ) from error
+        chunk = yield from self._ended_chunk(operation)
         self.head = chunk.head
-        if not models.is_terminal(chunk.head.get("status")):
-            raise NotEnded(f"{self.job.words} went back to {str(chunk.head.get('status'))[:40]!r} after it had ended.")
         self._visited.add(asked)
         self._advance(query_of(chunk.head.get("next"), operation.request.path), empty=not chunk.documents)
         return chunk.documents
+
+    def _ended_chunk(self, operation: Operation[models.JobStatus]) -> Flow[wire.Chunk]:
+        """The chunk, once it says again that the job has ended: one of several servers may lag behind the others."""
+        for pause in (*LAG_PAUSES_S, None):
+            exchange = self._retry.exchange(operation, partial(_chunk, operation.name), self._patience)
+            chunk = yield from reading(self.job, exchange)
+            if models.is_terminal(chunk.head.get("status")):
+                return chunk
+            if pause is not None:
+                yield from sleep(pause)
+        raise MalformedReply(
+            f"{self.job.words} went back to {str(chunk.head.get('status'))[:40]!r} after it had ended.",
+            hint="Nothing was published. Run the same command again; if it stays so, tell whoever runs the service.",
+        )
 
     def fresh(self, documents: int) -> None:
         """Says how many documents of the last chunk were new."""
@@ -99,9 +107,28 @@ class Walk:
             self._asked, self._repolled = following, False
 
 
-class NotEnded(MalformedReply):
-    """The job's status went back from ended to running."""
+def reading(job: JobRef, flow: Flow[T]) -> Flow[T]:
+    """A flow that reads something of a job that has ended; where it is given up, the error says how to go on."""
+    try:
+        return (yield from flow)
+    except DeadlineExceeded as error:
+        trouble = f" The last try: {error.__cause__.message}" if isinstance(error.__cause__, WeblakeError) else ""
+        raise DeadlineExceeded(
+            f"The time limit passed while {job.words} was being read.{trouble}",
+            hint="Run the same command again with a larger --timeout; nothing is paid twice.",
+        ) from error
+    except RetryLater as error:
+        raise type(error)(
+            f"Reading {job.words} was given up: {error.message}",
+            hint="Run the same command again later; nothing was published and nothing is paid twice.",
+            status=error.status,
+            code=error.code,
+            retry_after=error.retry_after,
+        ) from error
 
 
-def _chunk(reply: Reply) -> wire.Chunk:
-    return wire.read_chunk(bytes(reply.body))
+def _chunk(what: str, reply: Reply) -> wire.Chunk:
+    chunk = wire.read_chunk(bytes(reply.body))
+    if not chunk.documents and replies.tells_error(chunk.head):
+        raise replies.error_of(reply, what)
+    return chunk

@@ -50,9 +50,14 @@ def value_of(reply: Reply, what: str) -> object:
     if not 200 <= reply.status < 300:
         raise error_of(reply, what)
     value = wire.loads(bytes(reply.body))
-    if isinstance(value, dict) and value.get("success") is False and set(value) <= _ERROR_FIELDS:
+    if isinstance(value, dict) and tells_error(value):
         raise error_of(reply, what)
     return value
+
+
+def tells_error(fields: Mapping[str, object]) -> bool:
+    """Whether these fields of a reply are an error, whatever its HTTP status; a failed job's status is none."""
+    return fields.get("success") is False and set(fields) <= _ERROR_FIELDS
 
 
 def error_of(reply: Reply | NoReply, what: str) -> WeblakeError:

@@ -99,7 +99,11 @@ class Retry:
             if malformed >= MALFORMED_TRIES or failures >= patience.tries or not _again(reply, error, operation):
                 raise _final(reply, error, operation)
             wait = self._wait(error, failures, patience)
-            if not (yield from self._affordable(wait, waited, patience)) or not self.budget.take():
+            if not (yield from self._affordable(wait, waited, patience)):
+                if patience.until is not None and not (isinstance(error, RetryLater) and error.retry_after is not None):
+                    raise DeadlineExceeded(f"The time limit passed; before that: {error.message}") from error
+                raise _final(reply, error, operation)
+            if not self.budget.take():
                 raise _final(reply, error, operation)
             waited += wait
             if isinstance(error, RetryLater) and error.retry_after is not None:

@@ -7,9 +7,13 @@ import re
 from dataclasses import dataclass
 from urllib.parse import SplitResult, quote, urlsplit
 
-from weblake.errors import InvalidOption
+from weblake.errors import InvalidOption, WeblakeError
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+#: A beginning of the key that is as long as this is taken for a key that was cut off.
+SHORTEST_SHOWN = 8
 
 
 class ApiKey:
@@ -31,8 +35,23 @@ class ApiKey:
         return f"Bearer {self._value}"
 
     def hide(self, text: str) -> str:
-        """The text with every occurrence of the key, plain or percent-encoded, replaced."""
-        return text.replace(self._value, "***").replace(quote(self._value, safe=""), "***")
+        """The text with every occurrence of the key, plain or percent-encoded, replaced; also of one that was cut."""
+        for form in (self._value, quote(self._value, safe="")):
+            for length in range(len(form), min(len(form), SHORTEST_SHOWN) - 1, -1):
+                text = text.replace(form[:length], "***")
+        return text
+
+    def hide_in(self, error: BaseException) -> None:
+        """Takes the key out of an error and of those that it came from: a service may repeat in a text what it got."""
+        seen: set[int] = set()
+        found: BaseException | None = error
+        while found is not None and id(found) not in seen:
+            seen.add(id(found))
+            if isinstance(found, WeblakeError):
+                found.message, found.hint = self.hide(found.message), self.hide(found.hint)
+                found.code = None if found.code is None else self.hide(found.code)
+                found.args = (found.message,)
+            found = found.__cause__ or found.__context__
 
     def __repr__(self) -> str:
         return "ApiKey(***)"

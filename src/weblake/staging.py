@@ -1,7 +1,7 @@
 """From a job that has ended to one checked Parquet file on scratch, and its account.
 
 Memory holds one chunk of the service and one row group, however large the job is. Imports: accounting, document_rows,
-errors, models, operations, pages, parquet, receipt, retry, schemas, steps, waiting, wire.
+errors, models, operations, pages, parquet, receipt, replies, retry, schemas, secrets, steps, waiting, wire.
 """
 
 from __future__ import annotations
@@ -10,19 +10,23 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from weblake import operations, schemas, wire
+import msgspec
+
+from weblake import operations, replies, schemas, wire
 from weblake.accounting import Account, Tally
 from weblake.document_rows import DocumentBatches
-from weblake.errors import FixRequest, JobGone
-from weblake.models import JobErrors
-from weblake.pages import Walk
+from weblake.errors import FixRequest, JobGone, MalformedReply
+from weblake.models import JobError, JobErrors
+from weblake.pages import Walk, reading
 from weblake.parquet import ParquetFile, Written
 from weblake.receipt import Receipt
 from weblake.retry import Patience, Retry
-from weblake.steps import Flow
+from weblake.secrets import one_line
+from weblake.steps import Flow, Reply
 from weblake.waiting import JobRef
 
 T = TypeVar("T")
@@ -56,6 +60,8 @@ class Staged:
     written: Written
     account: Account
     receipt: Receipt
+    #: What the service says went wrong with the job, on one line; empty where it says nothing.
+    said: str = ""
 
 
 def stage_job(
@@ -143,15 +149,34 @@ class _Rows:
             duplicates=account.duplicates,
             credits_used=_amount(credits_used),
         )
-        return Staged(self.file.close(json.dumps(receipt.to_dict(files=False)).encode()), account, receipt)
+        written = self.file.close(json.dumps(receipt.to_dict(files=False)).encode())
+        said = head.get("error")
+        return Staged(written, account, receipt, one_line(said) if isinstance(said, str) else "")
 
 
 def _errors(job: JobRef, retry: Retry, until: float) -> Flow[JobErrors]:
     """What `/errors` says; nothing where the service has no such list, which the account then shows."""
     try:
-        return (yield from retry.call(_ERRORS[job.kind](job.job_id), Patience(tries=8, cap_s=30.0, until=until)))
+        operation = _ERRORS[job.kind](job.job_id)
+        read = partial(_read_errors, operation.name)
+        call = retry.exchange(operation, read, Patience(tries=8, cap_s=30.0, until=until))
+        return (yield from reading(job, call))
     except (JobGone, FixRequest):
         return JobErrors()
+
+
+def _read_errors(what: str, reply: Reply) -> JobErrors:
+    """The list as it came; an entry that cannot be read is a failed page all the same, without a name."""
+    value = replies.value_of(reply, what)
+    lists = (value.get("errors"), value.get("robotsBlocked")) if isinstance(value, dict) else ()
+    if not lists or not all(one is None or isinstance(one, list) for one in lists):
+        raise MalformedReply(
+            f"{what}: the service did not answer with lists of errors and of blocked pages.",
+            hint="Nothing was published: without them nobody can tell which pages are missing.",
+        )
+    found = JobErrors.decode(value)
+    unread = sum(len(one or ()) for one in lists) - len(found.errors) - len(found.robots_blocked)
+    return msgspec.structs.replace(found, errors=[*found.errors, *[JobError()] * unread])
 
 
 def _amount(value: object) -> float | None:

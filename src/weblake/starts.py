@@ -136,7 +136,7 @@ def _send_start(plan: Plan, record: Start, ledger: Ledger, retry: Retry) -> Flow
         return None
     except WeblakeError as error:
         # A clear refusal: nothing was started, and the record of that spares the next run the doubt.
-        ledger.void_start(record, error.message)
+        ledger.void_start(record, _refusal(error))
         raise
     return (yield from _record(plan, record, started, ledger))
 
@@ -183,7 +183,7 @@ def _repeat(plan: Plan, last: Start, ledger: Ledger, retry: Retry) -> Flow[_Answ
         ) from error
     except CreditsExhausted as error:
         # A service that replays would have answered as the first time: so there was no first time.
-        ledger.void_start(last, error.message)
+        ledger.void_start(last, _refusal(error))
         raise
     return (yield from _record(plan, last, started, ledger))
 
@@ -266,6 +266,11 @@ def cancel(job: JobRef, retry: Retry) -> Flow[None]:
     except RequestRejected as error:
         if error.status != CONFLICT:
             raise
+
+
+def _refusal(error: WeblakeError) -> str:
+    """The refusal for the record, without the service's own words: nobody knows what it writes there."""
+    return f"{type(error).__name__}{f' ({error.status})' if error.status else ''}"
 
 
 def _timestamp() -> Flow[str]:

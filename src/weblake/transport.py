@@ -19,7 +19,7 @@ import httpcore
 import httpx
 
 from weblake.bodies import BodyRefused, BoundedBody
-from weblake.errors import InvalidOption
+from weblake.errors import InvalidOption, WeblakeError
 from weblake.secrets import ApiKey, BaseUrl, is_loopback, one_line
 from weblake.steps import NoReply, Reply, Request
 
@@ -50,6 +50,11 @@ class _Wire:
         self._user_agent = user_agent
         self._proxy = _proxy_for(base)
         self._ssl: ssl.SSLContext | None = None
+
+    def hide_key(self, error: WeblakeError) -> None:
+        """Takes the key out of an error's texts, for services that repeat it in theirs."""
+        if self._key is not None:
+            self._key.hide_in(error)
 
     def _pool_options(self, *, fresh: bool) -> dict[str, Any]:
         if self._ssl is None and self.base.scheme == "https":

@@ -4,16 +4,17 @@ A poll of the job's own address would bring all documents so far. So a poll read
 document, and moves on to the address in `next` when there are documents: from then on it asks for what is new, which
 is a few hundred bytes. No undocumented parameter is used (research: performance.md, "Waiting").
 
-Imports: errors, models, next_link, operation, operations, retry, steps, wire.
+Imports: errors, models, next_link, operation, operations, replies, retry, steps, wire.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
-from weblake import models, wire
-from weblake.errors import DeadlineExceeded, JobGone, RetryLater
+from weblake import models, replies, wire
+from weblake.errors import DeadlineExceeded, JobGone, RetryLater, WeblakeError
 from weblake.next_link import Query, query_of
 from weblake.operation import Operation
 from weblake.operations import get_batch_scrape, get_crawl
@@ -24,6 +25,8 @@ from weblake.steps import Flow, Reply, now, sleep
 FIRST_POLL_S, LAST_POLL_S, POLL_GROWTH = 0.3, 10.0, 1.5
 #: A job just started may not be found yet (contract/facts.md section 1): seconds in which a 404 is asked again.
 UNSEEN_S = 10.0
+#: HTTP's word for "there is no such job", which may only mean "not yet".
+NOT_FOUND = 404
 #: Failed polls in a row that are borne: about one and about four minutes.
 UNSEEN_TRIES, SEEN_TRIES = 8, 20
 #: Chunks skipped in a row before a breath is taken: a chain without end must not become a busy loop.
@@ -110,19 +113,21 @@ def _poll(
     try:
         return (
             yield from retry.exchange(
-                replace(operation, request=replace(operation.request, query=asked)), _head, patience
+                replace(operation, request=replace(operation.request, query=asked)),
+                partial(_head, operation.name),
+                patience,
             )
         )
-    except JobGone:
-        if seen or (yield from now()) >= unseen_until:
+    except JobGone as error:
+        if seen or error.status != NOT_FOUND or (yield from now()) >= unseen_until:
             raise
         return None
     except RetryLater as error:
-        if error.retry_after is None and (yield from now()) < until - 1:
+        if error.retry_after is None:
             raise
-        raise _too_late(job) from error
-    except DeadlineExceeded:
-        raise _too_late(job) from None
+        raise _too_late(job, error) from error  # it is to be asked again only after the time limit
+    except DeadlineExceeded as error:
+        raise _too_late(job, error.__cause__) from error
 
 
 def _heads(job: JobRef) -> Operation[models.JobStatus]:
@@ -133,7 +138,8 @@ def _heads(job: JobRef) -> Operation[models.JobStatus]:
 
 def glance(job: JobRef, retry: Retry) -> Flow[dict[str, object]]:
     """Returns the head of one status reply, without its documents."""
-    head = yield from retry.exchange(_heads(job), _head)
+    operation = _heads(job)
+    head = yield from retry.exchange(operation, partial(_head, operation.name))
     return dict(head.fields)
 
 
@@ -141,16 +147,19 @@ def _head_is_there(body: bytearray) -> bool:
     return len(body) <= 2 * HEAD_BYTES and wire.read_head(body) is not None
 
 
-def _head(reply: Reply) -> wire.Head:
+def _head(what: str, reply: Reply) -> wire.Head:
     found = wire.read_head(reply.body)
-    if found is not None:
-        return found
-    chunk = wire.read_chunk(bytes(reply.body))
-    return wire.Head(chunk.head, not chunk.documents)
+    if found is None:
+        chunk = wire.read_chunk(bytes(reply.body))
+        found = wire.Head(chunk.head, not chunk.documents)
+    if replies.tells_error(found.fields):
+        raise replies.error_of(reply, what)
+    return found
 
 
-def _too_late(job: JobRef) -> DeadlineExceeded:
+def _too_late(job: JobRef, last: BaseException | None = None) -> DeadlineExceeded:
+    trouble = f" The last poll: {last.message}" if isinstance(last, WeblakeError) else ""
     return DeadlineExceeded(
-        f"The time limit passed before {job.words} ended; it goes on at the service.",
+        f"The time limit passed before {job.words} ended; it goes on at the service.{trouble}",
         hint="Run the same command again to go on waiting, with a larger --timeout if need be, or cancel the job.",
     )

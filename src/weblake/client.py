@@ -12,7 +12,7 @@ import functools
 import threading
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
 
 from weblake import operations, settings
 from weblake.errors import WeblakeError
@@ -20,6 +20,9 @@ from weblake.operation import Operation
 from weblake.retry import Patience, Retry
 from weblake.steps import AsyncTransport, Flow, Transport, arun, run
 from weblake.transport import AsyncHttpTransport, HttpTransport
+
+if TYPE_CHECKING:
+    from weblake.embedded import AsyncEmbeddedTransport, EmbeddedTransport
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -70,7 +73,7 @@ class Client:
         self.retry = Retry()
         self._patience = patience or Patience()
         self._transport = transport
-        self._opened: HttpTransport | None = None
+        self._opened: HttpTransport | EmbeddedTransport | None = None
         self._lock = threading.Lock()
         if transport is None:
             self._settings = settings.find(base_url, api_key, insecure=insecure)
@@ -82,14 +85,20 @@ class Client:
             return self._transport
         with self._lock:
             if self._opened is None:
-                found = self._settings or _embedded()
-                self._opened = HttpTransport(found.base_url, found.api_key)
+                self._opened = _opened(self._settings)
         return self._opened
 
     @property
     def is_embedded(self) -> bool:
-        """Whether this client uses the embedded service of this process."""
+        """Whether this client uses the embedded service of this user."""
         return self._transport is None and self._settings is None
+
+    @property
+    def service(self) -> str:
+        """Which service it is, as the ledger has it: a load is looked up where it was started."""
+        if self._transport is not None:
+            return "given"
+        return "embedded" if self._settings is None else self._settings.base_url.label
 
     def run(self, flow: Flow[T]) -> T:
         """Drives a conversation to its end."""
@@ -169,7 +178,7 @@ class AsyncClient:
         self.retry = Retry()
         self._patience = patience or Patience()
         self._transport = transport
-        self._opened: AsyncHttpTransport | None = None
+        self._opened: AsyncHttpTransport | AsyncEmbeddedTransport | None = None
         if transport is None:
             self._settings = settings.find(base_url, api_key, insecure=insecure)
 
@@ -179,8 +188,7 @@ class AsyncClient:
         if self._transport is not None:
             return self._transport
         if self._opened is None:
-            found = self._settings or _embedded()
-            self._opened = AsyncHttpTransport(found.base_url, found.api_key)
+            self._opened = _opened_async(self._settings)
         return self._opened
 
     async def run(self, flow: Flow[T]) -> T:
@@ -245,7 +253,17 @@ class AsyncClient:
     concurrency_check = _awaited(operations.concurrency_check)
 
 
-def _embedded() -> settings.Settings:
-    from weblake.embedded import running
+def _opened(found: settings.Settings | None) -> HttpTransport | EmbeddedTransport:
+    if found is not None:
+        return HttpTransport(found.base_url, found.api_key)
+    from weblake.embedded import EmbeddedTransport
 
-    return running()
+    return EmbeddedTransport()
+
+
+def _opened_async(found: settings.Settings | None) -> AsyncHttpTransport | AsyncEmbeddedTransport:
+    if found is not None:
+        return AsyncHttpTransport(found.base_url, found.api_key)
+    from weblake.embedded import AsyncEmbeddedTransport
+
+    return AsyncEmbeddedTransport()

@@ -1,11 +1,15 @@
-"""The embedded service that a client uses when no base URL is set. Imports: errors, secrets, settings; service lazily.
+"""The embedded service that a client uses when no base URL is set.
 
 One process holds the database's lock, serves on a loopback port of its own and runs the jobs; other processes of the
-same user find its address and key in a file that only they may read, and use it as long as it lives.
+same user find its address and key in a file that only they may read, and use it as long as it lives. When it ends, the
+first of them that notices takes over: the jobs are in the database, so they go on there.
+
+Imports: errors, secrets, settings, steps, transport; service lazily.
 """
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import json
 import os
@@ -13,13 +17,15 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weblake.errors import FeatureMissing, StorageRefused
+from weblake.errors import FeatureMissing, StorageRefused, WeblakeError
 from weblake.secrets import ApiKey, BaseUrl
 from weblake.settings import Settings, state_dir
+from weblake.steps import NoReply, Reply, Request
+from weblake.transport import AsyncHttpTransport, HttpTransport
 
 if TYPE_CHECKING:
     from weblake.service.server import LocalService
@@ -48,6 +54,71 @@ def running() -> Settings:
         ) from None
     with _lock:
         return _start(directory) or _found(directory)
+
+
+class EmbeddedTransport:
+    """Carries requests to the embedded service, in whichever process it runs.
+
+    A request without an answer is not sent again here: that is for retry.py to decide, and its next try goes to where
+    the service is by then.
+    """
+
+    def __init__(self) -> None:
+        self._at = running()
+        self._carrier = HttpTransport(self._at.base_url, self._at.api_key)
+        self._following = threading.Lock()
+
+    def send(self, request: Request) -> Reply | NoReply:
+        """Sends one request; see steps.Request for its bounds."""
+        carrier = self._carrier
+        reply = carrier.send(request)
+        if isinstance(reply, NoReply):
+            with self._following:
+                if carrier is self._carrier:  # no other thread was faster
+                    self._follow()
+        return reply
+
+    def _follow(self) -> None:
+        with suppress(StorageRefused):  # nobody serves just now: the next try looks again
+            found = running()
+            if found.base_url != self._at.base_url:
+                self._carrier.close()
+                self._at, self._carrier = found, HttpTransport(found.base_url, found.api_key)
+
+    def hide_key(self, error: WeblakeError) -> None:
+        """Takes the key out of an error's texts."""
+        self._carrier.hide_key(error)
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._carrier.close()
+
+
+class AsyncEmbeddedTransport:
+    """The same for an event loop."""
+
+    def __init__(self) -> None:
+        self._at = running()
+        self._carrier = AsyncHttpTransport(self._at.base_url, self._at.api_key)
+
+    async def send(self, request: Request) -> Reply | NoReply:
+        """Sends one request; see steps.Request for its bounds."""
+        carrier = self._carrier
+        reply = await carrier.send(request)
+        if isinstance(reply, NoReply):
+            with suppress(StorageRefused):
+                found = await asyncio.to_thread(running)
+                if carrier is self._carrier and found.base_url != self._at.base_url:
+                    self._at, self._carrier = found, AsyncHttpTransport(found.base_url, found.api_key)
+        return reply
+
+    def hide_key(self, error: WeblakeError) -> None:
+        """Takes the key out of an error's texts."""
+        self._carrier.hide_key(error)
+
+    async def aclose(self) -> None:
+        """Closes the connections that were opened on the running loop."""
+        await self._carrier.aclose()
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """The story as functions: what to land in, where to put it, and a receipt back.
 
-Imports: client, errors, load, orders, publishing, receipt, storage.
+Imports: client, load, options, orders, publishing, receipt, storage.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ def open_dataset(root: RootPath) -> Dataset:
 def root_name(root: RootPath) -> str:
     """How a root enters the identity of a load: local paths absolute, so that it does not matter where one stands."""
     text = os.fspath(root) if isinstance(root, str | os.PathLike) else str(getattr(root, "path", root))
+    if text.startswith(("file:///", "local:///")):
+        text = text.partition("://")[2]
     if "://" in text:
         return text.rstrip("/")
     return str(Path(text).expanduser().resolve())
@@ -77,8 +79,7 @@ def land_batch(
 
     The same request to the same root is the same load and is paid once; `key` and `new` make it another one.
     """
-    terms = terms or Terms()
-    return _land(orders.batch(urls, Naming(root_name(to), key, new, partition), terms, **given), to, client, terms)
+    return _land(orders.batch(urls, Naming(root_name(to), key, new, partition), **given), to, client, terms)
 
 
 def land_crawl(

@@ -154,6 +154,11 @@ class Layout:
             raise self._unreadable(f"it has version {record.version}, which this weblake does not know")
         return record
 
+    def keys(self, table: str) -> tuple[str, ...]:
+        """A table's path keys; where nothing has fixed them yet, those that it has by default."""
+        record = self.read()
+        return record.tables.get(table, ()) if record else FIXED_KEYS.get(table, DEFAULT_KEYS)
+
     def claim(self, table: str, keys: Sequence[str]) -> None:
         """Fixes a load table's path keys, or holds them against those that are fixed.
 

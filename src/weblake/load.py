@@ -19,7 +19,8 @@ from weblake import publishing, starts
 from weblake.accounting import Tally
 from weblake.errors import CreditsExhausted, JobEnded, LoadIncomplete, WeblakeError
 from weblake.ledger import Intent, Job, new_nonce
-from weblake.orders import Order, Terms
+from weblake.models import is_terminal
+from weblake.orders import Order, Terms, check_cost
 from weblake.publishing import Dataset, Landing
 from weblake.receipt import Receipt
 from weblake.staging import Identity, Runs, Staged, stage_document, stage_job
@@ -43,25 +44,34 @@ class Watch:
     started: Callable[[str], None] = lambda job_id: None
 
 
-def begin(client: Runs, dataset: Dataset, order: Order) -> tuple[Intent, Job, bytes | None]:
+def begin(
+    client: Runs, dataset: Dataset, order: Order, *, max_credits: float | None = None, until: float | None = None
+) -> tuple[Intent, Job, bytes | None]:
     """Puts the intent on record and starts its job, or finds what an earlier run did of both.
 
+    `until` is when the reads before and after a start are given up, in monotonic seconds; a start has its own deadline.
+
     Raises:
+        CreditsExhausted: It is not started yet, and would cost more than `max_credits`.
         StorageRefused: The root cannot hold the load; nothing was paid.
         WeblakeError: The service refused, or nobody can tell whether the start happened.
     """
     ledger = dataset.ledger
+    if max_credits is not None:
+        last = ledger.last_start(order.load_id)
+        if last is None or last.void:  # what has been started is paid for: a limit has no say any more
+            check_cost(order.pages, order.price, max_credits)
     intent = ledger.intent(order.load_id)
     if intent is None:
         dataset.preflight(order.partition)
-        replay = client.run(starts.preflight(client.retry)) if order.start is not None else None
-        intent = ledger.begin(_intent(order, replay))
+        replay = client.run(starts.preflight(client.retry, until)) if order.start is not None else None
+        intent = ledger.begin(_intent(order, client.service, replay))
     if order.start is None:
         assert order.job_id is not None
         at = datetime.now(UTC).isoformat()
         job = Job(load_id=order.load_id, job_id=order.job_id, kind=order.kind, at=at, writer=new_nonce())
         return intent, ledger.record_job(job), None
-    plan = starts.Plan(intent, order.start, order.endpoint)
+    plan = starts.Plan(intent, order.start, order.endpoint, until, client.service)
     job, document = client.run(starts.start(plan, ledger, client.retry))
     return intent, job, document
 
@@ -105,7 +115,7 @@ def _land(client: Runs, dataset: Dataset, order: Order, terms: Terms, watch: Wat
         refused = publishing.promote(dataset, order.load_id)
         if refused is not None:
             return _checked(Landing(refused))
-    intent, job, document = begin(client, dataset, order)
+    intent, job, document = begin(client, dataset, order, max_credits=terms.max_credits, until=until)
     watch.started(job.job_id)
     identity = Identity(order.load_id, job.job_id, order.kind, intent.created())
     with dataset.storage.scratch() as scratch:
@@ -219,17 +229,20 @@ class _Over:
     def __call__(self, head: Mapping[str, object]) -> None:
         self._then(head)
         used = head.get("creditsUsed")
-        if self._limit is not None and isinstance(used, int | float) and used > self._limit:
+        if self._limit is None or is_terminal(head.get("status")):
+            return  # what has ended cannot be saved any more: it is paid for, and lands
+        if isinstance(used, int | float) and used > self._limit:
             raise _OverBudget(float(used))
 
 
-def _intent(order: Order, replay: bool | None) -> Intent:
+def _intent(order: Order, service: str, replay: bool | None) -> Intent:
     slot = order.slot
     return Intent(
         writer=new_nonce(),
         load_id=order.load_id,
         kind=order.kind,
         endpoint=order.endpoint or "",
+        service=service,
         created_at=datetime.now(UTC).isoformat(),
         request_sha256=order.request_sha,
         submitted=len(order.submitted) if order.submitted is not None else None,

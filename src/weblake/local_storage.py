@@ -12,7 +12,7 @@ import os
 import secrets
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -115,6 +115,14 @@ class LocalStorage:
             except FileNotFoundError:
                 return False
 
+    def settled(self, name: str) -> bool:
+        """Whether there is such a file; its name may be younger than the last sync of its directory."""
+        if not self.exists(name):
+            return False
+        with told(f"sync {name}", self.url):
+            _sync_dir(self._path(name).parent)
+        return True
+
     def size(self, name: str) -> int:
         """Bytes of a file, which must be there."""
         with told(f"look up {name}", self.url):
@@ -146,18 +154,15 @@ class LocalStorage:
     def scratch(self) -> Iterator[Path]:
         """A directory on the root's own file system, so that a finished file is published without a copy."""
         tmp = self._root / TMP
-        with told("make a staging directory", self.url):
-            self._make_dirs(tmp)
-            made = scratch_in(tmp)
-            directory = made.__enter__()
-        try:
+        with ExitStack() as stack:
+            with told("make a staging directory", self.url):
+                self._make_dirs(tmp)
+                directory = stack.enter_context(scratch_in(tmp))
             yield directory
-        finally:
-            made.__exit__(None, None, None)
 
     def preflight(self, keys_dir: str) -> None:
         """Makes the directories, proves records, and proves that a link can go from staging into the table."""
-        probe = f"_weblake/probe-{secrets.token_hex(8)}"
+        probe = f"{TMP}/{part_name()}"  # where a run that is killed here leaves what is swept
         table = self._path(keys_dir)
         try:
             if not self.create(probe, b"first") or self.create(probe, b"second") or self.read(probe) != b"first":
@@ -172,10 +177,13 @@ class LocalStorage:
         with told(f"publish below {keys_dir}", self.url):
             self._make_dirs(table)
             _prove_one_filesystem(self._root / TMP, table)
-            # An empty directory proves the right to write, and no reader of the table ever sees a file.
-            inside = table / f".weblake-probe-{secrets.token_hex(8)}"
-            inside.mkdir()
-            inside.rmdir()
+            # An empty directory proves the right to write, and no reader of the table ever sees a file. It has one
+            # name: what a run that was killed here has left goes with the next one, and proves the same by that.
+            inside = table / ".weblake-probe"
+            with suppress(FileExistsError):
+                inside.mkdir()
+            with suppress(FileNotFoundError):
+                inside.rmdir()
 
     def _path(self, name: str) -> Path:
         return self._root / checked_name(name)

@@ -174,6 +174,10 @@ class ObjectStorage:
             except FileNotFoundError:
                 return False
 
+    def settled(self, name: str) -> bool:
+        """Whether there is such an object; a store that shows it has it for good."""
+        return self.exists(name)
+
     def size(self, name: str) -> int:
         """Bytes of an object, which must be there."""
         path = self._path(name)

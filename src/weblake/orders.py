@@ -1,10 +1,13 @@
-"""What is to be landed, and on which terms. Imports: errors, identity, models, operations, prices, receipt, steps.
+"""What is to be landed, and on which terms.
+
+Imports: errors, identity, operation, operations, options, prices, replies, steps, wire.
 
 An order is the logical identity of a load and the way to start its job; terms are what does not change the identity.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +26,9 @@ _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12
 
 Endpoint = Literal["batch_scrape", "crawl", "scrape"]
 Kind = Endpoint | Literal["parse"]
+
+#: Pages of a crawl whose limit is not given, as the contract has it.
+CRAWL_LIMIT = 10_000
 
 #: Names that people use for the kinds of job.
 KINDS: dict[str, Literal["batch_scrape", "crawl"]] = {
@@ -71,6 +77,9 @@ class Order:
     #: Path keys of the dataset, in order; None for load_date.
     partition: Mapping[str, str] | None = None
     slot: Slot | None = None
+    #: Pages that are surely bought when it starts, and the credits that one is known to cost.
+    pages: int = 0
+    price: float = 0.0
 
     @property
     def endpoint(self) -> Endpoint | None:
@@ -99,7 +108,7 @@ class Terms:
         for name in ("missing_ratio", "fail_ratio"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InvalidOption(f"{name} is {getattr(self, name)}.", hint="It is a share, from 0 to 1.")
-        if self.max_credits is not None and not self.max_credits >= 0:
+        if self.max_credits is not None and not 0 <= self.max_credits < math.inf:
             raise InvalidOption(f"max_credits is {self.max_credits}.", hint="Give a number of credits, 0 or more.")
         if not self.timeout_s > 0:
             raise InvalidOption(f"The time limit is {self.timeout_s} s.", hint="Give a number of seconds above 0.")
@@ -125,23 +134,28 @@ class Naming:
         return load_id_of("request", kind, body, self.root, self.key, partition)
 
 
-def batch(
-    urls: Sequence[str], naming: Naming, terms: Terms = Terms(), **given: Unpack[options.BatchScrapeOptions]
-) -> Order:
+def check_cost(pages: int, price: float, limit: float | None) -> None:
+    """Refuses what would cost more than a limit of credits; no limit allows all.
+
+    Raises:
+        CreditsExhausted: It would.
+    """
+    if limit is not None and pages * price > limit:
+        raise CreditsExhausted(
+            f"{pages} {'page' if pages == 1 else 'pages'} at {price:g} credits each would cost {pages * price:g} "
+            f"credits, more than the limit of {limit:g}; nothing was started.",
+            hint="Raise --max-credits, or ask for fewer pages.",
+        )
+
+
+def batch(urls: Sequence[str], naming: Naming, **given: Unpack[options.BatchScrapeOptions]) -> Order:
     """An order for a batch scrape of these URLs.
 
     Raises:
         InvalidOption: No URL, or an option outside the contract.
-        CreditsExhausted: It would cost more than `terms.max_credits`.
     """
     probe = operations.start_batch_scrape(list(urls), **given)
     body = wire.loads(probe.request.body or b"{}")
-    if terms.max_credits is not None and len(urls) * per_page(given) > terms.max_credits:
-        raise CreditsExhausted(
-            f"{len(urls)} URLs at {per_page(given):g} credits each would cost {len(urls) * per_page(given):g} credits, "
-            f"more than the limit of {terms.max_credits:g}; nothing was started.",
-            hint="Raise --max-credits or send fewer URLs.",
-        )
     return Order(
         kind="batch_scrape",
         load_id=naming.load_id("batch_scrape", body),
@@ -150,6 +164,8 @@ def batch(
         first_target=urls[0],
         request_sha=request_digest(body),
         partition=naming.partition,
+        pages=len(urls),
+        price=per_page(given),
     )
 
 
@@ -158,19 +174,14 @@ def crawl(url: str, naming: Naming, terms: Terms = Terms(), **given: Unpack[opti
 
     Raises:
         InvalidOption: An option outside the contract.
-        CreditsExhausted: Not even one page could be paid for.
     """
     body = wire.loads(operations.start_crawl(url, **given).request.body or b"{}")
     load_id = naming.load_id("crawl", body)
+    price = per_page(given.get("scrape_options") or {})
     if terms.max_credits is not None:
-        price = per_page(given.get("scrape_options") or {})
-        pages = int(terms.max_credits // price)
-        if pages < 1:
-            raise CreditsExhausted(
-                f"A page costs {price:g} credits, more than the limit of {terms.max_credits:g}; nothing was started.",
-                hint="Raise --max-credits.",
-            )
-        given["limit"] = min(given.get("limit", pages), pages)
+        pages = max(1, int(terms.max_credits // price))  # where it pays for none, check_cost refuses the start
+        if pages < given.get("limit", CRAWL_LIMIT):
+            given["limit"] = pages
     return Order(
         kind="crawl",
         load_id=load_id,
@@ -178,18 +189,15 @@ def crawl(url: str, naming: Naming, terms: Terms = Terms(), **given: Unpack[opti
         first_target=url,
         request_sha=request_digest(body),
         partition=naming.partition,
+        pages=1,
+        price=price,
     )
 
 
-def scrape(url: str, naming: Naming, terms: Terms = Terms(), **given: Unpack[options.ScrapeOptions]) -> Order:
+def scrape(url: str, naming: Naming, **given: Unpack[options.ScrapeOptions]) -> Order:
     """An order for one page; the start's own reply is the document."""
     operation = operations.scrape(url, **given)
     body = wire.loads(operation.request.body or b"{}")
-    if terms.max_credits is not None and per_page(given) > terms.max_credits:
-        raise CreditsExhausted(
-            f"A page costs {per_page(given):g} credits, more than the limit of {terms.max_credits:g}.",
-            hint="Raise --max-credits.",
-        )
     return Order(
         kind="scrape",
         load_id=naming.load_id("scrape", body),
@@ -198,6 +206,8 @@ def scrape(url: str, naming: Naming, terms: Terms = Terms(), **given: Unpack[opt
         first_target=url,
         request_sha=request_digest(body),
         partition=naming.partition,
+        pages=1,
+        price=per_page(given),
     )
 
 

@@ -71,11 +71,17 @@ def find(dataset: Dataset, load_id: str) -> Landing | None:
     """
     done = dataset.ledger.done(load_id)
     if done is not None:
+        replaced = done.get("retired")
+        for older in replaced if isinstance(replaced, list) else ():
+            _retire(dataset, older, by=load_id)  # the run that wrote the record may have died before it came to this
         return Landing(Receipt.from_dict(done), str(done["at"]))
     intent = dataset.ledger.intent(load_id)
-    if intent is None or not dataset.storage.exists(dataset.path(DOCUMENTS, intent)):
+    # Settled, and not only there: a done record must not outlive what it stands for.
+    if intent is None or not dataset.storage.settled(dataset.path(DOCUMENTS, intent)):
         return None
     receipt = _finish(dataset, intent, _receipt_of(dataset, dataset.path(DOCUMENTS, intent)))
+    for table in layout.LOAD_TABLES:  # a promotion that died half-way leaves the name that it moved from
+        dataset.storage.delete(layout.refused_path(table, load_id))
     return Landing(receipt, intent.created_at)
 
 
@@ -120,7 +126,7 @@ def promote(dataset: Dataset, load_id: str) -> Receipt | None:
     kept = layout.refused_path(DOCUMENTS, load_id)
     if intent is None or not storage.exists(kept):
         return None
-    receipt = replace(_receipt_of(dataset, kept), complete=False)
+    receipt = _receipt_of(dataset, kept)  # as its footer has it, which a run that finishes this one goes by
     kept_errors, errors = layout.refused_path(PAGE_ERRORS, load_id), dataset.path(PAGE_ERRORS, intent)
     if storage.exists(kept_errors) and not storage.move(kept_errors, errors):
         storage.delete(kept_errors)  # a run that was killed between the two had moved an equal one
@@ -138,10 +144,13 @@ class Landed:
     receipt: Receipt
     at: str
     retired_by: str | None
+    #: Older loads whose place it took: whoever copies what is new has to drop these.
+    retired: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, object]:
-        """JSON-ready: the receipt, when it landed, and what retired it."""
-        return self.receipt.to_dict() | {"landed_at": self.at, "retired_by": self.retired_by}
+        """JSON-ready: the receipt, when it landed, what it retired, and what retired it."""
+        more = {"landed_at": self.at, "retired": list(self.retired), "retired_by": self.retired_by}
+        return self.receipt.to_dict() | more
 
 
 def history(dataset: Dataset, since: str | None = None) -> list[Landed]:
@@ -151,7 +160,12 @@ def history(dataset: Dataset, since: str | None = None) -> list[Landed]:
         StorageRefused: There is no such load, so that nobody can say what came after it.
     """
     rows = [
-        Landed(Receipt.from_dict(load.done.receipt), load.done.at, load.retired.by if load.retired else None)
+        Landed(
+            Receipt.from_dict(load.done.receipt),
+            load.done.at,
+            load.retired.by if load.retired else None,
+            load.done.retired,
+        )
         for load in dataset.ledger.loads()
         if load.done is not None
     ]

@@ -39,7 +39,7 @@ class Reading:
     """One table: its files, and the forms in which its rows come back.
 
     The columns are those of the table's schema, then its path keys (load_date and the like) as strings. A table that
-    holds nothing yet comes back empty, with its schema.
+    holds nothing yet comes back empty, with the same columns.
     """
 
     storage: Storage
@@ -66,11 +66,13 @@ class Reading:
         batches = list(self.to_batches())
         if batches:
             return pa.Table.from_batches(batches)
+        keys = layout.Layout(self.storage).keys(self.table)
+        self._check(dict.fromkeys(keys, ""))
         schema = schemas.TABLES[self.table]
-        if self.columns is not None:
-            self._check({})
-            schema = pa.schema([schema.field(name) for name in self.columns])
-        return schema.empty_table()
+        for key in keys:
+            schema = schema.append(pa.field(key, pa.string()))
+        names = schema.names if self.columns is None else self.columns
+        return pa.schema([schema.field(name) for name in names]).empty_table()
 
     def to_pandas(self) -> pandas.DataFrame:
         """All rows as a pandas DataFrame.

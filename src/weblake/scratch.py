@@ -34,9 +34,9 @@ def scratch_in(parent: Path, prefix: str = "") -> Iterator[Path]:
     """A new directory of ours below `parent`, which exists; removed at the end with all that is left in it."""
     sweep(parent, prefix)
     directory = parent / f"{prefix}{_mark()}"
-    directory.mkdir(mode=0o700)
     owner: int | None = None
-    try:
+    try:  # made inside: a signal may end us on the very next line
+        directory.mkdir(mode=0o700)
         owner = os.open(directory / _OWNER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with suppress(OSError):  # a file system without locks: sweep() cannot lock it either and leaves it alone
             fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -109,6 +109,11 @@ class BaseUrl:
         """The host alone, without brackets."""
         return urlsplit(self.origin).hostname or ""
 
+    @property
+    def label(self) -> str:
+        """What tells services apart. On loopback the port does not: a service that is started again has another."""
+        return "loopback" if is_loopback(self.host) else str(self)
+
     def join(self, path: str) -> str:
         """The address of a path below the base; a path prefix is kept."""
         return f"{self.origin}{self.prefix}{path}"

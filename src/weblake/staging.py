@@ -27,7 +27,7 @@ from weblake.receipt import Receipt
 from weblake.retry import Patience, Retry
 from weblake.secrets import one_line
 from weblake.steps import Flow, Reply
-from weblake.waiting import JobRef
+from weblake.waiting import JobRef, glance
 
 T = TypeVar("T")
 
@@ -38,6 +38,10 @@ class Runs(Protocol):
     """Whatever drives flows: a client."""
 
     retry: Retry
+
+    @property
+    def service(self) -> str:
+        """Which service it talks to, as the ledger has it."""
 
     def run(self, flow: Flow[T]) -> T:
         """Drives a flow to its end."""
@@ -161,7 +165,10 @@ def _errors(job: JobRef, retry: Retry, until: float) -> Flow[JobErrors]:
         read = partial(_read_errors, operation.name)
         call = retry.exchange(operation, read, Patience(tries=8, cap_s=30.0, until=until))
         return (yield from reading(job, call))
-    except (JobGone, FixRequest):
+    except FixRequest:
+        return JobErrors()
+    except JobGone:
+        yield from glance(job, retry)  # raises where it is the job itself that has expired meanwhile
         return JobErrors()
 
 

@@ -1,4 +1,5 @@
-"""Starting a job at most once. Imports: accounting, errors, ledger, models, operations, replies, retry, steps.
+"""Starting a job at most once.
+Imports: accounting, errors, ledger, models, operation, operations, options, orders, replies, retry, steps, waiting.
 
     intent on record -> start N on record -> POST -> job id on record
 
@@ -34,6 +35,7 @@ from weblake.ledger import Intent, Job, Ledger, Start, new_nonce
 from weblake.operation import Operation
 from weblake.operations import cancel_batch_scrape, cancel_crawl, get_scrape, list_activity
 from weblake.options import ActivityOptions
+from weblake.options.values import uuid_problem
 from weblake.orders import Endpoint, Started, read_started
 from weblake.retry import SINGLE, Patience, Retry
 from weblake.steps import Flow, Reply, now, sleep
@@ -76,25 +78,30 @@ class Plan:
     build: Callable[[str], Operation[object]]
     #: The name under which the activity list has such jobs, where it has one.
     endpoint: Endpoint | None
+    #: When looking for a lost start is given up, in monotonic seconds.
+    until: float | None = None
+    #: Which service is asked now, as the ledger names services.
+    service: str | None = None
 
     def key(self, n: int) -> str:
         """The key of attempt N: the same after a crash, another one after evidence that N did nothing."""
         return str(uuid.uuid5(_KEYS, f"{self.intent.load_id}/{self.intent.writer}/{n}"))
 
 
-def preflight(retry: Retry) -> Flow[bool]:
+def preflight(retry: Retry, until: float | None = None) -> Flow[bool]:
     """Asks the service for one line of its activity list and returns whether it declares true replay.
 
-    A key that is not accepted, or a service that is down, shows here, before anything is paid.
+    A key that is not accepted, a service that is down, or an address that is not the service's (a redirect, a login
+    page) shows here, before anything is paid. `until` is when asking is given up, in monotonic seconds.
     """
     operation = list_activity(limit=1)
     try:
-        return (yield from retry.exchange(operation, lambda reply: _replays(reply, operation)))
+        return (yield from retry.exchange(operation, lambda reply: _replays(reply, operation), Patience(until=until)))
     except ServiceUnavailable as error:
         if error.status != NOT_IMPLEMENTED:
             raise
         return False
-    except (JobGone, RequestRejected, MalformedReply):
+    except (JobGone, RequestRejected):
         return False  # a service without an activity list: a lost start will have to ask a person
 
 
@@ -143,6 +150,11 @@ def _send_start(plan: Plan, record: Start, ledger: Ledger, retry: Retry) -> Flow
 
 def _resolve(plan: Plan, last: Start, ledger: Ledger, retry: Retry) -> Flow[_Answer | None]:
     """Finds out what became of a start without an answer; None once it surely did nothing."""
+    if plan.service is not None and plan.intent.service not in (None, plan.service):
+        raise OutcomeUnknown(
+            f"The start of load {last.load_id} got no answer from {plan.intent.service}, and {plan.service} cannot know.",
+            hint="Set WEBLAKE_BASE_URL to the service it was sent to; or start afresh with --new.",
+        )
     if plan.intent.replay:
         return (yield from _repeat(plan, last, ledger, retry))
     operation = plan.build(last.key)
@@ -205,7 +217,8 @@ def _candidates(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[list[str]]:
             query["cursor"] = cursor
         operation = list_activity(**query)
         try:
-            page, skew = yield from retry.exchange(operation, partial(_activity, operation), Patience(wait_s=120))
+            patience = Patience(wait_s=120, until=plan.until)
+            page, skew = yield from retry.exchange(operation, partial(_activity, operation), patience)
         except WeblakeError as error:
             raise OutcomeUnknown(
                 f"The start of load {intent.load_id} got no answer, and the activity list cannot be read: "
@@ -218,18 +231,30 @@ def _candidates(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[list[str]]:
                 f"The start of load {intent.load_id} got no answer, and is too long ago for the activity list.",
                 hint="If the job is known, `weblake land` it; otherwise start afresh with --new.",
             )
-        taken |= set(found)
-        fitting = (entry.id for entry in page.data if _fits(entry, intent, since))
-        found += [job_id for job_id in fitting if job_id and job_id not in taken]
+        for entry in page.data:
+            job_id = (entry.id or "").lower()
+            if job_id in taken or not _may_fit(entry, intent, since):
+                continue
+            if uuid_problem(job_id) or entry.endpoint is None or models.parse_time(entry.created_at) is None:
+                raise OutcomeUnknown(
+                    f"The start of load {intent.load_id} got no answer, and the activity list has an entry that may be "
+                    "it and cannot be read.",
+                    hint="If the job is known, `weblake land` it; otherwise start afresh with --new.",
+                )
+            taken.add(job_id)
+            found.append(job_id)
         cursor = page.cursor
         if not cursor:
             return found
     raise OutcomeUnknown(f"The activity list of the service does not end, so load {intent.load_id} was not looked up.")
 
 
-def _fits(entry: models.ActivityEntry, intent: Intent, since: float) -> bool:
-    created = models.parse_time(entry.created_at or "")
-    if entry.endpoint != intent.kind or created is None or created.timestamp() < since - CLOCK_SLACK_S:
+def _may_fit(entry: models.ActivityEntry, intent: Intent, since: float) -> bool:
+    """Whether nothing speaks against it that this job is the intent's; what cannot be read does not."""
+    created = models.parse_time(entry.created_at)
+    if entry.endpoint not in (None, intent.kind):
+        return False
+    if created is not None and created.timestamp() < since - CLOCK_SLACK_S:
         return False
     return not entry.target or not intent.first_target or url_key(entry.target) == url_key(intent.first_target)
 
@@ -284,8 +309,17 @@ def _replays(reply: Reply, operation: Operation[models.ActivityPage]) -> bool:
 
 
 def _activity(operation: Operation[models.ActivityPage], reply: Reply) -> tuple[models.ActivityPage, float]:
-    """The page, and by how many seconds the service's clock is ahead of ours."""
-    page = operation.decode(replies.value_of(reply, operation.name))
+    """The page, and by how many seconds the service's clock is ahead of ours.
+
+    Raises:
+        MalformedReply: It is no list of jobs. An empty one would say that nothing was started.
+    """
+    value = replies.value_of(reply, operation.name)
+    listed = value.get("data") if isinstance(value, dict) else None
+    page = operation.decode(value)
+    odd_cursor = isinstance(value, dict) and page.cursor is None and value.get("cursor") is not None
+    if not isinstance(listed, list) or len(page.data) < len(listed) or odd_cursor:
+        raise MalformedReply(f"{operation.name}: the service did not answer with a list of jobs.")
     try:
         skew = parsedate_to_datetime(reply.headers.get("date", "")).timestamp() - reply.wall
     except (ValueError, TypeError, OverflowError):

@@ -1,4 +1,4 @@
-"""The two drivers of every conversation with the service, and the steps they understand. Imports: errors.
+"""The two drivers of every conversation with the service, and the steps they understand. Imports nothing of ours.
 
 A conversation (a *flow*) is a generator: it yields what to send and how long to wait, and receives what came of it.
 It never opens, sleeps, or reads a clock; the drivers do nothing else. So a worker drives a flow with `run`, an event

@@ -92,6 +92,12 @@ class Storage(Protocol):
     def exists(self, name: str) -> bool:
         """Whether there is such a file."""
 
+    def settled(self, name: str) -> bool:
+        """Whether there is such a file; once this says so, not even a power cut takes it away.
+
+        A run that died between publishing and making it durable leaves a file that only `exists`.
+        """
+
     def list(self, prefix: str) -> list[str]:
         """The names of all files below a directory, sorted; `""` is the root. Never a file that is being written."""
 
@@ -138,6 +144,10 @@ def open_storage(root: RootPath, *, storage_options: Mapping[str, object] | None
     text = os.fspath(root)
     if not isinstance(text, str) or not text.strip() or "\0" in text:
         raise StorageRefused("The dataset root is empty or no text.", hint=f"Give {_KINDS}.")
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # Arrow, object stores and the ledger's JSON have no other text
+        raise StorageRefused("The dataset root is no UTF-8 text.", hint="Give it another name.") from None
     scheme = _SCHEME.match(text)
     if scheme is None and "://" not in text:
         return LocalStorage(Path(text).expanduser())

@@ -22,7 +22,7 @@ _HINTS = {
     errno.EROFS: "It is mounted read-only: choose another root, or have it mounted for writing.",
     errno.EMFILE: "Raise the limit on open files (ulimit -n) and run it again.",
     errno.ENFILE: "The machine has no free file handles: close other programs and run it again.",
-    errno.EIO: "Check the disk: what it was given last is not on it. Nothing was published.",
+    errno.EIO: "Check the disk, which may not hold what it was given last, and run it again: it goes on from there.",
     errno.EXDEV: "Staging and tables must be on one file system: no mount may lie inside the root.",
     errno.ENOTDIR: "A file or a dangling link stands where a directory is needed: move it, or choose another root.",
     errno.ENOENT: "Create the directory, bucket or container above it, or choose another root.",
@@ -89,7 +89,7 @@ def _hint(error: BaseException) -> str:
         return "Give these credentials leave to list, read, write and delete there."
     if "redential" in str(error):
         return "Set the storage's credentials in the environment (AWS_ACCESS_KEY_ID, AWS_PROFILE and the like)."
-    return "Check that the root is right and reachable, then run it again: nothing was published."
+    return "Check that the root is right and reachable, and run it again: it goes on from there."
 
 
 def missing(path: os.PathLike[str] | str) -> NotADirectoryError:

@@ -1,6 +1,6 @@
 """Lists of URLs from files: one a line, or a column of CSV or Parquet, on any supported storage.
 
-Imports: errors, storage; pyarrow for Parquet only.
+Imports: errors; storage and pyarrow where they are needed.
 """
 
 from __future__ import annotations
@@ -67,10 +67,15 @@ def _text(content: bytes, file: str) -> str:
 
 
 def _csv(content: bytes, file: str, column: str) -> list[str]:
+    # A table of pages may hold whole pages: a field may be as long as the file, instead of 128 KiB.
+    csv.field_size_limit(max(csv.field_size_limit(), len(content)))
     rows = csv.DictReader(io.StringIO(_text(content, file), newline=""))
-    if column not in (rows.fieldnames or ()):
-        raise _no_column(file, column, list(rows.fieldnames or ()))
-    return [text for row in rows if (text := (row[column] or "").strip())]
+    try:
+        if column not in (rows.fieldnames or ()):
+            raise _no_column(file, column, list(rows.fieldnames or ()))
+        return [text for row in rows if (text := (row[column] or "").strip())]
+    except csv.Error as error:
+        raise FixRequest(f"{file} is no CSV file: {error}.", hint="Save it as CSV, or as one URL a line.") from None
 
 
 def _parquet(content: bytes, file: str, column: str) -> list[str]:
@@ -81,12 +86,18 @@ def _parquet(content: bytes, file: str, column: str) -> list[str]:
         names = pq.read_schema(pa.BufferReader(content)).names
         if column not in names:
             raise _no_column(file, column, names)
-        table = pq.read_table(pa.BufferReader(content), columns=[column])
-    except pa.ArrowInvalid as error:
-        raise FixRequest(f"{file} is no Parquet file: {error}.") from None
-    return [str(value) for value in table.column(0).to_pylist() if value]
+        values = pq.read_table(pa.BufferReader(content), columns=[column]).column(0)
+        # Binary text is what writers that know no strings leave behind.
+        texts = values.cast(pa.large_string()).to_pylist()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, OSError) as error:
+        why = " ".join(str(error).split()).rstrip(".")
+        raise FixRequest(
+            f"{file} cannot be read as a Parquet file with a text column {column!r}: {why}.",
+            hint="Name a column of texts with --column, or give one URL a line.",
+        ) from None
+    return [text for value in texts if value and (text := value.strip())]
 
 
 def _no_column(file: str, column: str, names: list[str]) -> FixRequest:
-    has = ", ".join(names[:10])
-    return FixRequest(f"{file} has no column {column!r}; it has {has}.", hint="Name one with --column.")
+    has = f"; it has {', '.join(names[:10])}" if names else ", nor any other"
+    return FixRequest(f"{file} has no column {column!r}{has}.", hint="Name one with --column.")

@@ -1,5 +1,5 @@
-"""Usage periods and activity, landed. Imports: errors, ledger, models, operations, parquet, publishing, receipt,
-retry, schemas, staging, steps, storage.
+"""Usage periods and activity, landed. Imports: errors, layout, models, operations, options, parquet, receipt, retry,
+schemas, steps, storage.
 
 A month that is still open grows, so a period's file is replaced whole each time it is reported, never appended to. A
 day of activity is read again while the service lists it (24 hours), so its file is merged by id and replaced whole.

@@ -82,7 +82,8 @@ def wait(
     """
     path = job.read().request.path
     asked: Query = ()
-    pause, seen, hops = FIRST_POLL_S, False, 0
+    visited = {asked}  # links that lead in a circle must not become a busy loop either
+    pause, seen = FIRST_POLL_S, False
     unseen_until = (yield from now()) + unseen_s
     while True:
         head = yield from _poll(job, asked, retry, seen=seen, until=until, unseen_until=unseen_until)
@@ -93,9 +94,10 @@ def wait(
             if models.is_terminal(head.fields.get("status")):
                 return dict(head.fields)
             following = query_of(head.fields.get("next"), path)
-            if not head.empty and following is not None and following != asked:
-                asked, hops = following, hops + 1  # there are documents: what is new lies behind them
-                if hops % MAX_HOPS:
+            if not head.empty and following is not None and following not in visited:
+                asked = following  # there are documents: what is new lies behind them
+                visited.add(asked)
+                if len(visited) % MAX_HOPS:
                     continue
         left = until - (yield from now())
         if left <= 0:

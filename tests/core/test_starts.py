@@ -116,7 +116,7 @@ class DyingStorage:
         return sorted(name for name in self._records if name.startswith(prefix))
 
 
-def run_once(world: World, schedule: Schedule, records: dict[str, bytes]) -> str:
+def run_once(world: World, schedule: Schedule, records: dict[str, bytes], service: str = "given") -> str:
     """One process: from the intent to the job's id, or to its death."""
     ledger = Ledger(DyingStorage(records, schedule))  # type: ignore[arg-type]
     order = orders.batch(URLS, Naming("/lake"))
@@ -129,10 +129,11 @@ def run_once(world: World, schedule: Schedule, records: dict[str, bytes]) -> str
         request_sha256=order.request_sha,
         first_target=URLS[0],
         replay=world.kind == "replay",
+        service=service,
     )
     intent = ledger.begin(intent)
     assert order.start is not None
-    plan = starts.Plan(intent, order.start, order.endpoint)
+    plan = starts.Plan(intent, order.start, order.endpoint, service=service)
     flow = starts.start(plan, ledger, Retry(jitter=lambda: 0.5))
     answer: object = None
     while True:
@@ -203,6 +204,20 @@ def test_without_an_activity_list_a_lost_reply_asks_a_person(kind: str) -> None:
         assert len(world.jobs) <= 1, told
         if world.jobs and not isinstance(outcome, str):
             assert isinstance(outcome, OutcomeUnknown), told  # a paid job is never left unread without saying so
+
+
+def test_a_lost_start_is_not_looked_up_at_another_service() -> None:
+    """The activity list of another service would say that nothing was started, and it would be paid twice."""
+    for kind in ("none", "replay"):
+        first, second = World(kind), World(kind)
+        records: dict[str, bytes] = {}
+        with pytest.raises(Crash):
+            run_once(first, Schedule(frozenset([6]), ()), records, service="https://one.test")
+        assert len(first.jobs) == 1
+        with pytest.raises(OutcomeUnknown, match=r"https://one\.test"):
+            run_once(second, Schedule(frozenset(), ()), records, service="https://other.test")
+        assert second.jobs == []
+        assert run_once(first, Schedule(frozenset(), ()), records, service="https://one.test") == first.jobs[0]
 
 
 def test_the_same_exploration_catches_a_start_that_is_simply_repeated() -> None:

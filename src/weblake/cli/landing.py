@@ -1,18 +1,27 @@
-"""batch, crawl, scrape, parse, land, loads: what lands. Imports: the core's public rooms, when a command runs."""
+"""batch, crawl, land, loads: what lands as one job. Imports: the core's public rooms, when a command runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from weblake import shown
-from weblake.cli.tree import BaseUrl, Formats, Insecure, Json, Options, Root, To, connect, given_options
-from weblake.errors import FixRequest, InvalidOption, WeblakeError
+from weblake.cli.tree import (
+    INTERRUPTED,
+    BaseUrl,
+    Formats,
+    Insecure,
+    Interrupted,
+    Json,
+    Options,
+    Root,
+    connect,
+    given_options,
+)
+from weblake.errors import FixRequest, InvalidOption
 
 if TYPE_CHECKING:
     from weblake.client import Client
@@ -68,9 +77,9 @@ def batch(
     if bool(urls) == bool(urls_file):
         raise InvalidOption("Give URLs, or --urls FILE, and not both.")
     listed = urls or read_urls(str(urls_file), column)
-    terms = _terms(allow_partial, missing_ratio, fail_ratio, max_credits, timeout)
-    naming = _naming(to, key, new, partition)
-    order = orders.batch(listed, naming, terms, **given_options(option, formats))  # type: ignore[arg-type]
+    terms = terms_of(allow_partial, missing_ratio, fail_ratio, max_credits, timeout)
+    naming = naming_of(to, key, new, partition)
+    order = orders.batch(listed, naming, **given_options(option, formats))  # type: ignore[arg-type]
     _land(order, to, terms, detach=detach, as_json=as_json, base_url=base_url, insecure=insecure)
 
 
@@ -104,8 +113,8 @@ def crawl(
         if not isinstance(scrape_options, dict):
             raise InvalidOption("scrape_options is no JSON object.")
         given["scrape_options"] = scrape_options | {"formats": [*formats]}
-    terms = _terms(allow_partial, missing_ratio, fail_ratio, max_credits, timeout)
-    order = orders.crawl(url, _naming(to, key, new, partition), terms, **given)  # type: ignore[arg-type]
+    terms = terms_of(allow_partial, missing_ratio, fail_ratio, max_credits, timeout)
+    order = orders.crawl(url, naming_of(to, key, new, partition), terms, **given)  # type: ignore[arg-type]
     _land(order, to, terms, detach=detach, as_json=as_json, base_url=base_url, insecure=insecure)
 
 
@@ -126,64 +135,9 @@ def land(
     """Waits for a job that was started elsewhere and lands it."""
     from weblake import orders
 
-    terms = _terms(allow_partial, missing_ratio, fail_ratio, max_credits, timeout)
+    terms = terms_of(allow_partial, missing_ratio, fail_ratio, max_credits, timeout)
     order = orders.elsewhere(kind, job_id, _partition(partition))
     _land(order, to, terms, detach=False, as_json=as_json, base_url=base_url, insecure=insecure)
-
-
-def scrape(
-    urls: Annotated[list[str], typer.Argument(metavar="URL…")],
-    to: To = None,
-    formats: Formats = None,
-    option: Options = None,
-    max_credits: MaxCredits = None,
-    key: Key = None,
-    new: New = False,
-    partition: Partition = None,
-    as_json: Json = False,
-    base_url: BaseUrl = None,
-    insecure: Insecure = False,
-) -> None:
-    """Scrapes single pages: prints their markdown, or lands them with --to."""
-    from weblake import orders
-
-    given = given_options(option, formats)
-    terms = _terms(max_credits=max_credits)
-    with connect(base_url, insecure) as client:
-        if to is None:
-            for url in urls:
-                _show_document(client.scrape(url, **given).raw, as_json)  # type: ignore[arg-type]
-            return
-        naming = _naming(to, key, new, partition)
-        made = [orders.scrape(url, naming, terms, **given) for url in urls]  # type: ignore[arg-type]
-        _land_each(client, made, to, terms, as_json)
-
-
-def parse(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE…")],
-    to: To = None,
-    formats: Formats = None,
-    option: Options = None,
-    key: Key = None,
-    new: New = False,
-    partition: Partition = None,
-    as_json: Json = False,
-    base_url: BaseUrl = None,
-    insecure: Insecure = False,
-) -> None:
-    """Uploads and converts files: prints their markdown, or lands them with --to."""
-    from weblake import orders
-
-    given = given_options(option, formats)
-    terms = _terms()
-    with connect(base_url, insecure) as client:
-        if to is None:
-            for file in files:
-                _show_document(client.parse_file(file, **given).raw, as_json)  # type: ignore[arg-type]
-            return
-        naming = _naming(to, key, new, partition)
-        made = [orders.parse(file, naming, **given) for file in files]  # type: ignore[arg-type]
-        _land_each(client, made, to, terms, as_json)
 
 
 def loads(
@@ -219,7 +173,7 @@ def loads(
 
 def register(app: typer.Typer) -> None:
     """Hangs the commands of this room into the tree."""
-    for command in (scrape, parse, batch, crawl, land, loads):
+    for command in (batch, crawl, land, loads):
         app.command()(command)
 
 
@@ -239,111 +193,97 @@ def _land(
     dataset = open_dataset(to)
     with connect(base_url, insecure) as client:
         if detach:
-            _detach(client, dataset, order, as_json)
+            _detach(client, dataset, order, terms, as_json)
             return
 
         def work(watch: Watch) -> Landing:
             return load.land(client, dataset, order, terms, watch)
 
-        landing = _watched(order, work, as_json)
-    _say_if_old(landing)
+        landing = watched(order, work, as_json)
+    say_if_old(landing, order)
     if as_json:
         shown.show_json(landing.receipt.to_dict())
     else:
         shown.show_receipt(landing.receipt, to)
 
 
-def _watched(order: Order, work: Callable[[Watch], Landing], quiet: bool) -> Landing:
-    """Runs a load under a progress bar; Ctrl-C leaves its job running and says how to go on."""
+def watched(order: Order, work: Callable[[Watch], Landing], quiet: bool) -> Landing:
+    """Runs a load under a progress bar; Ctrl-C and SIGTERM leave its job running and say how to go on."""
     from dataclasses import replace
+
+    from weblake.cli.interrupts import terminable
 
     job: list[str] = []
     try:
-        with shown.watching(order.kind.replace("_", " "), quiet) as watch:
+        with terminable(), shown.watching(order.kind.replace("_", " "), quiet) as watch:
 
             def started(job_id: str) -> None:
                 job.append(job_id)
                 watch.started(job_id)
 
             return work(replace(watch, started=started))
-    except KeyboardInterrupt:
-        name = "batch" if order.kind == "batch_scrape" else order.kind
-        if job and name in ("batch", "crawl"):
-            shown.note(
-                f"weblake: interrupted; {name} {job[0]} goes on at the service. Resume with the same command, "
-                f"or cancel it with `weblake cancel {name} {job[0]}`."
-            )
-        else:
-            shown.note("weblake: interrupted. The same command resumes; nothing is paid twice.")
-        raise
+    except (KeyboardInterrupt, SystemExit) as end:
+        raise _interrupted(order, job, INTERRUPTED if isinstance(end, KeyboardInterrupt) else end.code) from None
 
 
-def _detach(client: Client, dataset: Dataset, order: Order, as_json: bool) -> None:
-    from weblake import load
+def _interrupted(order: Order, job: Sequence[str], exit_code: object) -> Interrupted:
+    from weblake.receipt import Receipt
+
+    code = exit_code if isinstance(exit_code, int) else INTERRUPTED
+    name = "batch" if order.kind == "batch_scrape" else order.kind
+    if job and name in ("batch", "crawl"):
+        error = Interrupted(
+            f"interrupted; {name} {job[0]} goes on at the service.",
+            hint=f"Resume with the same command, or cancel it with `weblake cancel {name} {job[0]}`.",
+            exit_code=code,
+        )
+    else:
+        error = Interrupted("interrupted.", hint="The same command resumes; nothing is paid twice.", exit_code=code)
+    error.receipt = Receipt(order.load_id, order.kind, job[0] if job else order.job_id)
+    return error
+
+
+def _detach(client: Client, dataset: Dataset, order: Order, terms: Terms, as_json: bool) -> None:
+    from weblake import load, publishing
+    from weblake.receipt import Receipt
 
     if client.is_embedded:
         raise FixRequest(
             "--detach would leave a job behind in a service that ends with this command.",
             hint="Start one that stays with `weblake serve`, and set WEBLAKE_BASE_URL and WEBLAKE_API_KEY.",
         )
-    _, job, _ = load.begin(client, dataset, order)
-    if as_json:
-        shown.show_json({"load_id": order.load_id, "kind": order.kind, "job_id": job.job_id})
+    landing = publishing.find(dataset, order.load_id)
+    if landing is not None:
+        say_if_old(landing, order)
+        receipt = landing.receipt
     else:
-        shown.show_text(job.job_id)
-
-
-def _land_each(client: Client, made: Sequence[Order], to: str, terms: Terms, as_json: bool) -> None:
-    from weblake import load
-    from weblake.lake import open_dataset
-
-    dataset = open_dataset(to)
-    receipts: list[dict[str, object]] = []
-    failures: list[WeblakeError] = []
-    for order in made:
-        try:
-            landing = _watched(order, partial(load.land, client, dataset, order, terms), as_json)
-        except WeblakeError as error:
-            failures.append(error)
-            known = error.receipt.to_dict() if error.receipt is not None else {"load_id": order.load_id}
-            receipts.append(known | {"error": error.to_dict()})
-            shown.show_error(error, as_json=False)
-            continue
-        _say_if_old(landing)
-        receipts.append(landing.receipt.to_dict())
-        if not as_json:
-            shown.show_receipt(landing.receipt, to)
+        _, job, _ = load.begin(client, dataset, order, max_credits=terms.max_credits)
+        receipt = Receipt(order.load_id, order.kind, job.job_id, status="started")
     if as_json:
-        shown.show_json(receipts[0] if len(receipts) == 1 else {"loads": receipts})
-    if failures:
-        raise typer.Exit(1)
+        shown.show_json(receipt.to_dict())
+    else:
+        shown.show_text(receipt.job_id or "")
 
 
-def _show_document(raw: object, as_json: bool) -> None:
-    if as_json:
-        shown.show_json(raw)
-        return
-    data = raw.get("data") if isinstance(raw, dict) else None
-    markdown = data.get("markdown") if isinstance(data, dict) else None
-    shown.show_text(markdown if isinstance(markdown, str) else "")
-
-
-def _say_if_old(landing: Landing) -> None:
+def say_if_old(landing: Landing, order: Order) -> None:
+    """Says that a load is not new, when it landed, and how to get another one."""
     if landing.landed_at is not None:
         when = datetime.fromisoformat(landing.landed_at)
+        again = " --new buys it again, --key TEXT makes it another load." if order.start is not None else ""
         shown.note(
             f"weblake: this load has landed already, on {when:%Y-%m-%d %H:%M} UTC (load {landing.receipt.load_id}); "
-            "nothing was bought. --new buys it again, --key TEXT makes it another load."
+            f"nothing was bought.{again}"
         )
 
 
-def _terms(
+def terms_of(
     allow_partial: bool = False,
     missing_ratio: float = 0.0,
     fail_ratio: float = 1.0,
     max_credits: float | None = None,
     timeout: float = DAY_S,
 ) -> Terms:
+    """The terms that the options name."""
     from weblake.orders import Terms
 
     return Terms(
@@ -355,7 +295,8 @@ def _terms(
     )
 
 
-def _naming(to: str, key: str | None, new: bool, partition: Sequence[str] | None) -> Naming:
+def naming_of(to: str, key: str | None, new: bool, partition: Sequence[str] | None) -> Naming:
+    """What the options say about which load it is."""
     from weblake.lake import root_name
     from weblake.orders import Naming
 

@@ -1,4 +1,4 @@
-"""The tree of commands and the options that many of them share. Imports: errors, client, options (when it runs)."""
+"""The tree of commands and the options that many of them share. Imports: errors; client when it runs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from weblake.errors import InvalidOption
+from weblake.errors import InvalidOption, WeblakeError
 
 if TYPE_CHECKING:
     from weblake.client import Client
+
+FAILED, BAD_USAGE, INTERRUPTED = 1, 2, 130
 
 app = typer.Typer(
     name="weblake",
@@ -50,6 +52,14 @@ Insecure = Annotated[
 ]
 
 
+class Interrupted(WeblakeError):
+    """Ctrl-C or SIGTERM ended a load; its job goes on."""
+
+    def __init__(self, message: str, *, hint: str, exit_code: int) -> None:
+        super().__init__(message, hint=hint)
+        self.exit_code = exit_code
+
+
 def connect(base_url: str | None, insecure: bool) -> Client:
     """A client for the service that was named, or for the embedded one."""
     from weblake.client import Client
@@ -57,11 +67,15 @@ def connect(base_url: str | None, insecure: bool) -> Client:
     return Client(base_url, insecure=insecure or None)
 
 
+#: What is given by position or by an option of its own, or made here: never with --option.
+_NOT_OPTIONS = {"url", "urls", "query", "file", "filename", "idempotency_key", "naming", "terms"}
+
+
 def given_options(pairs: list[str] | None, formats: list[str] | None = None) -> dict[str, object]:
     """`--option` and `--format` as the client's keyword arguments; the client checks them.
 
     Raises:
-        InvalidOption: A pair has no `=`.
+        InvalidOption: A pair has no `=`, or names what is no option of the contract.
     """
     given: dict[str, object] = {}
     for pair in pairs or ():
@@ -74,7 +88,10 @@ def given_options(pairs: list[str] | None, formats: list[str] | None = None) -> 
             value = json.loads(text)
         except ValueError:
             value = text
-        given[name.strip().replace("-", "_")] = value
+        name = name.strip().replace("-", "_")
+        if name in _NOT_OPTIONS:
+            raise InvalidOption(f"{name!r} cannot be given with --option.", hint="See --help for how to give it.")
+        given[name] = value
     if formats:
         given["formats"] = [*formats]
     return given

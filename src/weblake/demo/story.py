@@ -202,7 +202,7 @@ def _naming(story: Story) -> Naming:
 
 def _batch_order(story: Story) -> Order:
     urls = batch_urls(story.site.url, story.silent_url)
-    return orders.batch(urls, _naming(story), _TERMS, **_BATCH)
+    return orders.batch(urls, _naming(story), **_BATCH)
 
 
 def _landed(story: Story, key_name: str, order: Order) -> Landing:

@@ -1,0 +1,116 @@
+"""Which loads take the place of which, also when the run that published one died on the way."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import weblake
+from weblake import publishing
+from weblake.accounting import Tally
+from weblake.errors import InvalidOption
+from weblake.ledger import Intent, Ledger
+from weblake.local_storage import LocalStorage
+from weblake.publishing import Dataset
+from weblake.staging import Identity, stage_document
+
+BEGAN = datetime(2026, 11, 21, 6, tzinfo=UTC)
+
+
+def intent(
+    n: int, *, slot: str | None = "asset", partition: bool = False, generation: int = 0, run: str = "r"
+) -> Intent:
+    return Intent(
+        load_id=f"{n:016x}",
+        kind="scrape",
+        endpoint="scrape",
+        created_at=(BEGAN + timedelta(minutes=n)).isoformat(),
+        request_sha256="",
+        slot=slot,
+        slot_has_partition=partition,
+        generation=generation,
+        run=run,
+    )
+
+
+def land(dataset: Dataset, what: Intent) -> None:
+    dataset.ledger.begin(what)
+    url = f"http://a.test/{what.load_id}"
+    with dataset.storage.scratch() as scratch:
+        identity = Identity(what.load_id, f"job-{what.load_id}", what.kind, what.created())
+        raw = f'{{"markdown": "x", "metadata": {{"sourceURL": "{url}"}}}}'.encode()
+        publishing.publish(dataset, what, stage_document(identity, Tally([url]), scratch, raw))
+
+
+def visible(root: Path) -> list[str]:
+    return sorted(path.name[:16] for path in root.glob("documents/**/*.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "left"),
+    [
+        (intent(1, partition=True), intent(2, partition=True), [2]),
+        (intent(1), intent(2, generation=1), [2]),
+        (intent(1), intent(2), [1, 2]),
+        (intent(1), intent(2, generation=1, run="other"), [1, 2]),
+        (intent(1, partition=True), intent(2, slot="another", partition=True), [1, 2]),
+        (intent(1, slot=None), intent(2, slot=None), [1, 2]),
+    ],
+)
+def test_a_load_retires_older_ones_of_its_own_slot_only(
+    tmp_path: Path, first: Intent, second: Intent, left: list[int]
+) -> None:
+    dataset = Dataset.at(LocalStorage(tmp_path))
+    land(dataset, first)
+    land(dataset, second)
+    assert visible(tmp_path) == [f"{n:016x}" for n in left]
+    rows = [row.to_dict() for row in publishing.history(dataset)]
+    gone = [f"{n:016x}" for n in (1, 2) if n not in left]
+    assert [row["retired"] for row in rows] == [[], gone]
+    assert [row["retired_by"] for row in rows] == [second.load_id if gone else None, None]
+
+
+@pytest.mark.parametrize("step", ["record_retired", "delete"])
+def test_a_retirement_that_was_cut_off_is_finished_by_the_next_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    dataset = Dataset.at(LocalStorage(tmp_path))
+    old, new = intent(1, partition=True), intent(2, partition=True)
+    land(dataset, old)
+
+    def died(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        if step == "delete":
+            patch.setattr(LocalStorage, "delete", died)
+        else:
+            patch.setattr(Ledger, step, died)
+        with pytest.raises(KeyboardInterrupt):
+            land(dataset, new)
+    assert visible(tmp_path) == [old.load_id, new.load_id]
+    assert publishing.find(dataset, new.load_id) is not None
+    assert visible(tmp_path) == [new.load_id]
+
+
+def test_a_table_that_holds_nothing_has_its_columns(tmp_path: Path) -> None:
+    empty = {
+        table: weblake.read(tmp_path / "lake", table).to_table().column_names
+        for table in ("documents", "page_errors", "usage_periods", "activity")
+    }
+    assert empty["documents"][-1] == "load_date"
+    assert empty["usage_periods"][-2:] == ["report", "period"]
+    assert empty["activity"][-1] == "activity_date"
+    assert weblake.read(tmp_path / "lake", columns=["load_date", "url"]).to_table().column_names == ["load_date", "url"]
+    with pytest.raises(InvalidOption):
+        weblake.read(tmp_path / "lake", columns=["nonsense"]).to_table()
+    root = tmp_path / "lake"
+    root.mkdir()
+    dataset = Dataset.at(LocalStorage(root))
+    dataset.preflight({"ds": "2026-11-21"})
+    assert weblake.read(root).to_table().column_names[-1] == "ds"
+    land(dataset, msgspec.structs.replace(intent(1), partition={"ds": "x"}))
+    assert weblake.read(root).to_table().column_names == [*empty["documents"][:-1], "ds"]

@@ -1,0 +1,60 @@
+"""A hostile service, a stranger that must never be called, and a lake that must come out of it whole."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+# Test files are no package here (import mode importlib), so what they share is found by its directory.
+sys.path.insert(0, str(Path(__file__).parent))
+
+from lake_run import KEY, Lake, leaks
+from scripted_service import ScriptedService
+
+from weblake import load, operation, pages, starts, waiting
+from weblake.retry import Retry
+
+
+@pytest.fixture
+def service() -> Iterator[ScriptedService]:
+    """The service that the key belongs to."""
+    made = ScriptedService()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def stranger() -> Iterator[ScriptedService]:
+    """Another origin: whatever the service says, nobody calls here."""
+    made = ScriptedService()
+    yield made
+    made.stop()
+    assert made.seen == []
+
+
+@pytest.fixture
+def lake(
+    service: ScriptedService, stranger: ScriptedService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Lake]:
+    """A root whose commands call the service; afterwards the key stands nowhere in it."""
+    env = {"WEBLAKE_BASE_URL": service.url, "WEBLAKE_API_KEY": KEY, "NO_COLOR": "1"}
+    made = Lake(tmp_path / "lake", monkeypatch, env)
+    yield made
+    assert leaks(made) == []
+    assert all(seen.headers.get("authorization") == f"Bearer {KEY}" for seen in service.seen)
+
+
+@pytest.fixture(autouse=True)
+def haste(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Backoff and the waits of a lost start, shortened for commands that run in this process."""
+    monkeypatch.setattr("weblake.client.Retry", lambda: Retry(jitter=lambda: 0.0))
+    monkeypatch.setattr(waiting, "FIRST_POLL_S", 0.02)
+    monkeypatch.setattr(load, "ELSEWHERE_S", 1.0)
+    monkeypatch.setattr(pages, "LAG_PAUSES_S", (0.02, 0.02))
+    # A start may take half a second; one whose answer is lost is looked for 0.1 s after it was sent.
+    monkeypatch.setattr(starts, "MARGIN_S", -0.4)
+    monkeypatch.setattr(starts, "BETWEEN_S", 0.05)
+    monkeypatch.setattr(operation, "START_S", 0.5)

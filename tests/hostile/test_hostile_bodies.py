@@ -1,0 +1,160 @@
+"""Good HTTP around bytes that are no good JSON, or that are JSON of the worst kind."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from job_script import JOB, Job, page, pages, url_of
+from lake_run import Lake, documents, page_errors
+from scripted_service import ScriptedService, encoded, reply
+
+CHUNK = encoded({"success": True, "status": "completed", "total": 2, "completed": 2, "next": None, "data": pages(2)})
+
+UNREADABLE = {
+    "html": reply("<html><body>Please log in</body></html>", content_type="text/html"),
+    "nothing": reply(b""),
+    "204": reply(b"", 204),
+    "cut off in data": reply(CHUNK[:-40]),
+    "cut off before data": reply(CHUNK[:30]),
+    "UTF-16": reply(CHUNK.decode().encode("utf-16")),
+    "a list": reply(pages(2)),
+    "a string": reply('"completed"'),
+    "null": reply("null"),
+    "data is an object": reply(CHUNK.replace(b'"data": [', b'"data": {"x": [')[:-1] + b"}}"),
+    "data is a number": reply({"status": "completed", "data": 3}),
+    "two documents": reply(CHUNK + CHUNK),
+    "text behind": reply(CHUNK + b"\nnginx"),
+    "deep": reply(b'{"status": ' * 20_000),
+}
+
+
+@pytest.mark.parametrize("play", UNREADABLE.values(), ids=UNREADABLE)
+@pytest.mark.parametrize("skip", [0, 2])
+def test_what_cannot_be_read_is_asked_again_and_then_given_up(
+    service: ScriptedService, lake: Lake, play: object, skip: int
+) -> None:
+    job = Job(service, pages(4), cut=2)
+    job.always(skip, play)  # type: ignore[arg-type]
+    printed = lake.land(job=JOB, process=skip == 0 and play is UNREADABLE["html"]).refused("MalformedReply")
+    assert len(printed["error"]["message"]) < 400
+    assert printed["error"]["hint"]
+    assert len(service.asked(job.at(skip))) <= 6
+
+
+@pytest.mark.parametrize("play", UNREADABLE.values(), ids=UNREADABLE)
+def test_what_cannot_be_read_once_is_not_noticed(service: ScriptedService, lake: Lake, play: object) -> None:
+    job = Job(service, pages(4), cut=2)
+    for skip in job.chunks:
+        service.first(job.at(skip), play, play)  # type: ignore[arg-type]
+    lake.land(job=JOB).landed(pages(4))
+
+
+GOOD, ODD = json.dumps(page(0)), f'{{"metadata": {{"sourceURL": "{url_of(1)}", "n": %s}}, "markdown": %s}}'
+
+#: The JSON text of metadata.n and of markdown, what lands of them, and whether it had to be mended.
+MENDED = {
+    "a lone surrogate": (r'"\ud800"', r'"a\udfffb"', "\ufffd", "a\ufffdb", True),
+    "surrogates in the wrong order": (r'"\udc00\ud83d"', r'"x"', "\ufffd\ufffd", "x", True),
+    "invalid UTF-8": ('"\udcff\udcfe"', '"a\udc80b"', "\ufffd\ufffd", "a\ufffdb", True),
+    "NaN": ("NaN", '"x"', None, "x", True),
+    "Infinity": ("-Infinity", '"x"', None, "x", True),
+    "a giant whole number": ("9" * 5000, '"x"', "9" * 5000, "x", False),
+    "a giant exponent": ("1e400", '"x"', "1e400", "x", False),
+    "NUL": (r'"\u0000"', r'"a\u0000b"', "\0", "a\0b", False),
+    "bidi and other scripts": ('"\u202eabc\u2066"', '"한글 \U0001f600"', "\u202eabc\u2066", "한글 \U0001f600", False),
+    "equal keys": ('1, "n": 2', '"first", "markdown": "last"', "2", "last", False),
+    "5000 deep": ("[" * 5000 + "]" * 5000, '"x"', "[" * 5000 + "]" * 5000, "x", False),
+}
+
+
+@pytest.mark.parametrize(("n", "markdown", "n_lands", "lands", "repaired"), MENDED.values(), ids=MENDED)
+def test_one_odd_document_sinks_neither_itself_nor_its_neighbours(
+    service: ScriptedService, lake: Lake, n: str, markdown: str, n_lands: str | None, lands: str, repaired: bool
+) -> None:
+    job = Job(service, pages(3))
+    body = job.raw(GOOD, ODD % (n, markdown), json.dumps(page(2)))
+    job.always(0, reply(body))
+    lake.land(job=JOB, process="surrogate" in n).landed([page(0), page(1, markdown=lands), page(2)])
+    row = documents(lake.root)[1]
+    assert dict(row["metadata"])["n"] == n_lands
+    assert row["repaired"] is repaired
+
+
+def test_a_byte_order_mark_is_passed_over(service: ScriptedService, lake: Lake) -> None:
+    job = Job(service, pages(2))
+    job.always(0, reply(b"\xef\xbb\xbf" + CHUNK))
+    lake.land(job=JOB).landed(pages(2))
+
+
+def test_the_order_of_fields_does_not_matter(service: ScriptedService, lake: Lake) -> None:
+    job = Job(service, pages(4), cut=2)
+    for skip, chunk in job.chunks.items():
+        job.always(skip, reply({"data": chunk["data"]} | dict(reversed(chunk.items()))))
+    lake.land(job=JOB).landed(pages(4))
+
+
+@pytest.mark.parametrize("kind", ["text/html", "text/plain; charset=utf-16", "", "application/octet-stream"])
+def test_the_content_type_is_not_believed(service: ScriptedService, lake: Lake, kind: str) -> None:
+    job = Job(service, pages(2))
+    job.always(0, reply(CHUNK, content_type=kind))
+    lake.land(job=JOB).landed(pages(2))
+
+
+NO_DOCUMENTS = ["null", "7", '"text"', "[]", "true", "[{}]"]
+
+
+def test_entries_that_are_no_documents_are_failed_pages(service: ScriptedService, lake: Lake) -> None:
+    job = Job(service, pages(2))
+    body = job.raw(GOOD, *NO_DOCUMENTS, json.dumps(page(1)))
+    job.always(0, reply(body))
+    lake.land(job=JOB, process=True).landed(pages(2), failed=len(NO_DOCUMENTS))
+    assert {(row["outcome"], row["code"]) for row in page_errors(lake.root)} == {("failed", "MALFORMED_DOCUMENT")}
+
+
+def test_documents_of_nothing_are_documents(service: ScriptedService, lake: Lake) -> None:
+    job = Job(service, pages(2))
+    body = job.raw(GOOD, "{}", '{"metadata": {}}', '{"metadata": null, "markdown": "x"}')
+    job.always(0, reply(body))
+    outcome = lake.land(job=JOB)
+    assert outcome.code == 0
+    assert outcome.json["stored"] == outcome.json["submitted"] == 4
+    assert [row["markdown"] for row in documents(lake.root)] == ["# Page 0", None, None, "x"]
+
+
+def test_metadata_of_any_type(service: ScriptedService, lake: Lake) -> None:
+    lists = page(0)
+    lists["metadata"] |= {"title": ["One", "Two"], "keywords": [], "description": [["deep"]], "og:image": ["a", "b"]}  # type: ignore[operator]
+    odd = [page(n, metadata=value) for n, value in enumerate(([], "text", 7, True), 1)]
+    Job(service, [lists, *odd])
+    outcome = lake.land(job=JOB)
+    assert outcome.code == 0
+    first, *others = documents(lake.root)
+    assert (first["title"], first["keywords"], first["description"]) == ("One", None, None)
+    kept = dict(first["metadata"])
+    assert [json.loads(kept[name]) for name in ("title", "og:image")] == [["One", "Two"], ["a", "b"]]
+    assert [json.loads(row["extra"])["metadata"] for row in others] == [[], "text", 7, True]
+    assert [row["metadata"] for row in others] == [None] * 4
+
+
+def test_fields_of_the_wrong_type_stand_in_extra(service: ScriptedService, lake: Lake) -> None:
+    wrong = {
+        "html": {"not": "text"},
+        "links": "https://site.test/",
+        "images": [1, 2],
+        "actions": [1],
+        "changeTracking": "new",
+        "branding": "blue",
+        "warning": 3,
+        "screenshot": ["a"],
+        "someday": {"new": [1, None]},
+    }
+    odd = page(0, **wrong)
+    odd["metadata"] |= {"statusCode": "200", "ogLocaleAlternate": {"a": 1}, "concurrencyLimited": "no"}  # type: ignore[operator]
+    Job(service, [odd, page(1)])
+    lake.land(job=JOB).landed([odd, page(1)])
+    row = documents(lake.root)[0]
+    assert json.loads(row["extra"]) == wrong
+    assert all(row[name] is None for name in ("html", "links", "images", "actions", "branding", "screenshot"))
+    assert (row["status_code"], row["og_locale_alternate"], row["concurrency_limited"]) == (None, None, None)
+    assert dict(row["metadata"])["ogLocaleAlternate"] == '{"a": 1}'

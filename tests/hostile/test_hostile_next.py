@@ -1,0 +1,91 @@
+"""Whatever stands in `next`: our own job's chunks are read from our own base, and nothing else is followed."""
+
+from __future__ import annotations
+
+import pytest
+from job_script import JOB, OTHER, Job, pages
+from lake_run import Lake
+from scripted_service import ScriptedService
+
+PATH = f"/v2/batch/scrape/{JOB}"
+
+#: HOST is the stranger's host and port.
+OURS = {
+    "another port": f"http://HOST{PATH}?skip=2",
+    "another host": f"http://evil.test{PATH}?skip=2",
+    "another scheme": f"https://HOST{PATH}?skip=2",
+    "user info": f"http://test-user:test-password@HOST{PATH}?skip=2",
+    "our host as user": f"http://127.0.0.1@HOST{PATH}?skip=2",
+    "no scheme": f"//HOST{PATH}?skip=2",
+    "a file": f"file://{PATH}?skip=2",
+    "a path only": f"{PATH}?skip=2",
+    "a proxy's prefix": f"http://HOST/inner{PATH}?skip=2",
+    "a fragment": f"http://HOST{PATH}?skip=2#@HOST/",
+    "upper case": f"HTTP://HOST{PATH.upper()}?skip=2",
+    "a host of 4000 characters": f"http://{'x' * 4000}{PATH}?skip=2",
+    "a port that is none": f"http://HOST99999{PATH}?skip=2",
+}
+
+ELSEWHERE = {
+    "another job": f"http://HOST/v2/batch/scrape/{OTHER}?skip=2",
+    "another kind": f"http://HOST/v2/crawl/{JOB}?skip=2",
+    "its errors": f"http://HOST{PATH}/errors?skip=2",
+    "a longer id": f"http://HOST{PATH}0?skip=2",
+    "an id in the query": f"http://HOST/?x={PATH}",
+    "an id in the fragment": f"http://HOST/#{PATH}?skip=2",
+    "a script": "javascript:fetch('http://HOST/')",
+    "a query only": "?skip=2",
+    "nothing": "",
+    "a space": f"http://HOST{PATH}?skip=2 HTTP/1.1",
+    "a line break": f"http://HOST{PATH}?skip=2\r\nHost: HOST",
+    "a back slash": f"http:\\\\HOST{PATH}?skip=2",
+    "2 MB": f"http://HOST{PATH}?skip=2&x=" + "x" * 2_000_000,
+    "a thousand parameters": f"http://HOST{PATH}?" + "&".join(f"p{n}=1" for n in range(400)),
+    "a bracket": f"http://[HOST{PATH}?skip=2",
+    "a number": 2,
+    "true": True,
+    "a list": [f"{PATH}?skip=2"],
+    "an object": {"href": f"{PATH}?skip=2"},
+}
+
+
+@pytest.mark.parametrize("link", OURS.values(), ids=OURS)
+def test_only_the_query_of_a_link_is_believed(
+    service: ScriptedService, stranger: ScriptedService, lake: Lake, link: str
+) -> None:
+    job = Job(service, pages(4), cut=2)
+    job.chunks[0]["next"] = link.replace("HOST", f"127.0.0.1:{stranger.port}")
+    lake.land(job=JOB).landed(pages(4))
+    assert len(service.asked(job.at(2))) == 1
+
+
+@pytest.mark.parametrize("link", ELSEWHERE.values(), ids=ELSEWHERE)
+def test_a_link_that_leads_elsewhere_is_refused(
+    service: ScriptedService, stranger: ScriptedService, lake: Lake, link: object
+) -> None:
+    job = Job(service, pages(4), cut=2)
+    host = f"127.0.0.1:{stranger.port}"
+    job.chunks[0]["next"] = link.replace("HOST", host) if isinstance(link, str) else link
+    printed = lake.land(job=JOB).refused("MalformedReply", "does not lead to another chunk")
+    assert len(printed["error"]["message"]) < 300
+    assert {seen.path for seen in service.seen} == {job.path}
+
+
+def test_a_link_that_leads_elsewhere_is_refused_while_the_job_runs(
+    service: ScriptedService, stranger: ScriptedService, lake: Lake
+) -> None:
+    job = Job(service, pages(4), cut=2)
+    elsewhere = f"{stranger.url}/v2/batch/scrape/{OTHER}?skip=2"
+    service.first(job.read, job.before(data=pages(2), next=elsewhere))
+    lake.land(job=JOB, process=True).refused("MalformedReply", "does not lead to another chunk")
+
+
+def test_chunks_are_read_below_the_prefix_of_the_base_url(
+    service: ScriptedService, stranger: ScriptedService, lake: Lake
+) -> None:
+    job = Job(service, pages(4), cut=2)
+    job.chunks[0]["next"] = f"{stranger.url}{job.path}?skip=2"
+    for name in (job.at(0), job.at(2), f"{job.read}/errors"):
+        service._script[name.replace("GET /", "GET /team/a/")] = service._script.pop(name)
+    lake.env["WEBLAKE_BASE_URL"] = f"{service.url}/team/a/"
+    lake.land(job=JOB, process=True).landed(pages(4))

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from weblake import layout, models, parquet, schemas
+from weblake import layout, models
 from weblake.accounting import PageError
 from weblake.errors import StorageRefused
 from weblake.layout import Layout
@@ -22,6 +22,7 @@ from weblake.ledger import Intent, Ledger
 from weblake.receipt import LandedFile, Receipt
 from weblake.staging import Staged
 from weblake.storage import Storage
+from weblake.tables import parquet, schemas
 
 DOCUMENTS, PAGE_ERRORS = layout.LOAD_TABLES
 

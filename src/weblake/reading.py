@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from weblake import layout, schemas
+from weblake import layout
 from weblake.errors import FeatureMissing, InvalidOption
 from weblake.storage import RootPath, Storage, open_storage
+from weblake.tables import schemas
 
 if TYPE_CHECKING:
     import pandas

@@ -16,17 +16,18 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from weblake import operations, replies, schemas, wire
+from weblake import operations, replies, wire
 from weblake.accounting import Account, Tally
-from weblake.document_rows import DocumentBatches
 from weblake.errors import FixRequest, JobGone, MalformedReply
 from weblake.models import JobError, JobErrors
 from weblake.pages import Walk, reading
-from weblake.parquet import ParquetFile, Written
 from weblake.receipt import Receipt
 from weblake.retry import Patience, Retry
 from weblake.secrets import one_line
 from weblake.steps import Flow, Reply
+from weblake.tables import schemas
+from weblake.tables.document_rows import DocumentBatches
+from weblake.tables.parquet import ParquetFile, Written
 from weblake.waiting import JobRef, glance
 
 T = TypeVar("T")

@@ -152,7 +152,8 @@ def _resolve(plan: Plan, last: Start, ledger: Ledger, retry: Retry) -> Flow[_Ans
     """Finds out what became of a start without an answer; None once it surely did nothing."""
     if plan.service is not None and plan.intent.service not in (None, plan.service):
         raise OutcomeUnknown(
-            f"The start of load {last.load_id} got no answer from {plan.intent.service}, and {plan.service} cannot know.",
+            f"The start of load {last.load_id} got no answer from {plan.intent.service}, "
+            f"and {plan.service} cannot know of it.",
             hint="Set WEBLAKE_BASE_URL to the service it was sent to; or start afresh with --new.",
         )
     if plan.intent.replay:

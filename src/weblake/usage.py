@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from weblake import layout, parquet, schemas
+from weblake import layout
 from weblake.errors import MalformedReply
 from weblake.models import ActivityEntry, UsagePeriod, parse_time
 from weblake.operations import historical_credit_usage, historical_token_usage, list_activity
@@ -20,6 +20,7 @@ from weblake.receipt import LandedFile
 from weblake.retry import Retry
 from weblake.steps import Flow
 from weblake.storage import Storage
+from weblake.tables import parquet, schemas
 
 #: Pages of the activity list that are read: 100 entries each.
 MAX_PAGES = 1000

@@ -10,7 +10,8 @@ from decimal import Decimal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weblake import document_rows, schemas, wire
+from weblake import wire
+from weblake.tables import document_rows, schemas
 
 WHEN = datetime(2026, 11, 21, 12, 30, 15, 123456, tzinfo=UTC)
 LOAD = {"load_id": "0123456789abcdef", "job_id": "job-1", "job_kind": "crawl"}

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weblake import document_rows, schemas
 from weblake.errors import MalformedReply
+from weblake.tables import document_rows, schemas
 
 WHEN = datetime(2026, 11, 21, 12, 30, 15, 123456, tzinfo=UTC)
 LOAD = {"load_id": "0123456789abcdef", "job_id": "job-1", "job_kind": "crawl"}
@@ -196,7 +196,7 @@ def test_decoding_imports_no_pandas(tmp_path: Path) -> None:
         """
         import sys
         from datetime import datetime, UTC
-        from weblake import document_rows, parquet, schemas
+        from weblake.tables import document_rows, parquet, schemas
         batches = document_rows.DocumentBatches("l", "j", "crawl", datetime.now(UTC))
         raw = b'{"markdown":"x","links":["a"],"metadata":{"title":["t"],"statusCode":200,"ogLocaleAlternate":["de"]},'
         raw += b'"actions":{"scrapes":[{"url":"u","html":"h"}]},'

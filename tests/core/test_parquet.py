@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from weblake import document_rows, parquet, schemas
 from weblake.errors import StorageRefused
+from weblake.tables import document_rows, parquet, schemas
 
 WHEN = datetime(2026, 11, 21, 12, 30, 15, 123456, tzinfo=UTC)
 RECEIPT = {"load_id": "0123456789abcdef", "stored": 3, "complete": True}
@@ -296,7 +296,7 @@ FULL_DISK = """
 import json, os, resource, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from weblake import document_rows, parquet, schemas
+from weblake.tables import document_rows, parquet, schemas
 from weblake.errors import StorageRefused
 from datetime import UTC, datetime
 limit = int(sys.argv[3])
@@ -329,7 +329,8 @@ import json, os, random, resource, sys, tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 import pyarrow as pa
-from weblake import document_rows, parquet, schemas, wire
+from weblake import wire
+from weblake.tables import document_rows, parquet, schemas
 random.seed(7)
 words = [random.randbytes(4).hex() for _ in range(4000)]
 document = lambda: {"markdown": " ".join(random.choices(words, k=5000)), "metadata": {"title": "t"}}

@@ -13,9 +13,9 @@ from weblake import publishing
 from weblake.accounting import Tally
 from weblake.errors import InvalidOption
 from weblake.ledger import Intent, Ledger
-from weblake.local_storage import LocalStorage
 from weblake.publishing import Dataset
 from weblake.staging import Identity, stage_document
+from weblake.storage.local import LocalStorage
 
 BEGAN = datetime(2026, 11, 21, 6, tzinfo=UTC)
 

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weblake.errors import StorageRefused
-from weblake.local_storage import LocalStorage
-from weblake.object_storage import ObjectStorage
 from weblake.storage import Storage, open_storage
+from weblake.storage.local import LocalStorage
+from weblake.storage.objects import ObjectStorage
 
 RACER = Path(__file__).with_name("storage_racer.py")
 NAME = "_weblake/ledger/0123456789abcdef.json"

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from weblake import local_storage, scratch
 from weblake.errors import StorageRefused
-from weblake.storage import open_storage
+from weblake.storage import local as local_storage
+from weblake.storage import open_storage, scratch
 
 RACER = Path(__file__).with_name("storage_racer.py")
 NAME = "_weblake/ledger/0123456789abcdef.json"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from weblake.errors import FeatureMissing, StorageRefused
-from weblake.local_storage import LocalStorage
 from weblake.storage import Storage, open_storage
+from weblake.storage.local import LocalStorage
 
 DATA = "documents/load_date=2026-11-21/0123456789abcdef-00000.parquet"
 

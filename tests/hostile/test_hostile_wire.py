@@ -44,17 +44,26 @@ CUT = {
 def test_a_reply_cut_off_is_read_again(service: ScriptedService, lake: Lake, play: Play) -> None:
     job = Job(service, pages(4), cut=2)
     for skip in job.chunks:
-        service.first(job.at(skip), play, play)
+        service.first(job.at(skip), play)
     lake.land(job=JOB, process=play is CUT["reset in the body"]).landed(pages(4))
 
 
-@pytest.mark.parametrize("play", CUT.values(), ids=CUT)
-def test_a_reply_cut_off_each_time_ends_the_load(service: ScriptedService, lake: Lake, play: Play) -> None:
+STAYS = [
+    "reset before the head",
+    "reset in the body",
+    "no last chunk",
+    "bytes",
+    "gzip that is cut off",
+    "gzip that is none",
+]
+
+
+@pytest.mark.parametrize("name", STAYS)
+def test_a_reply_cut_off_each_time_ends_the_load(service: ScriptedService, lake: Lake, name: str) -> None:
     job = Job(service, pages(4), cut=2)
-    job.always(2, play)
-    kind = "MalformedReply" if play is CUT["gzip of nothing"] else "ServiceUnreachable"
-    lake.land(job=JOB).refused(kind)
-    assert len(service.asked(job.at(2))) <= 8
+    job.always(2, CUT[name])
+    lake.land(job=JOB).refused("ServiceUnreachable", "nothing is paid twice")
+    assert len(service.asked(job.at(2))) == 8
 
 
 @pytest.mark.parametrize(
@@ -75,7 +84,7 @@ def test_deflate_is_read(service: ScriptedService, lake: Lake, body: bytes) -> N
     lake.land(job=JOB).landed(pages(2))
 
 
-def bomb(wrap: int, megabytes: int = 1500, start: bytes = CHUNK[:-1]) -> bytes:
+def bomb(wrap: int, megabytes: int = 800, start: bytes = CHUNK[:-1]) -> bytes:
     """A body whose spaces, unpacked, are many times larger than what is read of one reply."""
     packer = zlib.compressobj(9, wbits=wrap)
     before = packer.compress(start) + packer.flush(zlib.Z_FULL_FLUSH)
@@ -100,7 +109,7 @@ def bombs() -> dict[str, Play]:
         "br": reply(packed, content_encoding="br"),
         "zstd": reply(packed, content_encoding="zstd"),
         "capitals": reply(packed, content_encoding="GZIP"),
-        "many members": reply(member * 100, content_encoding="gzip"),
+        "many members": reply(member * 200, content_encoding="gzip"),
     }
 
 

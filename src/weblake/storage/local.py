@@ -1,4 +1,4 @@
-"""A dataset root on a local (or network-mounted POSIX) file system. Imports: errors, scratch, storage_rules.
+"""A dataset root on a local (or network-mounted POSIX) file system. Imports: errors, scratch, rules.
 
 Everything is written below `_weblake/tmp`, fsynced, given its final name by one `link`, and the directory is fsynced.
 `link` and not `rename`: rename replaces what has the name, and which of two writers was first would be lost. A crash
@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import IO
 
 from weblake.errors import StorageRefused
-from weblake.scratch import part_name, scratch_in, sweep
-from weblake.storage_rules import TMP, checked_name, missing, told
+from weblake.storage.rules import TMP, checked_name, missing, told
+from weblake.storage.scratch import part_name, scratch_in, sweep
 
 
 class LocalStorage:

@@ -1,5 +1,5 @@
-"""The door to every dataset root: a local path, memory, or an object store. Imports: errors, local_storage,
-object_storage.
+"""The door to every dataset root: a local path, memory, or an object store. Imports: errors, local,
+objects.
 
 A storage can do little, and all of it whole: a record is created once or not at all, a file is published in one step
 or not at all, and exactly one of many writers learns that it was the one. Local roots need neither fsspec nor an
@@ -17,10 +17,10 @@ from typing import IO, TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
 from weblake.errors import FeatureMissing, StorageRefused
-from weblake.local_storage import LocalStorage
+from weblake.storage.local import LocalStorage
 
 if TYPE_CHECKING:
-    from weblake.object_storage import FileSystem, ObjectStorage
+    from weblake.storage.objects import FileSystem, ObjectStorage
 
 #: Which backend speaks a URL scheme, and the extra that brings it.
 BACKENDS = {
@@ -168,7 +168,7 @@ def _from_url(url: str, scheme: str, options: Mapping[str, object]) -> Storage:
         raise _unknown(scheme)
     backend, extra = BACKENDS[scheme]
     _check_url(url, backend)
-    from weblake.object_storage import ObjectStorage
+    from weblake.storage.objects import ObjectStorage
 
     fs, path = _connect(url, scheme, extra, options)
     hidden = tuple(value for value in options.values() if isinstance(value, str) and len(value) > 5)
@@ -200,7 +200,7 @@ def _from_filesystem(fs: FileSystem, path: str) -> LocalStorage | ObjectStorage:
         return LocalStorage(Path(path))
     for protocol in protocols:
         if protocol in BACKENDS:
-            from weblake.object_storage import ObjectStorage
+            from weblake.storage.objects import ObjectStorage
 
             return ObjectStorage(BACKENDS[protocol][0], fs, path, f"{protocol}://{path.strip('/')}")
     raise _unknown("/".join(protocols))

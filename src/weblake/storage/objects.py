@@ -1,4 +1,4 @@
-"""A dataset root on an object store or in memory, through fsspec. Imports: errors, scratch, storage_rules.
+"""A dataset root on an object store or in memory, through fsspec. Imports: errors, scratch, rules.
 
 Create-only is the store's own precondition, sent with the one request that makes the object visible:
 - S3 (s3fs): `If-None-Match: *` on the put and on the completion of a multipart upload. Proven: racing processes
@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from weblake.errors import StorageRefused
-from weblake.scratch import scratch_in
-from weblake.storage_rules import TMP, checked_name, refusal, told
+from weblake.storage.rules import TMP, checked_name, refusal, told
+from weblake.storage.scratch import scratch_in
 
 #: A conditional put is repeated this often while nothing is there: it stays exclusive however often it is sent.
 TRIES = 3

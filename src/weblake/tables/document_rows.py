@@ -16,8 +16,9 @@ import msgspec
 import pyarrow as pa
 from msgspec import Raw
 
-from weblake import fields, schemas, wire
+from weblake import wire
 from weblake.errors import MalformedReply
+from weblake.tables import fields, schemas
 
 _fields_of = msgspec.json.Decoder(dict[str, Raw]).decode
 _anything = msgspec.json.Decoder().decode

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from weblake.errors import StorageRefused
-from weblake.schemas import SCHEMA_VERSION
+from weblake.tables.schemas import SCHEMA_VERSION
 
 #: A row group is closed at this many bytes of Arrow data; one row that is larger is a group of its own.
 GROUP_BYTES = 16 << 20

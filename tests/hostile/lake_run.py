@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -34,6 +35,10 @@ from weblake import cli, operation, starts
 operation.START_S, starts.MARGIN_S, starts.BETWEEN_S = 0.5, 0.1, 0.1
 cli.main()
 """
+
+
+#: The most memory, in KB, that each command in a process of its own held.
+PEAKS: list[int] = []
 
 
 @dataclass
@@ -132,8 +137,20 @@ class Lake:
 
 def _process(argv: list[str], env: dict[str, str]) -> tuple[int, str, str]:
     command = [sys.executable, "-W", "error::ResourceWarning", "-c", HASTE, *argv]
-    done = subprocess.run(command, env=os.environ | env, capture_output=True, timeout=60, check=False)
-    return done.returncode, done.stdout.decode(), done.stderr.decode()
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        child = subprocess.Popen(command, env=os.environ | env, stdout=out, stderr=err, stdin=subprocess.DEVNULL)
+        # wait4 tells of this very child; the sum over all children would be another test's as well.
+        try:
+            _, status, used = os.wait4(child.pid, 0)
+        except BaseException:
+            child.kill()
+            child.wait()
+            raise
+        child.returncode = os.waitstatus_to_exitcode(status)
+        PEAKS.append(used.ru_maxrss)
+        out.seek(0)
+        err.seek(0)
+        return child.returncode, out.read().decode(), err.read().decode()
 
 
 def published(root: Path, table: str = "documents") -> list[Path]:

@@ -13,12 +13,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
 from weblake import publishing, starts
 from weblake.accounting import Tally
 from weblake.errors import CreditsExhausted, JobEnded, LoadIncomplete, WeblakeError
-from weblake.ledger import Intent, Job, new_nonce
+from weblake.ledger import Intent, Job, new_nonce, utc_now
 from weblake.models import is_terminal
 from weblake.orders import Order, Terms, check_cost
 from weblake.publishing import Dataset, Landing
@@ -68,7 +67,7 @@ def begin(
         intent = ledger.begin(_intent(order, client.service, replay))
     if order.start is None:
         assert order.job_id is not None
-        at = datetime.now(UTC).isoformat()
+        at = utc_now()
         job = Job(load_id=order.load_id, job_id=order.job_id, kind=order.kind, at=at, writer=new_nonce())
         return intent, ledger.record_job(job), None
     plan = starts.Plan(intent, order.start, order.endpoint, until, client.service)
@@ -243,7 +242,7 @@ def _intent(order: Order, service: str, replay: bool | None) -> Intent:
         kind=order.kind,
         endpoint=order.endpoint or "",
         service=service,
-        created_at=datetime.now(UTC).isoformat(),
+        created_at=utc_now(),
         request_sha256=order.request_sha,
         submitted=len(order.submitted) if order.submitted is not None else None,
         first_target=order.first_target,

@@ -8,7 +8,6 @@ An order is the logical identity of a load and the way to start its job; terms a
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -19,10 +18,9 @@ from weblake import operations, options, replies, wire
 from weblake.errors import CreditsExhausted, InvalidOption, MalformedReply
 from weblake.identity import load_id_of, new_load_id, request_digest
 from weblake.operation import Operation
+from weblake.options.values import uuid_problem
 from weblake.prices import per_page
 from weblake.steps import Reply
-
-_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
 
 Endpoint = Literal["batch_scrape", "crawl", "scrape"]
 Kind = Endpoint | Literal["parse"]
@@ -235,7 +233,7 @@ def elsewhere(kind: str, job_id: str, partition: Mapping[str, str] | None = None
     """
     if kind not in KINDS:
         raise InvalidOption(f"{kind[:40]!r} is no kind of job.", hint="Say batch or crawl.")
-    if not _UUID.fullmatch(job_id):
+    if uuid_problem(job_id):
         raise InvalidOption(f"{job_id[:60]!r} is no job id.", hint="A job id is a UUID, as the start printed it.")
     job_id = job_id.lower()
     load_id = load_id_of("elsewhere", KINDS[kind], job_id)
@@ -262,9 +260,9 @@ def read_started(reply: Reply, operation: Operation[object]) -> Started:
         scrape_id = metadata.get("scrapeId") if isinstance(metadata, dict) else None
         job_id = scrape_id if isinstance(scrape_id, str) else fields.get("scrape_id")
         raw = bytes(wire.split_object(bytes(reply.body))["data"])
-        return Started(job_id if isinstance(job_id, str) and _UUID.fullmatch(job_id) else "", document=raw)
+        return Started(job_id if isinstance(job_id, str) and not uuid_problem(job_id) else "", document=raw)
     job_id, rejected = fields.get("id"), fields.get("invalidURLs")
-    if not isinstance(job_id, str) or not _UUID.fullmatch(job_id):
+    if not isinstance(job_id, str) or uuid_problem(job_id):
         raise MalformedReply(f"{operation.name}: the service answered without a job id.")
     urls = rejected if isinstance(rejected, list) else []
     return Started(job_id.lower(), tuple(url for url in urls if isinstance(url, str)))

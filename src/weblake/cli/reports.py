@@ -36,8 +36,9 @@ def usage(
         shown.note("weblake: the service did not split the report by API key, although it was asked to.")
     if to is not None:
         from weblake.lake import open_dataset
+        from weblake.usage_landing import land_report
 
-        files = reports.land_report(found, open_dataset(to).storage)
+        files = land_report(found, open_dataset(to).storage)
         if as_json:
             shown.show_json({"report": found.name, "periods": len(found.periods), "files": [asdict(f) for f in files]})
         else:
@@ -71,8 +72,9 @@ def activity(
         entries = client.run(reports.activity(client.retry, endpoint=endpoint))
     if to is not None:
         from weblake.lake import open_dataset
+        from weblake.usage_landing import land_activity
 
-        files = reports.land_activity(entries, open_dataset(to).storage)
+        files = land_activity(entries, open_dataset(to).storage)
         if as_json:
             shown.show_json({"entries": len(entries), "files": [asdict(f) for f in files]})
         else:

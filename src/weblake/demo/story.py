@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
-from weblake import load, orders, publishing, shown, starts
+from weblake import load, orders, publishing, shown, starts, usage_landing
 from weblake import usage as reports
 from weblake.client import Client
 from weblake.demo.site_server import SiteServer
@@ -128,7 +128,7 @@ def _usage(story: Story) -> str:
     for by_api_key in (False, True):
         found = client.run(reports.report("credits", client.retry, by_api_key=by_api_key))
         story.usage.append(found)
-        story.usage_files += reports.land_report(found, story.dataset.storage)
+        story.usage_files += usage_landing.land_report(found, story.dataset.storage)
     used = sum(period.total_credits or 0 for period in story.usage[0].periods)
     return f"{used:g} credits, by month and by API key"
 
@@ -137,7 +137,7 @@ def _activity(story: Story) -> str:
     client = story.clients[CRAWLS]
     entries = client.run(reports.activity(client.retry))
     story.activity_entries = len(entries)
-    story.activity_files = reports.land_activity(entries, story.dataset.storage)
+    story.activity_files = usage_landing.land_activity(entries, story.dataset.storage)
     return f"{len(entries)} calls of the last 24 hours"
 
 

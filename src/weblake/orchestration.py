@@ -1,4 +1,4 @@
-"""What an integration with an orchestrator builds on: names of inner rooms, and nothing else of weblake is its business.
+"""What an integration with an orchestrator builds on: names of inner rooms; nothing else of weblake is its business.
 
 Beside this door an integration uses `weblake`, `weblake.errors` and `weblake.options`; .importlinter holds it to that.
 Each name is imported when it is first asked for: a scheduler that parses a graph, or a triggerer that waits for ten

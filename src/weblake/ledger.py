@@ -84,6 +84,8 @@ class Intent(Record, frozen=True, kw_only=True):
     generation: int = 0
     #: The orchestrator's run.
     run: str | None = None
+    #: What made it ask: a retry has the same, another request by a person has another.
+    occasion: str | None = None
     #: Whether the service declared true replay; None where it was not asked.
     replay: bool | None = None
 
@@ -94,6 +96,10 @@ class Intent(Record, frozen=True, kw_only=True):
     def created_seconds(self) -> float:
         """`created_at` in seconds of the epoch."""
         return self.created().timestamp()
+
+    def age_s(self) -> float:
+        """Seconds since it went on record, by this machine's clock."""
+        return (datetime.now(UTC) - self.created()).total_seconds()
 
 
 class Start(Record, frozen=True, kw_only=True):

@@ -16,17 +16,18 @@ from dataclasses import dataclass, replace
 
 from weblake import publishing, starts
 from weblake.accounting import Tally
-from weblake.errors import CreditsExhausted, JobEnded, LoadIncomplete, WeblakeError
+from weblake.errors import CreditsExhausted, DeadlineExceeded, JobEnded, LoadIncomplete, WeblakeError
 from weblake.ledger import Intent, Job, new_nonce, utc_now
-from weblake.models import is_terminal
 from weblake.orders import Order, Terms, check_cost
 from weblake.publishing import Dataset, Landing
 from weblake.receipt import Receipt
 from weblake.staging import Identity, Runs, Staged, stage_document, stage_job
-from weblake.waiting import JobRef, wait
+from weblake.waiting import JobRef, OverBudget, wait
 
 #: Seconds in which a job just started may not be found yet, and in which one started elsewhere may not.
 JUST_STARTED_S, ELSEWHERE_S = 10.0, 3.0
+#: Seconds that a job which is cancelled at its time limit has to end, and what it had scraped to land.
+SETTLE_S = 900.0
 #: Missing URLs that a message names.
 NAMED = 3
 
@@ -105,53 +106,72 @@ def land(
         raise
 
 
+def landed(dataset: Dataset, order: Order, terms: Terms) -> Landing | None:
+    """What needs no word to the service: a load that has landed, or a refused one that the terms allow now.
+
+    Raises:
+        LoadIncomplete: It has landed, and all of its pages failed.
+    """
+    earlier = publishing.find(dataset, order.load_id)
+    if earlier is None and terms.allow_partial:
+        refused = publishing.promote(dataset, order.load_id)
+        earlier = None if refused is None else Landing(refused)
+    return None if earlier is None else _checked(earlier)
+
+
 def _land(client: Runs, dataset: Dataset, order: Order, terms: Terms, watch: Watch) -> Landing:
     until = time.monotonic() + terms.timeout_s
-    earlier = publishing.find(dataset, order.load_id)
+    earlier = landed(dataset, order, terms)
     if earlier is not None:
-        return _checked(earlier)
-    if terms.allow_partial:
-        refused = publishing.promote(dataset, order.load_id)
-        if refused is not None:
-            return _checked(Landing(refused))
+        return earlier
     intent, job, document = begin(client, dataset, order, max_credits=terms.max_credits, until=until)
     watch.started(job.job_id)
+    if terms.ends_job:
+        until = time.monotonic() + terms.timeout_s - intent.age_s()
     identity = Identity(order.load_id, job.job_id, order.kind, intent.created())
     with dataset.storage.scratch() as scratch:
         tally = Tally(order.submitted, job.rejected)
         if order.kind in ("scrape", "parse"):
             raw = document if document is not None else client.run(starts.read_scrape(job.job_id, client.retry))
             return _settle(dataset, intent, stage_document(identity, tally, scratch, raw), terms)
-        trouble = _wait(client, order, job, terms, watch, until)
+        _wait(client, order, job, terms, watch, until)
+        late = time.monotonic() >= until
+        if terms.ends_job:  # the time limit is the job's; what has been paid for is landed all the same
+            until = max(until, time.monotonic() + SETTLE_S)
         staged = stage_job(client, identity, tally, scratch, until=until, chunk_read=watch.chunk_read)
-        return _settle(dataset, intent, staged, terms, trouble)
+        return _settle(dataset, intent, staged, terms, late=late)
 
 
-def _wait(client: Runs, order: Order, job: Job, terms: Terms, watch: Watch, until: float) -> WeblakeError | None:
-    """Waits for the job's end; cancels it when it passes the limit of credits, and returns that as an error."""
+def _wait(client: Runs, order: Order, job: Job, terms: Terms, watch: Watch, until: float) -> None:
+    """Waits for the job's end, and brings it about where the terms say so; `_trouble` tells what that means."""
     ref = JobRef(order.kind, job.job_id)
-    over = _Over(terms.max_credits, watch.polled)
     unseen = JUST_STARTED_S - job.age_s() if order.start is not None else ELSEWHERE_S
-    flow = wait(ref, client.retry, until=until, unseen_s=unseen, poll_s=terms.poll_s, progress=over)
+    flow = wait(
+        ref,
+        client.retry,
+        until=until,
+        unseen_s=unseen,
+        poll_s=terms.poll_s,
+        max_credits=terms.max_credits,
+        progress=watch.polled,
+    )
     try:
         client.run(flow)
-        return None
-    except _OverBudget as stop:
-        client.run(starts.cancel(ref, client.retry))
-        client.run(wait(ref, client.retry, until=until, unseen_s=0.0, poll_s=terms.poll_s, progress=watch.polled))
-        return CreditsExhausted(
-            f"{ref.words} had used {stop.credits:g} credits, more than the limit of {terms.max_credits:g}, "
-            "and was cancelled.",
-            hint="What it had scraped is kept: --allow-partial publishes it.",
-        )
+        return
+    except OverBudget:
+        pass
+    except DeadlineExceeded:
+        if not terms.ends_job:
+            raise
+        until = time.monotonic() + SETTLE_S
+    client.run(starts.cancel(ref, client.retry))
+    client.run(wait(ref, client.retry, until=until, unseen_s=0.0, poll_s=terms.poll_s, progress=watch.polled))
 
 
-def _settle(
-    dataset: Dataset, intent: Intent, staged: Staged, terms: Terms, trouble: WeblakeError | None = None
-) -> Landing:
+def _settle(dataset: Dataset, intent: Intent, staged: Staged, terms: Terms, *, late: bool = False) -> Landing:
     """Publishes a staged load, or keeps it as refused and says why."""
     account = staged.account
-    trouble = trouble or _trouble(staged, terms)
+    trouble = _stopped(staged.receipt, terms, late=late) or _trouble(staged, terms)
     if account.submitted == 0 and account.stored == 0:
         raise LoadIncomplete(
             f"Job {staged.receipt.job_id} ended without attempting a single page; nothing was published.",
@@ -162,6 +182,26 @@ def _settle(
         trouble.receipt = staged.receipt
         raise trouble
     return _checked(Landing(publishing.publish(dataset, intent, staged)))
+
+
+def _stopped(receipt: Receipt, terms: Terms, *, late: bool) -> WeblakeError | None:
+    """Which limit of ours stopped the job, if one did: told by what is known now, so that a later run can tell too."""
+    if receipt.status != "cancelled":
+        return None  # what has ended by itself cannot be saved any more: it is paid for, and lands
+    kept = "What it had scraped is kept: --allow-partial publishes it."
+    if terms.max_credits is not None and (receipt.credits_used or 0.0) > terms.max_credits:
+        return CreditsExhausted(
+            f"Job {receipt.job_id} had used {receipt.credits_used:g} credits, more than the limit of "
+            f"{terms.max_credits:g}, and was cancelled.",
+            hint=kept,
+        )
+    if late and terms.ends_job:
+        return DeadlineExceeded(
+            f"The time limit passed before job {receipt.job_id} ended, with {receipt.stored} documents; "
+            "it was cancelled.",
+            hint=kept,
+        )
+    return None
 
 
 def _trouble(staged: Staged, terms: Terms) -> WeblakeError | None:
@@ -210,30 +250,6 @@ def _checked(landing: Landing) -> Landing:
     return landing
 
 
-class _OverBudget(Exception):
-    """The job passed the limit of credits."""
-
-    def __init__(self, credits: float) -> None:
-        super().__init__()
-        self.credits = credits
-
-
-class _Over:
-    """Watches the credits that a running job has used."""
-
-    def __init__(self, limit: float | None, then: Callable[[Mapping[str, object]], None]) -> None:
-        self._limit = limit
-        self._then = then
-
-    def __call__(self, head: Mapping[str, object]) -> None:
-        self._then(head)
-        used = head.get("creditsUsed")
-        if self._limit is None or is_terminal(head.get("status")):
-            return  # what has ended cannot be saved any more: it is paid for, and lands
-        if isinstance(used, int | float) and used > self._limit:
-            raise _OverBudget(float(used))
-
-
 def _intent(order: Order, service: str, replay: bool | None) -> Intent:
     slot = order.slot
     return Intent(
@@ -251,5 +267,6 @@ def _intent(order: Order, service: str, replay: bool | None) -> Intent:
         slot_has_partition=slot.has_partition if slot else False,
         generation=slot.generation if slot else 0,
         run=slot.run if slot else None,
+        occasion=slot.occasion if slot else None,
         replay=replay,
     )

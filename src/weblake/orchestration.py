@@ -11,8 +11,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from weblake.generations import Task, place, place_elsewhere
+    from weblake.generations import choose as choose_generation
     from weblake.lake import open_dataset, root_name
-    from weblake.load import Watch, begin, land
+    from weblake.ledger import Intent, Job
+    from weblake.load import Watch, begin, land, landed
+    from weblake.models import is_terminal
     from weblake.orders import Naming, Order, Slot, Terms
     from weblake.orders import batch as batch_order
     from weblake.orders import crawl as crawl_order
@@ -22,71 +26,104 @@ if TYPE_CHECKING:
     from weblake.publishing import Dataset, Landing, find
     from weblake.retry import Patience
     from weblake.starts import cancel
+    from weblake.steps import Flow
+    from weblake.tables.schemas import TABLES
     from weblake.url_lists import read_urls
+    from weblake.url_shards import UrlShard, read_shard, url_shards
     from weblake.usage import Report, activity, report
     from weblake.usage_landing import land_activity, land_report
-    from weblake.waiting import JobRef, glance, wait
+    from weblake.waiting import UNSEEN_S, JobRef, OverBudget, glance, wait
 
 #: The room and the name that each is known by there.
 _HOMES = {
     "Dataset": "weblake.publishing:Dataset",
+    "Flow": "weblake.steps:Flow",
+    "Intent": "weblake.ledger:Intent",
+    "Job": "weblake.ledger:Job",
     "JobRef": "weblake.waiting:JobRef",
     "Landing": "weblake.publishing:Landing",
     "Naming": "weblake.orders:Naming",
     "Order": "weblake.orders:Order",
+    "OverBudget": "weblake.waiting:OverBudget",
     "Patience": "weblake.retry:Patience",
     "Report": "weblake.usage:Report",
     "Slot": "weblake.orders:Slot",
+    "TABLES": "weblake.tables.schemas:TABLES",
+    "Task": "weblake.generations:Task",
     "Terms": "weblake.orders:Terms",
+    "UNSEEN_S": "weblake.waiting:UNSEEN_S",
+    "UrlShard": "weblake.url_shards:UrlShard",
     "Watch": "weblake.load:Watch",
     "activity": "weblake.usage:activity",
     "batch_order": "weblake.orders:batch",
     "begin": "weblake.load:begin",
     "cancel": "weblake.starts:cancel",
+    "choose_generation": "weblake.generations:choose",
     "crawl_order": "weblake.orders:crawl",
     "elsewhere_order": "weblake.orders:elsewhere",
     "find": "weblake.publishing:find",
     "glance": "weblake.waiting:glance",
+    "is_terminal": "weblake.models:is_terminal",
     "land": "weblake.load:land",
     "land_activity": "weblake.usage_landing:land_activity",
     "land_report": "weblake.usage_landing:land_report",
+    "landed": "weblake.load:landed",
     "open_dataset": "weblake.lake:open_dataset",
     "parse_order": "weblake.orders:parse",
+    "place": "weblake.generations:place",
+    "place_elsewhere": "weblake.generations:place_elsewhere",
+    "read_shard": "weblake.url_shards:read_shard",
     "read_urls": "weblake.url_lists:read_urls",
     "report": "weblake.usage:report",
     "root_name": "weblake.lake:root_name",
     "scrape_order": "weblake.orders:scrape",
+    "url_shards": "weblake.url_shards:url_shards",
     "wait": "weblake.waiting:wait",
 }
 
 __all__ = [
+    "TABLES",
+    "UNSEEN_S",
     "Dataset",
+    "Flow",
+    "Intent",
+    "Job",
     "JobRef",
     "Landing",
     "Naming",
     "Order",
+    "OverBudget",
     "Patience",
     "Report",
     "Slot",
+    "Task",
     "Terms",
+    "UrlShard",
     "Watch",
     "activity",
     "batch_order",
     "begin",
     "cancel",
+    "choose_generation",
     "crawl_order",
     "elsewhere_order",
     "find",
     "glance",
+    "is_terminal",
     "land",
     "land_activity",
     "land_report",
+    "landed",
     "open_dataset",
     "parse_order",
+    "place",
+    "place_elsewhere",
+    "read_shard",
     "read_urls",
     "report",
     "root_name",
     "scrape_order",
+    "url_shards",
     "wait",
 ]
 

@@ -55,6 +55,8 @@ class Slot:
     has_partition: bool
     generation: int = 0
     run: str | None = None
+    #: What made the orchestrator ask: a retry has the same, another request by a person has another.
+    occasion: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,9 @@ class Terms:
     max_credits: float | None = None
     #: Seconds from now until the load has to be over.
     timeout_s: float = 24 * 3600.0
+    #: Whether that limit is the job's own: it counts from the load's intent then, over all runs, and a job that has not
+    #: ended by it is cancelled; what it had scraped is kept as a refused load.
+    ends_job: bool = False
     #: Seconds between polls at most.
     poll_s: float = 10.0
 

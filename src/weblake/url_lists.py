@@ -1,103 +1,229 @@
 """Lists of URLs from files: one a line, or a column of CSV or Parquet, on any supported storage.
 
-Imports: errors; storage and pyarrow where they are needed.
+Imports: errors, storage, url_files; pyarrow where it is needed.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-from pathlib import Path, PurePosixPath
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 from weblake.errors import FixRequest, InvalidOption
+from weblake.storage import RootPath
+from weblake.url_files import BLOCK, Blocks, Ranges, UrlFile, open_url_file
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+Format = Literal["text", "csv", "parquet"]
+
+#: Where the URL's line, record or row begins, where it ends, and the URL.
+Found = tuple[int, int, str]
+
+#: Rows of a Parquet file that are in memory at once.
+ROWS = 1 << 15
+
+_BOM = b"\xef\xbb\xbf"
 
 
-def read_urls(file: str, column: str | None = None) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Span:
+    """How a file is to be read, and from where to where: in bytes, or in rows of a Parquet file."""
+
+    format: Format
+    start: int
+    end: int
+    column: str | None = None
+    #: The place of the column in a CSV record.
+    field: int | None = None
+
+
+def read_urls(file: RootPath, column: str | None = None) -> list[str]:
     """Returns the URLs in a file, in order, duplicates included; `-` is standard input.
 
     Args:
-        file: A path or storage URL. `.parquet` and `.csv` are read by column, anything else as one URL a line, where
-            empty lines and lines that begin with `#` do not count.
+        file: A local path, a storage URL, or an object with `fs` and `path`. `.parquet` and `.csv` are read by
+            column, anything else as one URL a line, where empty lines and lines that begin with `#` do not count.
         column: The column of a CSV or Parquet file; `url` where it is not given.
 
     Raises:
         FixRequest: The file cannot be read or has no such column.
-        InvalidOption: There is no URL in it, or a column of a plain list is asked for.
+        InvalidOption: There is no URL in it, a column of a plain list is asked for, or it is the address of a page.
+        FeatureMissing: The extra for its storage is not installed.
     """
-    content = _read(file)
-    ending = PurePosixPath(file).suffix.lower()
-    if ending == ".parquet":
-        urls = _parquet(content, file, column or "url")
-    elif ending == ".csv":
-        urls = _csv(content, file, column or "url")
-    elif column is not None:
-        raise InvalidOption(f"{file} is a plain list and has no columns.", hint="Leave --column out.")
-    else:
-        lines = (line.strip() for line in _text(content, file).splitlines())
-        urls = [line for line in lines if line and not line.startswith("#")]
+    with open_url_file(file) as opened:
+        urls = [url for _, _, url in urls_in(opened, whole(opened, column))]
     if not urls:
-        raise InvalidOption(f"There is no URL in {file}.")
+        raise no_urls(opened)
     return urls
 
 
-def _read(file: str) -> bytes:
-    if file == "-":
-        import sys
+def whole(file: UrlFile, column: str | None) -> Span:
+    """The span of all URLs of a file.
 
-        return sys.stdin.buffer.read()
-    try:
-        if "://" not in file:
-            return Path(file).read_bytes()
-        from weblake.storage import open_storage
-
-        parent, _, name = file.rpartition("/")
-        content = open_storage(parent).read(name)
-    except OSError as error:
-        raise FixRequest(f"{file} cannot be read: {error.strerror or error}.") from None
-    if content is None:
-        raise FixRequest(f"{file} does not exist.")
-    return content
+    Raises:
+        FixRequest: It has no such column.
+        InvalidOption: A column of a plain list is asked for.
+    """
+    if file.ending == ".parquet":
+        return _whole_parquet(file, column or "url")
+    start = len(_BOM) if file.fetch(0, min(len(_BOM), file.size)) == _BOM else 0
+    if file.ending == ".csv":
+        return _whole_csv(file, column or "url", start)
+    if column is not None:
+        raise InvalidOption(f"{file.name} is a plain list and has no columns.", hint="Leave --column out.")
+    return Span("text", start, file.size)
 
 
-def _text(content: bytes, file: str) -> str:
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise FixRequest(f"{file} is not UTF-8 text.", hint="Save it as UTF-8.") from None
+def urls_in(file: UrlFile, span: Span) -> Iterator[Found]:
+    """The URLs of a span, in order; the file is read along, never as a whole.
+
+    Raises:
+        FixRequest: It is not what its name says.
+    """
+    if span.format == "parquet":
+        return _parquet(file, span)
+    return _csv(file, span) if span.format == "csv" else _text(file, span)
 
 
-def _csv(content: bytes, file: str, column: str) -> list[str]:
+def no_urls(file: UrlFile) -> InvalidOption:
+    """The error for an empty list."""
+    return InvalidOption(f"There is no URL in {file.name}.")
+
+
+class _Lines:
+    """The lines of a range, ends included as they are; `at` is where the last one ended."""
+
+    def __init__(self, file: UrlFile, start: int, end: int) -> None:
+        self.at = start
+        self._file = file
+        self._text = io.TextIOWrapper(Blocks(file, start, end), encoding="utf-8", newline="")  # type: ignore[type-var]
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        try:
+            line = next(self._text)
+        except UnicodeDecodeError:
+            raise FixRequest(f"{self._file.name} is not UTF-8 text.", hint="Save it as UTF-8.") from None
+        self.at += _bytes(line)
+        return line
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
+
+
+def _text(file: UrlFile, span: Span) -> Iterator[Found]:
+    start = span.start
+    for line in _Lines(file, span.start, span.end):
+        for part in line.splitlines(keepends=True):  # a form feed and the like end a line too
+            end = start + _bytes(part)
+            url = part.strip()
+            if url and not url.startswith("#"):
+                yield start, end, url
+            start = end
+
+
+def _whole_csv(file: UrlFile, column: str, start: int) -> Span:
+    lines = _Lines(file, start, file.size)
+    with _csv_told(file):
+        header = next(csv.reader(lines), [])
+    if column not in header:
+        raise _no_column(file, column, header)
+    # Of two columns with one name the last: so has csv.DictReader it.
+    field = len(header) - 1 - header[::-1].index(column)
+    return Span("csv", lines.at, file.size, column, field)
+
+
+def _csv(file: UrlFile, span: Span) -> Iterator[Found]:
+    assert span.field is not None
+    lines = _Lines(file, span.start, span.end)
+    start = span.start
+    with _csv_told(file):
+        for record in csv.reader(lines):
+            if len(record) > span.field and (url := record[span.field].strip()):
+                yield start, lines.at, url
+            start = lines.at
+
+
+@contextmanager
+def _csv_told(file: UrlFile) -> Iterator[None]:
     # A table of pages may hold whole pages: a field may be as long as the file, instead of 128 KiB.
-    csv.field_size_limit(max(csv.field_size_limit(), len(content)))
-    rows = csv.DictReader(io.StringIO(_text(content, file), newline=""))
+    csv.field_size_limit(max(csv.field_size_limit(), file.size))
     try:
-        if column not in (rows.fieldnames or ()):
-            raise _no_column(file, column, list(rows.fieldnames or ()))
-        return [text for row in rows if (text := (row[column] or "").strip())]
+        yield
     except csv.Error as error:
-        raise FixRequest(f"{file} is no CSV file: {error}.", hint="Save it as CSV, or as one URL a line.") from None
+        raise FixRequest(
+            f"{file.name} is no CSV file: {error}.", hint="Save it as CSV, or as one URL a line."
+        ) from None
 
 
-def _parquet(content: bytes, file: str, column: str) -> list[str]:
+def _whole_parquet(file: UrlFile, column: str) -> Span:
+    import pyarrow.parquet as pq
+
+    with _arrow_told(file, column):
+        table = pq.ParquetFile(Ranges(file), pre_buffer=False)
+        names, rows = table.schema_arrow.names, table.metadata.num_rows
+    if column not in names:
+        raise _no_column(file, column, names)
+    return Span("parquet", 0, rows, column)
+
+
+def _parquet(file: UrlFile, span: Span) -> Iterator[Found]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    assert span.column is not None
+    with _arrow_told(file, span.column):
+        # One thread and one request at a time: the stream has one position. The buffer keeps a column of a whole
+        # row group out of the memory, and leaves the rest of it unread when the span ends.
+        table = pq.ParquetFile(Ranges(file), pre_buffer=False, buffer_size=BLOCK)
+        groups, row = _groups(table.metadata, span)
+        for batch in table.iter_batches(ROWS, row_groups=groups, columns=[span.column], use_threads=False):
+            skipped = max(span.start - row, 0)
+            values = batch.column(batch.schema.names.index(span.column))[skipped : span.end - row]
+            # Binary text is what writers that know no strings leave behind.
+            for number, value in enumerate(values.cast(pa.large_string()).to_pylist(), row + skipped):
+                if value and (url := value.strip()):
+                    yield number, number + 1, url
+            row += len(batch)
+            if row >= span.end:
+                break
+
+
+def _groups(metadata: pq.FileMetaData, span: Span) -> tuple[list[int], int]:
+    """The row groups that a span lies in, and the number of the first row in the first of them."""
+    groups: list[int] = []
+    first = row = 0
+    for group in range(metadata.num_row_groups):
+        end = row + metadata.row_group(group).num_rows
+        if row < span.end and end > span.start:
+            first = first if groups else row
+            groups.append(group)
+        row = end
+    return groups, first
+
+
+@contextmanager
+def _arrow_told(file: UrlFile, column: str) -> Iterator[None]:
+    import pyarrow as pa
+
     try:
-        names = pq.read_schema(pa.BufferReader(content)).names
-        if column not in names:
-            raise _no_column(file, column, names)
-        values = pq.read_table(pa.BufferReader(content), columns=[column]).column(0)
-        # Binary text is what writers that know no strings leave behind.
-        texts = values.cast(pa.large_string()).to_pylist()
+        yield
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, OSError) as error:
         why = " ".join(str(error).split()).rstrip(".")
         raise FixRequest(
-            f"{file} cannot be read as a Parquet file with a text column {column!r}: {why}.",
+            f"{file.name} cannot be read as a Parquet file with a text column {column!r}: {why}.",
             hint="Name a column of texts with --column, or give one URL a line.",
         ) from None
-    return [text for value in texts if value and (text := value.strip())]
 
 
-def _no_column(file: str, column: str, names: list[str]) -> FixRequest:
+def _no_column(file: UrlFile, column: str, names: list[str]) -> FixRequest:
     has = f"; it has {', '.join(names[:10])}" if names else ", nor any other"
-    return FixRequest(f"{file} has no column {column!r}{has}.", hint="Name one with --column.")
+    return FixRequest(f"{file.name} has no column {column!r}{has}.", hint="Name one with --column.")

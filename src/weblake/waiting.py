@@ -23,6 +23,8 @@ from weblake.steps import Flow, Reply, now, sleep
 
 #: Seconds between polls: small jobs are seen soon, long ones cost little.
 FIRST_POLL_S, LAST_POLL_S, POLL_GROWTH = 0.3, 10.0, 1.5
+#: The share of a pause that is left to chance: jobs that were started together must not be asked after together.
+SPREAD = 0.25
 #: A job just started may not be found yet (contract/facts.md section 1): seconds in which a 404 is asked again.
 UNSEEN_S = 10.0
 #: HTTP's word for "there is no such job", which may only mean "not yet".
@@ -37,6 +39,14 @@ HEAD_BYTES = 1 << 16
 _READ = {"batch_scrape": get_batch_scrape, "crawl": get_crawl}
 
 Progress = Callable[[Mapping[str, object]], None]
+
+
+class OverBudget(Exception):
+    """A running job has used more credits than it may: whoever waits decides what follows."""
+
+    def __init__(self, job: JobRef, credits: float) -> None:
+        super().__init__(f"{job.words} has used {credits:g} credits")
+        self.credits = credits
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +74,7 @@ def wait(
     until: float,
     unseen_s: float = UNSEEN_S,
     poll_s: float = LAST_POLL_S,
+    max_credits: float | None = None,
     progress: Progress | None = None,
 ) -> Flow[dict[str, object]]:
     """Polls until the job has ended and returns the head of its last status reply.
@@ -73,10 +84,12 @@ def wait(
         retry: The client's retry rules.
         until: Monotonic seconds at which waiting ends.
         unseen_s: Seconds in which a 404 counts as "not there yet", from now on; 0 for a job seen before.
-        poll_s: Seconds between polls at most.
+        poll_s: Seconds between polls at most; they are spread, so that many who wait do not ask at once.
+        max_credits: What the job may use while it runs.
         progress: Called with the head of each reply.
 
     Raises:
+        OverBudget: It runs and has used more than `max_credits`.
         DeadlineExceeded: The job had not ended by then; it goes on remotely.
         JobGone: Unknown or expired.
     """
@@ -93,6 +106,9 @@ def wait(
                 progress(head.fields)
             if models.is_terminal(head.fields.get("status")):
                 return dict(head.fields)
+            used = head.fields.get("creditsUsed")
+            if max_credits is not None and isinstance(used, int | float) and used > max_credits:
+                raise OverBudget(job, float(used))
             following = query_of(head.fields.get("next"), path)
             if not head.empty and following is not None and following not in visited:
                 asked = following  # there are documents: what is new lies behind them
@@ -102,7 +118,7 @@ def wait(
         left = until - (yield from now())
         if left <= 0:
             raise _too_late(job)
-        yield from sleep(min(pause, left))
+        yield from sleep(min(pause * (1 - SPREAD * retry.jitter()), left))
         pause = min(pause * POLL_GROWTH, max(poll_s, FIRST_POLL_S))
 
 

@@ -1,0 +1,129 @@
+"""Which load a task of an orchestrator means when it runs: the one that it began before, or the next.
+
+A task may run many times for one run of its graph: an orchestrator retries it, a person clears it. Each purchase is a
+generation with a load id of its own, and the ledger tells the newest one:
+
+    the newest generation            asked again by the same occasion    asked by another occasion
+                                     (a retry, a second worker)          (a person cleared the task)
+    not started, running, ended      that one: nothing is bought         that one: nothing is bought
+    landed                           that one: its receipt               the next: buys again
+    failed or cancelled              the next: buys again                the next: buys again
+    gone from the service            that one, which says so             the next: buys again
+
+A job that was cancelled because it passed a limit of ours is not bought again without being asked to, and one whose
+refused file lies ready for `allow_partial` is taken from there. Imports: errors, identity, ledger, models, orders,
+publishing, staging, starts, waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from weblake import layout, publishing, starts
+from weblake.errors import AskPerson, JobGone
+from weblake.identity import load_id_of
+from weblake.ledger import Intent, Job
+from weblake.orders import Order, Slot, Terms
+from weblake.orders import elsewhere as elsewhere_order
+from weblake.publishing import Dataset
+from weblake.staging import Runs
+from weblake.waiting import JobRef, glance
+
+#: Words with which a job ends without having done what was asked.
+_IN_VAIN = frozenset({"failed", "cancelled"})
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One task of one run of an orchestrator's graph."""
+
+    #: What the task is called across runs, outermost first: orchestrator, graph, task, map index.
+    names: tuple[str | int, ...]
+    #: The run's own id.
+    run: str
+    #: What made the orchestrator ask: a retry has the same, another request by a person has another.
+    occasion: str
+
+    def load_id(self, generation: int) -> str:
+        """The load of one generation."""
+        return load_id_of("task", *self.names, self.run, generation)
+
+    def slot(self, generation: int, partition: Mapping[str, str] | None) -> Slot:
+        """Where this task's loads replace each other."""
+        values = None if partition is None else list(partition.items())
+        name = load_id_of("slot", *self.names, values)
+        return Slot(name, bool(partition), generation, self.run, self.occasion)
+
+
+def place(order: Order, task: Task, generation: int) -> Order:
+    """The order as the task's load of one generation."""
+    return replace(order, load_id=task.load_id(generation), slot=task.slot(generation, order.partition))
+
+
+def place_elsewhere(order: Order, task: Task) -> Order:
+    """An order for a job that was started elsewhere: it keeps its identity, and takes its place in the task's slot."""
+    return replace(order, slot=task.slot(0, order.partition))
+
+
+def choose(client: Runs, dataset: Dataset, task: Task, terms: Terms) -> int:
+    """Returns the generation that the task means now; asks the service about one job at most.
+
+    Raises:
+        AskPerson: The newest generation's job runs at another service than the one that the client talks to.
+        WeblakeError: The ledger cannot be read, or the service did not answer.
+    """
+    newest: Intent | None = None
+    generation = 0
+    while (found := dataset.ledger.intent(task.load_id(generation))) is not None:
+        newest, generation = found, generation + 1
+    if newest is None:
+        return 0
+    again = newest.occasion != task.occasion
+    return generation if _is_over(client, dataset, newest, terms, again=again) else generation - 1
+
+
+def _is_over(client: Runs, dataset: Dataset, newest: Intent, terms: Terms, *, again: bool) -> bool:
+    """Whether the newest generation is over and another one may be bought."""
+    load_id = newest.load_id
+    job = dataset.ledger.job(load_id)
+    if publishing.find(dataset, load_id) is not None or (job is not None and _landed_elsewhere(dataset, job)):
+        return again
+    if terms.allow_partial and dataset.storage.exists(layout.refused_path(publishing.DOCUMENTS, load_id)):
+        return False
+    if job is None:
+        return False  # what became of its start is found out there, and never by buying again
+    if newest.service not in (None, client.service):
+        raise AskPerson(
+            f"Job {job.job_id} of load {load_id} was started at {newest.service}, and this is {client.service}.",
+            hint="Point the connection to the service that it was started at, or trigger a new run.",
+        )
+    try:
+        return _in_vain(client, newest, job, terms, again=again)
+    except JobGone:
+        return again  # to a retry the load itself says that its job has gone
+
+
+def _in_vain(client: Runs, newest: Intent, job: Job, terms: Terms, *, again: bool) -> bool:
+    if newest.kind not in ("batch_scrape", "crawl"):
+        if again and newest.kind == "scrape":
+            client.run(starts.read_scrape(job.job_id, client.retry))
+        return False
+    head = client.run(glance(JobRef(newest.kind, job.job_id), client.retry))
+    if str(head.get("status")).lower() not in _IN_VAIN:
+        return False
+    return again or not _stopped_by_us(head, newest, terms)
+
+
+def _stopped_by_us(head: Mapping[str, object], newest: Intent, terms: Terms) -> bool:
+    used = head.get("creditsUsed")
+    if terms.max_credits is not None and isinstance(used, int | float) and used > terms.max_credits:
+        return True
+    return terms.ends_job and newest.age_s() >= terms.timeout_s
+
+
+def _landed_elsewhere(dataset: Dataset, job: Job) -> bool:
+    """Whether a job that this task only started has been landed by another one."""
+    if job.kind not in ("batch_scrape", "crawl"):
+        return False
+    return publishing.find(dataset, elsewhere_order(job.kind, job.job_id).load_id) is not None

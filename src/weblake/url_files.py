@@ -1,0 +1,226 @@
+"""A file that holds a list of URLs, read in pieces, wherever it lies. Imports: errors, storage.
+
+A list may be larger than the memory, and one worker needs a thousandth of it: everything is asked for by byte range.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Protocol, Self, cast
+
+from weblake.errors import FixRequest, InvalidOption
+from weblake.storage import BACKENDS, RootPath, open_storage
+from weblake.storage.rules import hide_secrets, told
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+#: Bytes that are read at once where a file is walked through.
+BLOCK = 4 << 20
+
+_LOCAL = {"file", "local"}
+
+
+class _FileSystem(Protocol):
+    """What is used of an fsspec file system; reading needs less than landing, so that any of them will do."""
+
+    @property
+    def protocol(self) -> str | tuple[str, ...]: ...
+
+    def cat_file(self, path: str, start: int, end: int) -> bytes: ...
+
+    def info(self, path: str) -> dict[str, object]: ...
+
+    def invalidate_cache(self) -> object: ...
+
+
+class UrlFile:
+    """An open file. Close it, or use it in a `with` block.
+
+    Attributes:
+        address: Under which another process finds it; `-` where none does.
+        name: What to call it in a message: the address without credentials.
+        size: Bytes.
+        lasting: Whether it can be opened again; a pipe cannot.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        size: int,
+        fetch: Callable[[int, int], bytes],
+        *,
+        opened: ExitStack | None = None,
+        lasting: bool = True,
+    ) -> None:
+        self.address = address
+        self.name = hide_secrets(address)
+        self.size = size
+        self.lasting = lasting
+        self._fetch = fetch
+        self._opened = opened or ExitStack()
+
+    def fetch(self, start: int, end: int) -> bytes:
+        """The bytes of a range; fewer where the file ends before it does.
+
+        Raises:
+            StorageRefused: The storage does not give them.
+        """
+        if start >= end:
+            return b""
+        with told("be read", self.name):
+            return self._fetch(start, end)
+
+    @property
+    def ending(self) -> str:
+        """What its name ends with, in lower case: `.csv`."""
+        return PurePosixPath(self.address).suffix.lower()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
+
+
+class Blocks(io.RawIOBase):
+    """A range of a file as a stream, fetched block by block: who decodes text asks for 8 KiB at a time."""
+
+    def __init__(self, file: UrlFile, start: int, end: int) -> None:
+        self._file, self._at, self._end = file, start, end
+        self._block = memoryview(b"")
+
+    def readable(self) -> bool:
+        """Yes."""
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        """Fills the buffer from the block at hand; 0 at the end."""
+        if not self._block:
+            self._block = memoryview(self._file.fetch(self._at, min(self._at + BLOCK, self._end)))
+            self._at += len(self._block)
+        into = memoryview(buffer).cast("B")
+        taken = min(len(into), len(self._block))
+        into[:taken] = self._block[:taken]
+        self._block = self._block[taken:]
+        return taken
+
+
+class Ranges(io.RawIOBase):
+    """A file as Arrow reads it: exactly the bytes that it asks for, from where it asks."""
+
+    def __init__(self, file: UrlFile) -> None:
+        self._file, self._at = file, 0
+
+    def readable(self) -> bool:
+        """Yes."""
+        return True
+
+    def seekable(self) -> bool:
+        """Yes."""
+        return True
+
+    def tell(self) -> int:
+        """The position."""
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Goes to a position."""
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._file.size}[whence]
+        return self._at
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        """Fills the buffer in one request."""
+        into = memoryview(buffer).cast("B")
+        content = self._file.fetch(self._at, min(self._at + len(into), self._file.size))
+        into[: len(content)] = content
+        self._at += len(content)
+        return len(content)
+
+
+def open_url_file(file: RootPath) -> UrlFile:
+    """Opens a list: `-` is standard input, else a local path, a storage URL, or an object with `fs` and `path`.
+
+    Raises:
+        FixRequest: There is no such file, or it cannot be read.
+        InvalidOption: It is the address of a page, or of a storage that is not known.
+        FeatureMissing: The extra for its storage is not installed.
+    """
+    fs, path = getattr(file, "fs", None), getattr(file, "path", None)
+    if fs is not None and isinstance(path, str):
+        protocols = (fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol)
+        if _LOCAL & {*protocols}:
+            return _local(Path(path))
+        text = str(file)
+        return _remote(fs, path, text if "://" in text else f"{protocols[0]}://{path.lstrip('/')}")
+    if not isinstance(file, str | os.PathLike):
+        raise InvalidOption(f"A list of URLs cannot be read from a {type(file).__name__}.", hint="Give a path or URL.")
+    text = str(os.fspath(file))
+    if text == "-":
+        return _whole(text, sys.stdin.buffer.read())
+    return _from_url(text) if "://" in text else _local(Path(text))
+
+
+def _from_url(url: str) -> UrlFile:
+    scheme = url.partition("://")[0].lower()
+    if scheme not in BACKENDS.keys() | _LOCAL:
+        page = scheme in ("http", "https")
+        raise InvalidOption(
+            f"{hide_secrets(url)} is {'the address of a page' if page else 'on no storage that is known'}, "
+            "and no file with a list of URLs.",
+            hint=("To scrape this very page give a list that holds it. " if page else "")
+            + "Files are read from a local path, s3://, gs://, abfs:// or memory://.",
+        )
+    name = url.rpartition("/")[2]
+    directory = url.removesuffix(name)
+    storage = open_storage(directory)  # which says what is wrong with it: credentials, a missing extra
+    local = storage.local_path(name) if name else None
+    if local is not None:
+        return _local(local)
+    from fsspec.core import url_to_fs
+
+    # Not fsspec's cached instance: that one keeps the endpoint and credentials of whoever came first.
+    fs, path = url_to_fs(directory, skip_instance_cache=True)
+    return _remote(fs, f"{path.rstrip('/')}/{name}", url)
+
+
+def _local(path: Path) -> UrlFile:
+    try:
+        handle = path.open("rb")
+    except OSError as error:
+        raise FixRequest(f"{path} cannot be read: {error.strerror or error}.") from None
+    with ExitStack() as opened:
+        opened.enter_context(handle)
+        about = os.fstat(handle.fileno())
+        if not stat.S_ISREG(about.st_mode):  # a pipe has neither a size nor ranges
+            return _whole(str(path), handle.read())
+
+        def fetch(start: int, end: int) -> bytes:
+            handle.seek(start)
+            return handle.read(end - start)
+
+        return UrlFile(str(path.absolute()), about.st_size, fetch, opened=opened.pop_all())
+
+
+def _whole(address: str, content: bytes) -> UrlFile:
+    return UrlFile(address, len(content), lambda start, end: content[start:end], lasting=False)
+
+
+def _remote(fs: object, path: str, address: str) -> UrlFile:
+    source, name = cast(_FileSystem, fs), hide_secrets(address)
+    with told("be looked up", name):
+        source.invalidate_cache()  # a remembered listing may be older than what another process has written
+        try:
+            about = source.info(path)
+        except FileNotFoundError:
+            raise FixRequest(f"{name} does not exist.") from None
+    size = about.get("size")
+    if about.get("type") != "file" or not isinstance(size, int):
+        raise FixRequest(f"{name} is no file.", hint="Name one file with a list of URLs.")
+    return UrlFile(address, size, lambda start, end: source.cat_file(path, start=start, end=end))

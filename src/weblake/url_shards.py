@@ -1,0 +1,211 @@
+"""A long list of URLs in shards that a mapped task each can take: not the URLs, but where in the file they are.
+
+Imports: errors, storage, url_files, url_lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from hashlib import blake2b
+from itertools import islice, repeat
+from typing import TypedDict
+
+import msgspec
+
+from weblake.errors import FixRequest, InvalidOption, StorageRefused
+from weblake.storage import RootPath
+from weblake.url_files import UrlFile, open_url_file
+from weblake.url_lists import Format, Found, Span, no_urls, urls_in, whole
+
+#: URLs of a shard where neither their number nor that of the shards is given.
+PER_SHARD = 5000
+#: Airflow's `[core] max_map_length`.
+MAX_SHARDS = 1024
+
+
+class UrlShard(TypedDict):
+    """One part of a list, as JSON: well under 1 KB however long it is. `read_shard` gives its URLs."""
+
+    file: str
+    """Where the list is: an absolute path or a storage URL; a connection's id, but never a credential."""
+    format: Format
+    column: str | None
+    field: int | None
+    """The column's place in a CSV record, from 0."""
+    index: int
+    """The shard's own number, from 0."""
+    of: int
+    """How many shards the list was cut into."""
+    first: int
+    """How many URLs are in the shards before this."""
+    count: int
+    """How many URLs are in this one, duplicates included."""
+    start: int
+    """Where it begins: the byte, or the row of a Parquet file, from 0."""
+    end: int
+    """Where it ends, not included."""
+    size: int
+    """Bytes of the file when it was cut."""
+    digest: str
+    """Of its URLs in their order; what is read later is compared to it."""
+
+
+def url_shards(
+    file: RootPath,
+    *,
+    column: str | None = None,
+    per_shard: int | None = None,
+    shards: int | None = None,
+    max_shards: int = MAX_SHARDS,
+) -> list[UrlShard]:
+    """Cuts a list of URLs; the shards together are what `read_urls` returns, in its order, duplicates included.
+
+    The file is read along once (twice with `shards`), never held as a whole. Leave it as it is until all shards have
+    been read: where one is no longer what was cut, `read_shard` refuses it.
+
+    Args:
+        file: A local path, a storage URL, or an object with `fs` and `path`. By its ending CSV, Parquet, or one URL a
+            line. A shard of a Parquet file is read out of the row groups that it lies in: with one huge group every
+            shard reads from its beginning.
+        column: The column of a CSV or Parquet file; `url` where it is not given.
+        per_shard: URLs of one shard; the last may have fewer. 5000 where `shards` is not given either.
+        shards: Into how many shards, of equal size but for one URL; fewer where there are fewer URLs.
+        max_shards: How many are allowed, before a list is refused: an orchestrator maps no more.
+
+    Raises:
+        InvalidOption: There is no URL in it, there would be too many shards, or it is a pipe, which nobody can read
+            again.
+        FixRequest: The file cannot be read or has no such column.
+        FeatureMissing: The extra for its storage is not installed.
+    """
+    _check_sizes(per_shard, shards, max_shards)
+    with open_url_file(file) as opened:
+        if not opened.lasting:
+            raise InvalidOption(
+                f"{opened.name} can be read only once, and a shard is read later.", hint="Write it to a file."
+            )
+        span = whole(opened, column)
+        sizes = repeat(per_shard or PER_SHARD) if shards is None else _even(opened, span, shards)
+        kept: list[UrlShard] = []
+        number = urls = 0
+        for shard in _cut(opened, span, sizes):
+            number, urls = number + 1, urls + shard["count"]
+            if number <= max_shards:
+                kept.append(shard)
+    if number > max_shards:
+        raise InvalidOption(
+            f"{opened.name} holds {urls} URLs, which makes {number} shards; at most {max_shards} are allowed.",
+            hint=f"Give per_shard={-(-urls // max_shards)} or more.",
+        )
+    if not kept:
+        raise no_urls(opened)
+    for shard in kept:
+        shard["of"] = number
+    return kept
+
+
+def read_shard(shard: UrlShard | Mapping[str, object], file: RootPath | None = None) -> list[str]:
+    """Returns the URLs of a shard, in order, duplicates included; nothing else of the file is read.
+
+    Args:
+        shard: What `url_shards` returned, also after a journey as JSON.
+        file: The list, where the shard's own `file` cannot be opened from here: a path that brings its credentials.
+
+    Raises:
+        InvalidOption: It is no shard.
+        FixRequest: The list is gone, or has changed since it was cut. Nothing of it is returned then.
+        FeatureMissing: The extra for its storage is not installed.
+    """
+    try:
+        part = msgspec.convert(shard, UrlShard)
+    except msgspec.ValidationError as error:
+        raise InvalidOption(f"This is no shard of a list of URLs: {error}.", hint="Make it with url_shards.") from None
+    with open_url_file(part["file"] if file is None else file) as opened:
+        span = Span(part["format"], part["start"], part["end"], part["column"], part["field"])
+        if span.format != "parquet" and span.end > opened.size:
+            raise _changed(opened, part)
+        try:
+            urls = [url for _, _, url in urls_in(opened, span)]
+        except StorageRefused:
+            raise
+        except FixRequest:  # this very part was read without complaint when it was cut
+            raise _changed(opened, part) from None
+    digest = _Digest()
+    for url in urls:
+        digest.add(url)
+    if (len(urls), digest.text()) != (part["count"], part["digest"]):
+        raise _changed(opened, part)
+    return urls
+
+
+class _Digest:
+    """Of a sequence of texts: each with its length, for what separates them might be in them."""
+
+    def __init__(self) -> None:
+        self._hash = blake2b(digest_size=16)
+
+    def add(self, text: str) -> None:
+        self._hash.update(f"{len(text)}:{text}".encode())
+
+    def text(self) -> str:
+        return self._hash.hexdigest()
+
+
+def _check_sizes(per_shard: int | None, shards: int | None, max_shards: int) -> None:
+    if per_shard is not None and shards is not None:
+        raise InvalidOption("per_shard and shards exclude each other.", hint="Give one of them.")
+    for name, value in (("per_shard", per_shard), ("shards", shards), ("max_shards", max_shards)):
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+            raise InvalidOption(f"{name} is {value!r}.", hint="Give a whole number of at least 1.")
+    if shards is not None and shards > max_shards:
+        raise InvalidOption(f"shards={shards} is more than max_shards={max_shards}.", hint="Give fewer.")
+
+
+def _even(file: UrlFile, span: Span, shards: int) -> Iterator[int]:
+    total = sum(1 for _ in urls_in(file, span))
+    size, larger = divmod(total, shards)
+    return (size + (number < larger) for number in range(min(shards, total)))
+
+
+def _cut(file: UrlFile, span: Span, sizes: Iterator[int]) -> Iterator[UrlShard]:
+    found = urls_in(file, span)
+    first = 0
+    for index, size in enumerate(sizes):
+        shard = _shard(file, span, islice(found, size))
+        if shard is None:
+            return
+        yield shard | {"index": index, "first": first}
+        first += shard["count"]
+    if next(found, None) is not None:
+        raise FixRequest(f"{file.name} grew while it was being cut.", hint="Run it again when it is finished.")
+
+
+def _shard(file: UrlFile, span: Span, found: Iterator[Found]) -> UrlShard | None:
+    digest, count, start, end = _Digest(), 0, 0, 0
+    for begins, ends, url in found:
+        digest.add(url)
+        start, end, count = start if count else begins, ends, count + 1
+    if not count:
+        return None
+    return UrlShard(
+        file=file.address,
+        format=span.format,
+        column=span.column,
+        field=span.field,
+        index=0,
+        of=0,
+        first=0,
+        count=count,
+        start=start,
+        end=end,
+        size=file.size,
+        digest=digest.text(),
+    )
+
+
+def _changed(file: UrlFile, shard: UrlShard) -> FixRequest:
+    return FixRequest(
+        f"{file.name} has changed since it was cut: shard {shard['index']} of {shard['of']} holds other URLs now "
+        f"(the file had {shard['size']} bytes and has {file.size}).",
+        hint="Clear the task that cut it together with this one, or put the former file back.",
+    )

@@ -1,0 +1,239 @@
+"""What a retry and a Clear mean, on the real service: which of them buys, and which lands what has been bought."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weblake import Client, Terms, errors, generations, load, orders, publishing, starts
+from weblake.generations import Task
+from weblake.lake import open_dataset
+from weblake.orders import Naming, Order
+from weblake.publishing import Dataset
+from weblake.service.server import LocalService
+from weblake.waiting import JobRef, glance
+
+_spec = importlib.util.spec_from_file_location("fake_web", Path(__file__).parents[1] / "service" / "fake_web.py")
+assert _spec is not None
+assert _spec.loader is not None
+fake_web = sys.modules.setdefault("fake_web", importlib.util.module_from_spec(_spec))
+_spec.loader.exec_module(fake_web)
+
+URLS = [f"http://pages.test/{n}" for n in range(3)]
+RETRY, CLEAR = "max_tries=1", "max_tries=2"
+
+
+@dataclass
+class Lab:
+    """One task of one run, executed as often as a test likes."""
+
+    service: LocalService
+    client: Client
+    web: Any
+    dataset: Dataset
+    urls: list[str] = field(default_factory=lambda: list(URLS))
+
+    def order(self) -> Order:
+        return orders.batch(self.urls, Naming(root=""))
+
+    def choose(self, occasion: str, terms: Terms | None = None) -> int:
+        task = Task(("airflow", "dag", "task", -1), "run-1", occasion)
+        return generations.choose(self.client, self.dataset, task, terms or Terms())
+
+    def placed(self, occasion: str, terms: Terms | None = None) -> Order:
+        task = Task(("airflow", "dag", "task", -1), "run-1", occasion)
+        return generations.place(self.order(), task, self.choose(occasion, terms))
+
+    def land(self, occasion: str, terms: Terms | None = None) -> publishing.Landing:
+        terms = terms or Terms(poll_s=0.2)
+        return load.land(self.client, self.dataset, self.placed(occasion, terms), terms)
+
+    def start(self, occasion: str) -> JobRef:
+        _, job, _ = load.begin(self.client, self.dataset, self.placed(occasion))
+        return JobRef(job.kind, job.job_id)
+
+    def cancel(self, job: JobRef) -> None:
+        self.client.run(starts.cancel(job, self.client.retry))
+
+    def hold(self) -> None:
+        self.web.held.add("*")
+
+    def release(self) -> None:
+        self.web.held.clear()
+
+    @property
+    def started(self) -> int:
+        return self.service.counts().get("batch_scrape_started", 0)
+
+    @property
+    def visible(self) -> list[str]:
+        root = Path(self.dataset.storage.url.removeprefix("file://"))
+        return sorted(path.name[:16] for path in root.glob("documents/**/*.parquet"))
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    web = fake_web.FakeWeb()
+    with (
+        LocalService(web=lambda config: web) as service,
+        Client(service.url, service.key) as client,
+    ):
+        yield Lab(service, client, web, open_dataset(tmp_path / "lake"))
+
+
+def test_the_first_time_is_generation_zero_and_a_retry_stays_with_it(lab: Lab) -> None:
+    lab.hold()
+    job = lab.start(RETRY)
+    assert lab.choose(RETRY) == 0
+    assert lab.start(RETRY) == job
+    lab.release()
+    assert lab.land(RETRY).receipt.stored == len(URLS)
+    assert lab.started == 1
+
+
+def test_a_retry_of_a_landed_load_returns_its_receipt_and_a_clear_buys_again(lab: Lab) -> None:
+    first = lab.land(RETRY).receipt
+    again = lab.land(RETRY)
+    assert (again.receipt, again.landed_at is not None, lab.started) == (first, True, 1)
+    second = lab.land(CLEAR).receipt
+    assert second.load_id != first.load_id
+    assert lab.started == 2
+    assert lab.visible == [second.load_id], "the later generation takes the earlier one's place"
+    assert lab.land(CLEAR).receipt == second, "and a retry after the Clear stays with it"
+    assert lab.started == 2
+
+
+def test_a_clear_lands_a_job_that_runs_or_has_ended_and_buys_nothing(lab: Lab) -> None:
+    lab.hold()
+    job = lab.start(RETRY)
+    assert lab.choose(CLEAR) == 0
+    lab.release()
+    assert lab.land(CLEAR).receipt.job_id == job.job_id
+    assert lab.started == 1
+
+
+@pytest.mark.parametrize("occasion", [RETRY, CLEAR])
+def test_after_a_cancelled_job_both_buy_again(lab: Lab, occasion: str) -> None:
+    lab.hold()
+    lab.cancel(lab.start(RETRY))
+    lab.release()
+    assert lab.choose(occasion) == 1
+    assert lab.land(occasion).receipt.stored == len(URLS)
+    assert lab.started == 2
+
+
+@pytest.mark.parametrize("occasion", [RETRY, CLEAR])
+def test_after_a_failed_job_both_buy_again(lab: Lab, occasion: str) -> None:
+    lab.start(RETRY)
+    body = {"success": True, "status": "failed", "total": 3, "completed": 0, "data": [], "creditsUsed": 0}
+    lab.service.faults({"match": {"method": "GET"}, "times": 1, "effect": {"status": 200, "body": body}})
+    assert lab.choose(occasion) == 1
+
+
+def test_an_expired_job_is_bought_again_by_a_clear_and_named_by_a_retry(lab: Lab) -> None:
+    job = lab.start(RETRY)
+    deadline = time.monotonic() + 20
+    while str(lab.client.run(glance(job, lab.client.retry)).get("status")) != "completed":
+        assert time.monotonic() < deadline
+    lab.service.advance(25 * 3600)
+    assert lab.choose(RETRY) == 0
+    with pytest.raises(errors.JobGone):
+        lab.land(RETRY, Terms(poll_s=0.2, timeout_s=20))
+    assert lab.choose(CLEAR) == 1
+
+
+def test_a_job_that_only_our_own_limit_has_stopped_is_bought_again_by_a_clear_only(lab: Lab) -> None:
+    lab.hold()
+    lab.cancel(lab.start(RETRY))
+    late = Terms(timeout_s=0.001, ends_job=True)
+    assert lab.choose(RETRY, late) == 0
+    assert lab.choose(CLEAR, late) == 1
+
+
+def test_a_refused_load_is_promoted_where_the_terms_allow_it_now(lab: Lab) -> None:
+    lab.hold()
+    lab.cancel(lab.start(RETRY))
+    lab.release()
+    order = generations.place(lab.order(), Task(("airflow", "dag", "task", -1), "run-1", RETRY), 0)
+    with pytest.raises(errors.JobEnded):
+        load.land(lab.client, lab.dataset, order, Terms(poll_s=0.2))
+    assert lab.choose(CLEAR) == 1
+    assert lab.choose(CLEAR, Terms(allow_partial=True)) == 0
+    assert lab.choose(RETRY, Terms(allow_partial=True)) == 0
+
+
+def test_a_job_of_another_service_is_never_taken_for_gone(lab: Lab) -> None:
+    order = replace(lab.placed(RETRY), slot=None)
+    intent = load._intent(order, "https://other.test", None)
+    lab.dataset.preflight(None)
+    lab.dataset.ledger.begin(intent)
+    lab.dataset.ledger.record_job(
+        load.Job(
+            load_id=intent.load_id,
+            job_id="11111111-1111-4111-8111-111111111111",
+            kind="batch_scrape",
+            at=intent.created_at,
+        )
+    )
+    with pytest.raises(errors.AskPerson, match=r"was started at https://other\.test"):
+        lab.choose(CLEAR)
+
+
+def test_a_job_that_was_landed_as_one_from_elsewhere_counts_as_landed(lab: Lab) -> None:
+    job = lab.start(RETRY)
+    order = orders.elsewhere(job.kind, job.job_id)
+    load.land(lab.client, lab.dataset, order, Terms(poll_s=0.2))
+    assert lab.choose(RETRY) == 0
+    assert lab.choose(CLEAR) == 1
+
+
+def test_other_runs_tasks_and_indexes_are_other_loads(lab: Lab) -> None:
+    tasks = [
+        Task(("airflow", dag, task, index), run, RETRY)
+        for dag in ("a", "b")
+        for task in ("t", "u")
+        for index in (-1, 0)
+        for run in ("r1", "r2")
+    ]
+    assert len({task.load_id(0) for task in tasks}) == len(tasks)
+    assert tasks[0].load_id(0) != tasks[0].load_id(1)
+    assert len({task.slot(0, None).name for task in tasks}) == len(tasks) / 2, "a slot is the same in every run"
+    days = {tasks[0].slot(0, {"day": day}).name for day in ("2026-11-21", "2026-11-22")}
+    assert len(days) == 2
+
+
+def test_a_job_is_cancelled_at_its_own_deadline_and_what_it_had_is_kept(lab: Lab) -> None:
+    lab.web.held.add(URLS[2])
+    terms = Terms(timeout_s=2.0, ends_job=True, poll_s=0.2)
+    with pytest.raises(errors.DeadlineExceeded) as caught:
+        lab.land(RETRY, terms)
+    assert caught.value.receipt is not None
+    assert caught.value.receipt.status == "cancelled"
+    assert lab.visible == []
+    promoted = lab.land(RETRY, replace(terms, allow_partial=True)).receipt
+    assert (promoted.stored, promoted.complete) == (2, False)
+    assert lab.started == 1
+
+
+def test_a_job_that_completes_as_it_is_cancelled_lands(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab.hold()
+    order = lab.placed(RETRY)
+    cancel = starts.cancel
+
+    def too_late(job: JobRef, retry: Any) -> Any:
+        lab.release()
+        deadline = time.monotonic() + 20
+        while str(lab.client.run(glance(job, retry)).get("status")) != "completed":
+            assert time.monotonic() < deadline
+        return cancel(job, retry)
+
+    monkeypatch.setattr(starts, "cancel", too_late)
+    landing = load.land(lab.client, lab.dataset, order, Terms(timeout_s=1.0, ends_job=True, poll_s=0.2))
+    assert landing.receipt.complete

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from weblake.orders import elsewhere as elsewhere_order
     from weblake.orders import parse as parse_order
     from weblake.orders import scrape as scrape_order
-    from weblake.publishing import Dataset, Landing, find
+    from weblake.publishing import Dataset, Landed, Landing, find, history
     from weblake.retry import Patience
     from weblake.starts import cancel
     from weblake.steps import Flow
@@ -41,6 +41,7 @@ _HOMES = {
     "Intent": "weblake.ledger:Intent",
     "Job": "weblake.ledger:Job",
     "JobRef": "weblake.waiting:JobRef",
+    "Landed": "weblake.publishing:Landed",
     "Landing": "weblake.publishing:Landing",
     "Naming": "weblake.orders:Naming",
     "Order": "weblake.orders:Order",
@@ -63,6 +64,7 @@ _HOMES = {
     "elsewhere_order": "weblake.orders:elsewhere",
     "find": "weblake.publishing:find",
     "glance": "weblake.waiting:glance",
+    "history": "weblake.publishing:history",
     "is_terminal": "weblake.models:is_terminal",
     "land": "weblake.load:land",
     "land_activity": "weblake.usage_landing:land_activity",
@@ -89,6 +91,7 @@ __all__ = [
     "Intent",
     "Job",
     "JobRef",
+    "Landed",
     "Landing",
     "Naming",
     "Order",
@@ -109,6 +112,7 @@ __all__ = [
     "elsewhere_order",
     "find",
     "glance",
+    "history",
     "is_terminal",
     "land",
     "land_activity",

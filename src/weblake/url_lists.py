@@ -25,7 +25,7 @@ Format = Literal["text", "csv", "parquet"]
 Found = tuple[int, int, str]
 
 #: Rows of a Parquet file that are in memory at once.
-ROWS = 1 << 15
+ROWS = 1 << 12
 
 _BOM = b"\xef\xbb\xbf"
 

@@ -1,20 +1,41 @@
-"""Usage periods and activity, landed. Imports: layout, models, receipt, storage, tables, usage.
+"""Usage periods and activity, landed. Imports: errors, layout, models, receipt, storage, tables, usage.
 
 A month that is still open grows, so a period's file is replaced whole each time it is reported, never appended to. A
 day of activity is read again while the service lists it (24 hours), so its file is merged by id and replaced whole.
+
+Two runs may merge one day at once, and no storage replaces a file only if nobody else has. So each run first puts what
+it has read beside the table, as a record of its own, then merges all such records into the day's file, and looks again
+afterwards: whoever replaces the file last has seen every record that was there before, and nothing is lost. Records
+outlive their run by a day, for a run that is slow, and are merged by the next one, for a run that died.
 """
 
 from __future__ import annotations
 
+import re
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+
+import msgspec
 
 from weblake import layout
+from weblake.errors import StorageRefused
 from weblake.models import ActivityEntry, UsagePeriod, parse_time
 from weblake.receipt import LandedFile
 from weblake.storage import Storage
 from weblake.tables import parquet, schemas
 from weblake.usage import Report
+
+#: Where a run puts what it has read of a day: `<day>.<when>-<nonce>.json`.
+PENDING = "_weblake/activity"
+#: How long such a record is kept. No run takes so long between reading a day's file and replacing it.
+KEPT = timedelta(hours=24)
+#: How often one run merges a day while others go on adding to it.
+ROUNDS = 50
+
+_WHEN = "%Y%m%dT%H%M%S"
+_OURS = re.compile(r"/\d{4}-\d{2}-\d{2}\.\d{8}T\d{6}-[0-9a-f]{16}\.json$")
+Rows = dict[str, dict[str, object]]
 
 
 def land_report(found: Report, storage: Storage) -> list[LandedFile]:
@@ -34,25 +55,85 @@ def land_report(found: Report, storage: Storage) -> list[LandedFile]:
 
 
 def land_activity(entries: Iterable[ActivityEntry], storage: Storage) -> list[LandedFile]:
-    """Merges entries into the file of their UTC day; returns the files that were replaced."""
-    days: dict[str, dict[str, dict[str, object]]] = {}
+    """Merges entries into the file of their UTC day; returns the files that were replaced.
+
+    Any number of runs may do so at once.
+
+    Raises:
+        StorageRefused: The storage failed; or others add to a day without end.
+    """
+    now = datetime.now(UTC)
+    days: dict[str, Rows] = {}
     for entry in entries:
         created = parse_time(entry.created_at or "")
-        day = f"{created or datetime.now(UTC):%Y-%m-%d}"
-        days.setdefault(day, {})[str(entry.id)] = {
+        days.setdefault(f"{created or now:%Y-%m-%d}", {})[str(entry.id)] = {
             "id": entry.id,
             "endpoint": entry.endpoint,
             "api_version": entry.api_version,
             "created_at": created,
             "target": entry.target,
         }
+    for day, rows in days.items():
+        name = f"{PENDING}/{day}.{now:{_WHEN}}-{secrets.token_hex(8)}.json"
+        storage.create(name, msgspec.json.encode(rows))
+    old = f"{now - KEPT:{_WHEN}}"
+    left = {_day(name) for name in storage.list(PENDING) if _OURS.search(name) and _when(name) < old}
     files = []
-    for day, rows in sorted(days.items()):
-        name = layout.activity_path(day)
-        merged = {str(row["id"]): row for row in _existing(storage, name)} | rows
-        ordered = sorted(merged.values(), key=lambda row: (str(row["created_at"]), str(row["id"])))
-        files.append(_replace(storage, name, schemas.ACTIVITY, ordered))
+    for day in sorted(days.keys() | left):
+        landed = _merge(storage, day, old, replace=day in days)
+        files += [landed] if landed is not None else []
     return files
+
+
+def _merge(storage: Storage, day: str, old: str, *, replace: bool) -> LandedFile | None:
+    """Merges every record of a day into its file, and drops the records that are old; None where it had them all."""
+    name = layout.activity_path(day)
+    landed: LandedFile | None = None
+    merged: set[str] = set()
+    for _ in range(ROUNDS):
+        pending = [record for record in storage.list(PENDING) if _OURS.search(record) and _day(record) == day]
+        if merged and merged.issuperset(pending):
+            for record in merged:
+                if _when(record) < old:
+                    storage.delete(record)
+            return landed
+        rows: Rows = {}
+        for record in pending:
+            rows |= _read(storage, record)
+        # After the records: one that another run has dropped since the listing is in the file by now.
+        known = {str(row["id"]): dict(row) for row in _existing(storage, name)}
+        if replace or not rows.keys() <= known.keys():
+            ordered = sorted((known | rows).values(), key=lambda row: (str(row["created_at"]), str(row["id"])))
+            landed = _replace(storage, name, schemas.ACTIVITY, ordered)
+        if not pending:
+            return landed
+        merged |= set(pending)
+    raise StorageRefused(
+        f"Others go on adding to the activity of {day} in {storage.url}.",
+        hint="Nothing is lost: what was read is merged by the next run. Let fewer runs land activity at once.",
+    )
+
+
+def _day(record: str) -> str:
+    return record.rpartition("/")[2].partition(".")[0]
+
+
+def _when(record: str) -> str:
+    return record.rpartition("/")[2].partition(".")[2].partition("-")[0]
+
+
+def _read(storage: Storage, record: str) -> Rows:
+    data = storage.read(record)
+    if data is None:
+        return {}
+    try:
+        rows = msgspec.json.decode(data, type=Rows)
+        return {name: row | {"created_at": parse_time(row["created_at"])} for name, row in rows.items()}
+    except (msgspec.DecodeError, KeyError) as error:
+        raise StorageRefused(
+            f"The record {record} of {storage.url} is damaged.",
+            hint="Restore or delete it; the service lists a call for 24 hours, and the next run reads it again.",
+        ) from error
 
 
 def _usage_row(period: UsagePeriod, found: Report) -> dict[str, object]:

@@ -1,0 +1,197 @@
+"""Activity is merged by any number of runs at once: none of them loses what another has read, wherever they meet."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from weblake import layout, usage_landing
+from weblake.errors import StorageRefused
+from weblake.models import ActivityEntry, UsagePeriod
+from weblake.storage import Storage, open_storage
+from weblake.usage import Report
+from weblake.usage_landing import PENDING, land_activity, land_report
+
+DAY, OTHER = "2026-11-20", "2026-11-18"
+
+
+def entries(*ids: str, day: str = DAY, endpoint: str = "scrape") -> list[ActivityEntry]:
+    return [
+        ActivityEntry(id=one, endpoint=endpoint, created_at=f"{day}T10:00:00.000Z", target=f"https://a.example/{one}")
+        for one in ids
+    ]
+
+
+def ids(storage: Storage, day: str = DAY) -> list[str]:
+    with storage.open_input(layout.activity_path(day)) as file:
+        return [str(row["id"]) for row in pq.read_table(file).to_pylist()]
+
+
+def memory() -> Storage:
+    return open_storage(f"memory://{uuid.uuid4().hex}/lake")
+
+
+class Meddled:
+    """A storage in which something happens right before the n-th call, as another process would do it."""
+
+    def __init__(self, inner: Storage, nth: int, what: Callable[[], None]) -> None:
+        self._inner, self._nth, self._what, self.calls = inner, nth, what, 0
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._inner, name)
+        if not callable(method):
+            return method
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self.calls += 1
+            if self.calls == self._nth:
+                self._what()
+            return method(*args, **kwargs)
+
+        return call
+
+
+def calls_of_one_run(base: Iterable[str]) -> int:
+    storage = memory()
+    land_activity(entries(*base), storage)
+    counted = Meddled(storage, 0, lambda: None)
+    land_activity(entries("mine"), counted)
+    return counted.calls
+
+
+def test_a_day_is_merged_by_id_and_its_records_stay_for_a_day(storage: Storage) -> None:
+    first = land_activity(entries("a", "b"), storage)
+    again = land_activity([*entries("b", "c"), *entries("x", day=OTHER)], storage)
+    assert ids(storage) == ["a", "b", "c"]
+    assert ids(storage, OTHER) == ["x"]
+    assert [(file.path, file.rows) for file in first] == [(layout.activity_path(DAY), 2)]
+    assert [(file.path, file.rows) for file in again] == [
+        (layout.activity_path(OTHER), 1),
+        (layout.activity_path(DAY), 3),
+    ]
+    assert [file.bytes for file in again] == [storage.size(file.path) for file in again]
+    with storage.open_input(layout.activity_path(DAY)) as file:
+        row = pq.read_table(file).to_pylist()[2]
+    assert row == {
+        "id": "c",
+        "endpoint": "scrape",
+        "api_version": None,
+        "created_at": datetime(2026, 11, 20, 10, tzinfo=UTC),
+        "target": "https://a.example/c",
+    }
+    assert len(storage.list(PENDING)) == 3
+    assert {name for name in storage.list("") if not name.startswith(PENDING)} == {file.path for file in again}
+
+
+def test_two_runs_lose_nothing_wherever_they_meet() -> None:
+    calls = calls_of_one_run(["old"])
+    assert calls > 6
+    for nth in range(1, calls + 1):
+        storage = memory()
+        land_activity(entries("old"), storage)
+        met = Meddled(storage, nth, lambda storage=storage: land_activity(entries("theirs"), storage))
+        land_activity(entries("mine"), met)
+        assert ids(storage) == ["mine", "old", "theirs"], f"at call {nth} of {calls}"
+
+
+def test_a_run_that_dies_anywhere_takes_nothing_along() -> None:
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    calls = calls_of_one_run(["old"])
+    for nth in range(1, calls + 1):
+        storage = memory()
+        land_activity(entries("old"), storage)
+        before = len(storage.list(PENDING))
+        with pytest.raises(KeyboardInterrupt):
+            land_activity(entries("mine"), Meddled(storage, nth, die))
+        recorded = len(storage.list(PENDING)) > before
+        land_activity(entries("next"), storage)
+        assert ids(storage) == sorted(["next", "old"] + ["mine"] * recorded), f"at call {nth} of {calls}"
+
+
+def test_many_at_once(storage: Storage) -> None:
+    names = [f"{number:02}" for number in range(6)]
+    failed: list[BaseException] = []
+
+    def run(name: str) -> None:
+        try:
+            land_activity(entries(name, endpoint=f"kind {name}"), storage)
+        except Exception as error:  # noqa: BLE001  # told by the test
+            failed.append(error)
+
+    threads = [threading.Thread(target=run, args=(name,)) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not failed
+    assert ids(storage) == names
+
+
+def test_old_records_are_merged_and_dropped_also_those_of_a_run_that_died(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        land_activity(entries("lost?", day=OTHER), Meddled(storage, 2, die))
+    assert storage.list("activity") == []
+    land_activity(entries("a"), storage)
+    storage.create(f"{PENDING}/not ours", b"left alone")
+    assert storage.list("activity") == [layout.activity_path(DAY)]
+
+    monkeypatch.setattr(usage_landing, "KEPT", timedelta(seconds=-2))
+    files = land_activity([], storage)
+    assert [file.path for file in files] == [layout.activity_path(OTHER)]
+    assert ids(storage) == ["a"]
+    assert ids(storage, OTHER) == ["lost?"]
+    assert storage.list(PENDING) == [f"{PENDING}/not ours"]
+    assert land_activity([], storage) == []
+    land_activity(entries("b"), storage)  # what has no record any more stands in the file only
+    assert ids(storage) == ["a", "b"]
+
+
+def test_a_damaged_record_is_told_by_name(storage: Storage) -> None:
+    name = f"{PENDING}/{DAY}.20261120T100000-{'a' * 16}.json"
+    storage.create(name, b"{")
+    with pytest.raises(StorageRefused, match="is damaged") as caught:
+        land_activity(entries("a"), storage)
+    assert name in caught.value.message
+    storage.delete(name)
+    land_activity(entries("b"), storage)
+    assert ids(storage) == ["a", "b"]
+
+
+def test_a_day_to_which_others_add_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Busy(Meddled):
+        def list(self, prefix: str) -> list[str]:
+            self.calls += 1
+            self._inner.create(f"{PENDING}/{DAY}.20261120T100000-{self.calls:016x}.json", b"{}")
+            return self._inner.list(prefix)
+
+    monkeypatch.setattr(usage_landing, "ROUNDS", 5)
+    with pytest.raises(StorageRefused, match="go on adding"):
+        land_activity(entries("a"), Busy(memory(), 0, lambda: None))
+
+
+def test_a_usage_month_is_replaced_whole(storage: Storage) -> None:
+    def report(*periods: UsagePeriod) -> Report:
+        return Report("credits_by_key", periods, datetime(2026, 11, 21, tzinfo=UTC))
+
+    def period(key: str, credits: float) -> UsagePeriod:
+        return UsagePeriod(start_date="2026-11-01T00:00:00Z", end_date=None, api_key=key, total_credits=credits)
+
+    land_report(report(period("one", 1), period("two", 2)), storage)
+    files = land_report(report(period("one", 5), period("one", 7)), storage)
+    assert [(file.path, file.rows) for file in files] == [(layout.usage_path("credits_by_key", "2026-11"), 1)]
+    with storage.open_input(files[0].path) as file:
+        rows = pq.read_table(file).to_pylist()
+    assert [(row["api_key"], row["total_credits"]) for row in rows] == [("one", 7.0)]

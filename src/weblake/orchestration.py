@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from weblake.starts import cancel
     from weblake.steps import Flow
     from weblake.tables.schemas import TABLES
-    from weblake.url_lists import read_urls
+    from weblake.url_lists import parquet_list, read_urls
     from weblake.url_shards import UrlShard, read_shard, url_shards
     from weblake.usage import Report, activity, report
     from weblake.usage_landing import land_activity, land_report
@@ -71,6 +71,7 @@ _HOMES = {
     "land_report": "weblake.usage_landing:land_report",
     "landed": "weblake.load:landed",
     "open_dataset": "weblake.lake:open_dataset",
+    "parquet_list": "weblake.url_lists:parquet_list",
     "parse_order": "weblake.orders:parse",
     "place": "weblake.generations:place",
     "place_elsewhere": "weblake.generations:place_elsewhere",
@@ -119,6 +120,7 @@ __all__ = [
     "land_report",
     "landed",
     "open_dataset",
+    "parquet_list",
     "parse_order",
     "place",
     "place_elsewhere",

@@ -27,6 +27,8 @@ from weblake.steps import NoReply, Reply, Request
 CONNECT_S = 10.0
 #: Connections that one client holds open.
 MAX_CONNECTIONS = 100
+#: Of them, those that polls may take on an event loop: a cancel must not stand in line behind ten thousand polls.
+MAX_POLLS = 64
 
 _NOT_SENT = (
     httpcore.ConnectError,
@@ -171,13 +173,16 @@ class AsyncHttpTransport(_Wire):
     def __init__(self, base: BaseUrl, key: ApiKey | None, *, user_agent: str = "weblake") -> None:
         super().__init__(base, key, user_agent)
         self._pools: dict[bool, httpcore.AsyncConnectionPool] = {}
+        self._lines: dict[str, asyncio.Semaphore] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def send(self, request: Request) -> Reply | NoReply:
-        """Sends one request; see steps.Request for its bounds."""
-        wire = self._build(request)
+        """Sends one request; see steps.Request for its bounds. Many at once wait their turn, inside the deadline."""
+        in_line = True
         try:
-            async with asyncio.timeout(request.deadline_s):
+            async with asyncio.timeout(request.deadline_s), self._turn(request):
+                in_line = False
+                wire = self._build(request)
                 async with self._pool(request.fresh).stream(
                     wire.method,
                     str(wire.url),
@@ -192,13 +197,22 @@ class AsyncHttpTransport(_Wire):
                             break
                     return body.reply(response.status, wall)
         except (*_NETWORK, BodyRefused, OSError) as error:
-            return self._no_reply(error, request)
+            return self._no_reply(httpcore.PoolTimeout() if in_line else error, request)
 
-    def _pool(self, fresh: bool) -> httpcore.AsyncConnectionPool:
+    def _turn(self, request: Request) -> asyncio.Semaphore:
+        """The line of this request. httpcore has one, too, but walks all of it whenever a request comes or goes: with
+        a thousand in it the event loop stood still for more than ten seconds."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             # Connections belong to the loop that opened them; those of a closed loop are lost with it.
-            self._pools, self._loop = {}, loop
+            self._pools, self._lines, self._loop = {}, {}, loop
+        kind = "start" if request.fresh else "call" if request.enough is None else "poll"
+        if kind not in self._lines:
+            most = {"start": MAX_CONNECTIONS, "call": MAX_CONNECTIONS - MAX_POLLS, "poll": MAX_POLLS}[kind]
+            self._lines[kind] = asyncio.Semaphore(most)
+        return self._lines[kind]
+
+    def _pool(self, fresh: bool) -> httpcore.AsyncConnectionPool:
         if fresh not in self._pools:
             kind = httpcore.AsyncConnectionPool if self._proxy is None else httpcore.AsyncHTTPProxy
             self._pools[fresh] = kind(**self._pool_options(fresh=fresh))

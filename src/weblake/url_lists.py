@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -227,3 +227,15 @@ def _arrow_told(file: UrlFile, column: str) -> Iterator[None]:
 def _no_column(file: UrlFile, column: str, names: list[str]) -> FixRequest:
     has = f"; it has {', '.join(names[:10])}" if names else ", nor any other"
     return FixRequest(f"{file.name} has no column {column!r}{has}.", hint="Name one with --column.")
+
+
+def parquet_list(columns: Mapping[str, Sequence[str]]) -> bytes:
+    """Returns a Parquet file of these text columns, as `read_urls` reads it; for lists that fit into memory."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    # A page's title may hold half a surrogate pair, which is no text.
+    texts = {name: [text.encode(errors="replace").decode() for text in column] for name, column in columns.items()}
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({name: pa.array(column, pa.string()) for name, column in texts.items()}), sink)
+    return bytes(sink.getvalue())

@@ -1,10 +1,68 @@
-"""What Airflow reads at start-up. A plain dict; imports nothing."""
+"""What Airflow reads at start-up. A plain dict; imports nothing.
+
+Every Airflow process loads this module, also those that never run a task. `conn-fields` and `ui-field-behaviour` make
+the connection's form without importing the hook.
+"""
+
+_PACKAGE = "airflow_provider_weblake"
+_NAME = "weblake"
 
 
 def get_provider_info() -> dict[str, object]:
     """The provider's description, as Airflow's provider schema has it."""
     return {
         "package-name": "airflow-provider-weblake",
-        "name": "weblake",
+        "name": _NAME,
         "description": "Lands web data as Parquet, exactly once, paid once.",
+        "integrations": [{"integration-name": _NAME, "tags": ["service"]}],
+        "operators": [{"integration-name": _NAME, "python-modules": [f"{_PACKAGE}.operators.weblake"]}],
+        "sensors": [{"integration-name": _NAME, "python-modules": [f"{_PACKAGE}.sensors.weblake"]}],
+        "hooks": [{"integration-name": _NAME, "python-modules": [f"{_PACKAGE}.hooks.weblake"]}],
+        "triggers": [{"integration-name": _NAME, "python-modules": [f"{_PACKAGE}.triggers.weblake"]}],
+        "connection-types": [_connection_type()],
+        "extra-links": [f"{_PACKAGE}.links.weblake.WeblakeJobLink"],
+        "asset-uris": [
+            {
+                "schemes": ["weblake"],
+                "handler": f"{_PACKAGE}.assets.weblake.sanitize_uri",
+                "factory": f"{_PACKAGE}.assets.weblake.create_asset",
+                "to_openlineage_converter": f"{_PACKAGE}.assets.weblake.convert_asset_to_openlineage",
+            }
+        ],
+    }
+
+
+def _connection_type() -> dict[str, object]:
+    return {
+        "connection-type": "weblake",
+        "hook-class-name": f"{_PACKAGE}.hooks.weblake.WeblakeHook",
+        "hook-name": _NAME,
+        "ui-field-behaviour": {
+            "hidden-fields": ["login", "port", "schema", "extra"],
+            "relabeling": {"host": "Base URL", "password": "API key"},
+            "placeholders": {
+                "host": "https://api.example.com",
+                "password": "The key that the service's dashboard shows",
+                "call_timeout_s": "60",
+                "job_url": "https://app.example.com/jobs/{kind}/{job_id}",
+            },
+        },
+        "conn-fields": {
+            "call_timeout_s": {
+                "label": "Call timeout (seconds)",
+                "description": "How long one call is tried again while the service is busy or fails. Empty: 60.",
+                "schema": {"type": ["integer", "null"], "minimum": 1, "maximum": 86400},
+            },
+            "job_url": {
+                "label": "Job page",
+                "description": "Where people look at a job, with {kind} and {job_id} in it. "
+                "Empty: the job's status address at the service.",
+                "schema": {"type": ["string", "null"]},
+            },
+            "insecure": {
+                "label": "Allow plain http",
+                "description": "Sends the API key in the clear to an http:// base URL beyond this machine.",
+                "schema": {"type": "boolean", "default": False},
+            },
+        },
     }

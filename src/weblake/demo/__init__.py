@@ -2,7 +2,8 @@
 
 site, stations    what the site says, as pages that are the same on every machine
 site_server       serves them on a loopback port
-story             the steps: serve, crawl, batch, batch again, usage
+story             the steps: serve, crawl, batch, batch again, Airflow, usage
+airflow_step      the step that runs an example DAG, where the provider is installed
 telling           what people see at the end
 """
 

@@ -1,6 +1,6 @@
-"""The demo, step by step: crawl, batch, batch again, usage, activity. Each step leaves what it found in the `Story`.
+"""The demo, step by step: crawl, batch, again, Airflow, usage, activity. Each leaves what it found in the `Story`.
 
-Imports: the core's public rooms, cli.shown, embedded, service (when it runs), site_server.
+Imports: the core's public rooms, cli.shown, embedded, service (when it runs), airflow_step, site_server.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from rich.markup import escape
 from weblake import load, orders, publishing, shown, starts, usage_landing
 from weblake import usage as reports
 from weblake.client import Client
+from weblake.demo import airflow_step
 from weblake.demo.site_server import SiteServer
 from weblake.embedded import needs_local
 from weblake.errors import InvalidOption, StorageRefused
@@ -38,8 +39,10 @@ FRESH = "weblake-demo"
 #: Below the root, out of sight of any glob over a table. A second run into the same root goes on with it, so that the
 #: month's usage is that of all loads that lie there.
 DATABASE = Path("_weblake") / "demo" / "service.db"
-#: The names of the two API keys: the usage by key has something to tell apart.
-CRAWLS, BATCHES = "nightly-crawl", "hourly-batch"
+#: The names of the API keys: the usage by key has something to tell apart.
+CRAWLS, BATCHES, DAGS = "nightly-crawl", "hourly-batch", "airflow"
+#: The part of the site that the example DAG crawls, and what it may cost.
+DAG_PART, DAG_CREDITS = "/notes/", 50
 
 _TERMS = Terms(timeout_s=300, poll_s=1)
 _CRAWL: CrawlOptions = {"limit": 500, "scrape_options": {"formats": ["markdown", "links"]}}
@@ -54,12 +57,15 @@ class Story:
     dataset: Dataset
     site: SiteServer
     service: LocalService
-    #: One for each API key, by its name.
+    #: The API keys, by their names, and a client for each.
+    keys: Mapping[str, str] = field(repr=False)
     clients: Mapping[str, Client]
     #: An address where nobody listens.
     silent_url: str
     crawl: Receipt | None = None
     batch: Receipt | None = None
+    #: None where the Airflow provider is not installed.
+    airflow: Receipt | None = None
     usage: list[Report] = field(default_factory=list)
     usage_files: list[LandedFile] = field(default_factory=list)
     activity_entries: int = 0
@@ -69,7 +75,7 @@ class Story:
     @property
     def loads(self) -> dict[str, Receipt]:
         """The receipts of this run, by what they are called here."""
-        named = (("crawl", self.crawl), ("batch", self.batch))
+        named = (("crawl", self.crawl), ("batch", self.batch), ("airflow", self.airflow))
         return {name: receipt for name, receipt in named if receipt is not None}
 
     @property
@@ -123,6 +129,28 @@ def _batch_again(story: Story) -> str:
     return f"the same batch: {found}, {asked} requests sent"
 
 
+def _airflow(story: Story) -> str:
+    lacking = airflow_step.missing()
+    if lacking:
+        return airflow_step.told_missing(lacking)
+    client = story.clients[DAGS]
+    part = story.site.url + DAG_PART
+    lake = airflow_step.Lake(story.root, part, story.service.url, story.keys[DAGS], DAG_CREDITS)
+    try:
+        with shown.err.status("Airflow starts, and runs a DAG") if shown.err.is_terminal else nullcontext():
+            story.airflow = airflow_step.run(lake)
+    except airflow_step.AirflowFailed as error:
+        for line in error.log:
+            shown.note(f"  [dim]{escape(line)}[/dim]")
+        raise
+    except KeyboardInterrupt:
+        for crawl in client.list_active_crawls().crawls:
+            client.run(starts.cancel(JobRef("crawl", crawl.id or ""), client.retry))
+        raise
+    name, number = airflow_step.EXAMPLE, airflow_step.airflow_version()
+    return f"the DAG {name}, run by Airflow {number}: {_counts(story.airflow)}"
+
+
 def _usage(story: Story) -> str:
     client = story.clients[CRAWLS]
     for by_api_key in (False, True):
@@ -146,6 +174,7 @@ STEPS: tuple[tuple[str, Callable[[Story], str]], ...] = (
     ("crawl", _crawl),
     ("batch", _batch),
     ("again", _batch_again),
+    ("airflow", _airflow),
     ("usage", _usage),
     ("activity", _activity),
 )
@@ -164,14 +193,14 @@ def _stage(to: Path | None) -> Iterator[Story]:
     with ExitStack() as stack:
         site = stack.enter_context(SiteServer())
         _say("site", f"a network of river gauges, {len(site.site.pages)} addresses at {site.url}")
-        keys = {name: new_key() for name in (CRAWLS, BATCHES)}
+        keys = {name: new_key() for name in (CRAWLS, BATCHES, DAGS)}
         service = stack.enter_context(LocalService(root / DATABASE, keys=keys, allow_private=True))
         _say("service", f"{service.url}, with its database in {DATABASE.parent}/")
         clients = {name: stack.enter_context(Client(service.url, key)) for name, key in keys.items()}
         # Bound and never listening: nobody else can get the port, and a connection is refused at once.
         silent = stack.enter_context(closing(socket.socket()))
         silent.bind(("127.0.0.1", 0))
-        yield Story(root, dataset, site, service, clients, f"http://127.0.0.1:{silent.getsockname()[1]}/")
+        yield Story(root, dataset, site, service, keys, clients, f"http://127.0.0.1:{silent.getsockname()[1]}/")
 
 
 def _root(to: Path | None) -> Path:

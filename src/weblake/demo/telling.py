@@ -122,7 +122,7 @@ def _sample(story: Story) -> dict[str, object]:
 def _show_charts(story: Story) -> None:
     receipts = story.loads.values()
     outcomes = {name.replace("_", " "): float(sum(getattr(r, name) for r in receipts)) for name in _COUNTS[1:]}
-    shown.show_bars("Outcomes of both loads", outcomes, "pages")
+    shown.show_bars("Outcomes of these loads", outcomes, "pages")
     shown.out.print()
     bars: dict[str, float] = {}
     for report in reversed(story.usage):

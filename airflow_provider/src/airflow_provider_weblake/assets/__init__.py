@@ -1,0 +1,1 @@
+"""weblake's datasets as Airflow assets."""

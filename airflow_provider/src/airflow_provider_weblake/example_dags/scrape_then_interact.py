@@ -1,0 +1,44 @@
+"""A page is scraped and lands; then code runs in the browser that still holds it.
+
+The receipt of the scrape names it for the next task. A browser is paid by the minute, so the second task ends it,
+however it goes. It takes a service with browsers: one without answers 503 and says what it lacks.
+"""
+
+from __future__ import annotations
+
+import os
+
+from airflow.sdk import DAG, Param
+
+from airflow_provider_weblake.operators.weblake import WeblakeInteractOperator, WeblakeScrapeOperator
+
+ROOT = os.environ.get("WEBLAKE_ROOT", "s3://aws_default@lake/web")
+DAY = "{{ (dag_run.logical_date or dag_run.run_after) | ds }}"
+
+with DAG(
+    "scrape_then_interact",
+    doc_md=__doc__,
+    # Triggered by hand or by another DAG, with the page in its parameters.
+    schedule=None,
+    params={
+        "url": Param("https://example.org/", type="string", format="uri", description="The page"),
+        "code": Param("return document.title", type="string", description="What to run in it"),
+    },
+    tags=["weblake"],
+):
+    scrape = WeblakeScrapeOperator(
+        task_id="scrape",
+        url="{{ params.url }}",
+        options={"formats": ["markdown"]},
+        to=ROOT,
+        partition={"load_date": DAY},
+        retries=4,
+    )
+    interact = WeblakeInteractOperator(
+        task_id="interact",
+        scrape_id="{{ ti.xcom_pull(task_ids='scrape')['job_id'] }}",
+        code="{{ params.code }}",
+        timeout=60,
+    )
+    # To try again after a failure clear both: a browser that has ended does not come back.
+    scrape >> interact

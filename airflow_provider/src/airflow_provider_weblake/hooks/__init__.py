@@ -1,0 +1,1 @@
+"""How tasks and triggers reach the service: the hook, and the client that waiting jobs share."""

@@ -1,0 +1,181 @@
+"""What an Airflow connection says about the service, read once and checked. Imports: weblake, weblake.errors, wording.
+
+A connection is written in three ways that mean the same: fields of the form, JSON, and a URI. In the URI the base URL
+is taken apart into host, port and schema; here it is put together again.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import weblake
+from airflow_provider_weblake.wording import in_words_of_a_dag
+from weblake.errors import AskPerson, InvalidOption
+
+if TYPE_CHECKING:
+    from airflow.sdk import Connection
+
+    from weblake.orchestration import Patience
+
+_TRUE = frozenset({"1", "true", "yes", "on"})
+_FALSE = frozenset({"", "0", "false", "no", "off", "none", "null"})
+#: Seconds between two tries on average, once the pauses have grown: what a time is reckoned into tries with.
+_MEAN_PAUSE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One service, one key and how patiently it is called: two connections that say the same are equal."""
+
+    base_url: str
+    api_key: str = field(repr=False)
+    insecure: bool = False
+    #: Seconds for which one call is tried; None for the core's own minute.
+    call_timeout_s: float | None = None
+    #: Where people look at a job, with {kind} and {job_id}; empty where the service has no page for it.
+    job_url: str = ""
+
+    @classmethod
+    def of(cls, connection: Connection, extra: object) -> Endpoint:
+        """Reads a connection and its decoded extra.
+
+        Raises:
+            AskPerson: There is no host or no password: the message names the connection and the field.
+            InvalidOption: A field cannot be used.
+        """
+        name = connection.conn_id
+        if not isinstance(extra, Mapping):
+            raise InvalidOption(
+                f"Connection {name!r}: its extra is no JSON object.",
+                hint='Write it as {"call_timeout_s": 60}, or leave it empty.',
+            )
+        if not (connection.host or "").strip():
+            raise AskPerson(
+                f"Connection {name!r} has no host, so it is not known where the service is.",
+                hint="Set its host (Base URL) to such as https://api.example.com, "
+                "or to the address that `weblake serve` printed.",
+            )
+        if not (connection.password or "").strip():
+            raise AskPerson(
+                f"Connection {name!r} has no password, so there is no API key.",
+                hint="Set its password (API key) to the key that the service's dashboard shows, "
+                "or that `weblake serve` printed.",
+            )
+        return cls(
+            base_url=_base_url(connection),
+            api_key=str(connection.password).strip(),
+            insecure=_flag(name, "insecure", extra.get("insecure")),
+            call_timeout_s=_seconds(name, "call_timeout_s", extra.get("call_timeout_s")),
+            job_url=_template(name, extra.get("job_url")),
+        )
+
+    def client(self, conn_id: str, patience: Patience | None = None) -> weblake.Client:
+        """A new client; raises InvalidOption, in the words of a connection, where the URL or key cannot be used."""
+        try:
+            return weblake.Client(
+                self.base_url, self.api_key, insecure=self.insecure, patience=patience or self._patience()
+            )
+        except InvalidOption as error:
+            raise _of_connection(conn_id, error) from None
+
+    def aclient(self, conn_id: str) -> weblake.AsyncClient:
+        """The same for an event loop."""
+        try:
+            return weblake.AsyncClient(self.base_url, self.api_key, insecure=self.insecure, patience=self._patience())
+        except InvalidOption as error:
+            raise _of_connection(conn_id, error) from None
+
+    def _patience(self) -> Patience | None:
+        if self.call_timeout_s is None:
+            return None
+        from weblake.orchestration import Patience
+
+        # Tries must not run out before the time does, or a longer time would change nothing.
+        tries = Patience().tries + math.ceil(self.call_timeout_s / _MEAN_PAUSE_S)
+        return Patience(tries=tries, wait_s=self.call_timeout_s)
+
+
+def _of_connection(conn_id: str, error: InvalidOption) -> InvalidOption:
+    return InvalidOption(f"Connection {conn_id!r}: {error.message}", hint=in_words_of_a_dag(error.hint))
+
+
+def _base_url(connection: Connection) -> str:
+    host, schema = str(connection.host).strip(), (connection.schema or "").strip().strip("/")
+    is_scheme = schema.lower() in ("http", "https")
+    if "://" not in host:
+        if host.count(":") > 1 and not host.startswith("["):
+            host = f"[{host}]"
+        host = f"{schema.lower() if is_scheme else _usual_scheme(host)}://{host}"
+    try:
+        parts = urlsplit(host)
+        if connection.port and parts.port is None:
+            parts = parts._replace(netloc=f"{parts.netloc}:{connection.port}")
+    except ValueError:
+        raise InvalidOption(
+            f"Connection {connection.conn_id!r}: its host cannot be read as a URL.",
+            hint="Give it as https://host, or https://host:port/path.",
+        ) from None
+    if parts.username is not None or parts.password is not None:
+        raise InvalidOption(
+            f"Connection {connection.conn_id!r}: its host holds a user name or password.",
+            hint="Put the API key into the password field (API key) only.",
+        )
+    if schema and not is_scheme:
+        parts = parts._replace(path=f"{parts.path.rstrip('/')}/{schema}")
+    return parts.geturl()
+
+
+def _usual_scheme(host: str) -> str:
+    """https, but http on this machine's own loopback: there `weblake serve` listens, and nobody else."""
+    name = urlsplit(f"//{host}").hostname or ""
+    if name == "localhost":
+        return "http"
+    try:
+        return "http" if ipaddress.ip_address(name).is_loopback else "https"
+    except ValueError:
+        return "https"
+
+
+def _flag(conn_id: str, name: str, value: object) -> bool:
+    """A boolean; in a URI it is a word."""
+    if isinstance(value, bool):
+        return value
+    word = "" if value is None else str(value).strip().lower()
+    if word in _TRUE:
+        return True
+    if word in _FALSE:
+        return False
+    raise InvalidOption(
+        f"Connection {conn_id!r}: extra {name!r} is neither true nor false.", hint="Write true or false."
+    )
+
+
+def _seconds(conn_id: str, name: str, value: object) -> float | None:
+    if value is None or value == "":
+        return None
+    try:
+        seconds = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else math.nan
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds <= 86_400:
+        raise InvalidOption(
+            f"Connection {conn_id!r}: extra {name!r} is no number of seconds between 0 and 86400.",
+            hint="Leave it empty for a minute.",
+        )
+    return seconds
+
+
+def _template(conn_id: str, value: object) -> str:
+    text = "" if value is None else str(value).strip()
+    if text and not text.startswith(("https://", "http://")):
+        # It becomes a link that people click on: a scheme that runs code must not get there.
+        raise InvalidOption(
+            f"Connection {conn_id!r}: extra 'job_url' does not begin with https:// or http://.",
+            hint="Write such as https://app.example.com/jobs/{kind}/{job_id}, or leave it empty.",
+        )
+    return text

@@ -1,0 +1,117 @@
+"""The hook: an Airflow connection in, a client of the service out. Imports: weblake, weblake.errors, endpoint.
+
+A connection without a host is refused. The core would then use its embedded service, which would land somebody's
+nightly load from a service that nobody meant.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, ClassVar
+from urllib.parse import quote
+
+from airflow.sdk import BaseHook
+from airflow.sdk.log import amask_secret, mask_secret
+
+from airflow_provider_weblake.hooks.endpoint import Endpoint
+from airflow_provider_weblake.wording import in_words_of_a_dag
+from weblake.errors import InvalidOption, WeblakeError
+
+if TYPE_CHECKING:
+    import weblake
+
+#: Seconds after which a connection test has failed: somebody sits in front of the form.
+TEST_S = 20.0
+#: Where the service tells how a job is doing. A parse has no such address.
+STATUS_PATHS = {"batch_scrape": "/v2/batch/scrape", "crawl": "/v2/crawl", "scrape": "/v2/scrape"}
+_ALSO = {"batch": "batch_scrape"}
+
+
+class WeblakeHook(BaseHook):
+    """Makes clients of the web data extraction service from an Airflow connection of type `weblake`.
+
+    The connection's host is the base URL (`https://api.example.com`, also with a path; a URI connection gives host,
+    port and schema), its password is the API key. Its extra may hold `insecure` (plain http beyond loopback),
+    `call_timeout_s` (seconds for which one call is tried, 60 by default) and `job_url` (where people look at a job,
+    with `{kind}` and `{job_id}` in it). Nothing of the environment's WEBLAKE_ settings is used.
+
+    :param weblake_conn_id: the connection's id; `weblake_default` by default.
+    """
+
+    conn_name_attr: ClassVar[str] = "weblake_conn_id"
+    default_conn_name: ClassVar[str] = "weblake_default"
+    conn_type: ClassVar[str] = "weblake"
+    hook_name: ClassVar[str] = "weblake"
+
+    def __init__(self, weblake_conn_id: str = default_conn_name, *, logger_name: str | None = None) -> None:
+        super().__init__(logger_name=logger_name)
+        self.weblake_conn_id = weblake_conn_id
+
+    def get_conn(self) -> weblake.Client:
+        """Returns a new blocking client, which the caller closes: it is a context manager.
+
+        Raises:
+            AskPerson: The connection has no host or no password.
+            InvalidOption: A field of it cannot be used.
+            AirflowNotFoundException: There is no such connection.
+        """
+        return self.endpoint().client(self.weblake_conn_id)
+
+    async def aget_client(self) -> weblake.AsyncClient:
+        """Returns a new client for the running event loop, which the caller closes; raises as `get_conn` does.
+
+        In a trigger prefer `hooks.shared.shared_client`, with which ten thousand jobs share one.
+        """
+        return (await self.aendpoint()).aclient(self.weblake_conn_id)
+
+    def endpoint(self) -> Endpoint:
+        """Returns what the connection says; raises as `get_conn` does."""
+        connection = self.get_connection(self.weblake_conn_id)
+        found = Endpoint.of(connection, connection.extra_dejson)
+        mask_secret(found.api_key)
+        return found
+
+    async def aendpoint(self) -> Endpoint:
+        """The same without blocking the event loop: a synchronous read there stalls every trigger."""
+        connection = await self.aget_connection(self.weblake_conn_id)
+        found = Endpoint.of(connection, await connection.aextra_dejson())
+        await amask_secret(found.api_key)
+        return found
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Asks for the credit balance, which costs nothing.
+
+        Returns whether it worked, and a line for the form: the credits left, or what is wrong and what to do. After
+        20 seconds it has failed. Neither the key nor a whole reply is ever in it.
+        """
+        from weblake.orchestration import Patience
+
+        try:
+            found = self.endpoint()
+            with found.client(self.weblake_conn_id, Patience(tries=2, until=time.monotonic() + TEST_S)) as client:
+                left = client.credit_usage().data.remaining_credits
+        except WeblakeError as error:
+            error.hint = in_words_of_a_dag(error.hint)
+            return False, str(error)
+        credits_left = (
+            "the service does not say how many credits are left" if left is None else f"{left:,} credits left"
+        )
+        return True, f"Connected to {found.base_url}: {credits_left}."
+
+    def job_url(self, kind: str, job_id: str) -> str:
+        """Returns where a person or a program sees how a job is doing.
+
+        That is the connection's `job_url` with kind and id filled in, or else the job's status address at the service
+        (which needs the key). Empty for a kind that has none of the two, such as `parse`.
+
+        :param kind: `batch_scrape`, `crawl`, `scrape` or `parse`.
+        :param job_id: the job's id.
+        """
+        if not job_id:
+            raise InvalidOption("There is no job id to make a link from.", hint="Start the job first.")
+        found, kind, quoted = self.endpoint(), _ALSO.get(kind, kind), quote(job_id, safe="")
+        if found.job_url:
+            # Not str.format: a template could reach into the arguments.
+            return found.job_url.replace("{kind}", quote(kind, safe="")).replace("{job_id}", quoted)
+        path = STATUS_PATHS.get(kind)
+        return "" if path is None else f"{found.base_url.rstrip('/')}{path}/{quoted}"

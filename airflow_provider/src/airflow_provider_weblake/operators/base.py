@@ -1,0 +1,54 @@
+"""What every operator has: a connection, a retry policy, hints in a DAG's words.
+
+Imports: hooks, retry_policy, wording.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from airflow.sdk import BaseOperator
+
+from airflow_provider_weblake.hooks.weblake import WeblakeHook
+from airflow_provider_weblake.retry_policy import WeblakeRetryPolicy
+from airflow_provider_weblake.wording import speaking
+
+if TYPE_CHECKING:
+    from airflow.sdk import RetryPolicy
+
+    from weblake import Client
+
+
+class WeblakeOperator(BaseOperator):
+    """An operator that talks to the service.
+
+    :param weblake_conn_id: The connection (templated).
+    :param retry_policy: Which failures are tried again; :class:`WeblakeRetryPolicy` where none is given.
+    """
+
+    template_fields: Sequence[str] = ("weblake_conn_id",)
+    ui_color = "#e5f1f4"
+
+    def __init__(
+        self,
+        *,
+        weblake_conn_id: str = WeblakeHook.default_conn_name,
+        retry_policy: RetryPolicy | None = None,
+        **kwargs: object,
+    ) -> None:
+        super().__init__(retry_policy=retry_policy or WeblakeRetryPolicy(), **kwargs)  # type: ignore[arg-type]
+        self.weblake_conn_id = weblake_conn_id
+
+    @cached_property
+    def hook(self) -> WeblakeHook:
+        """The hook of the connection."""
+        return WeblakeHook(self.weblake_conn_id)
+
+    @contextmanager
+    def service(self) -> Iterator[Client]:
+        """A client for the length of a block, in which errors speak a DAG's language."""
+        with speaking(), self.hook.get_conn() as client:
+            yield client

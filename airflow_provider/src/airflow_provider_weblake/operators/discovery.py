@@ -1,0 +1,316 @@
+"""What there is to scrape, and what can be done in a page: map and interact. Imports: base, lineage, storage."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, ClassVar, TypeVar
+from urllib.parse import quote
+
+from airflow_provider_weblake import lineage
+from airflow_provider_weblake.operators.base import WeblakeOperator
+from airflow_provider_weblake.storage import small_file
+from airflow_provider_weblake.wording import speaking
+from weblake import errors, orchestration
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context, ObjectStoragePath
+
+    from airflow_provider_weblake.storage import SmallFile
+    from weblake import Client
+
+T = TypeVar("T", dict[str, object], list[str])
+
+#: Bytes of JSON that a task may put into XCom: it lies in the metadata database, and is sent with every heartbeat.
+XCOM_BYTES = 48_000
+#: Characters of what a page's code printed that go into an error message.
+TOLD = 300
+
+_COLUMNS = ("url", "title", "description")
+#: A list has one URL a line and `#` for comments, so neither may come from a page.
+_BREAKS_LINES = re.compile(r"[\s\x00-\x1f\x7f\x85\u2028\u2029]")
+#: Whoever has these can use the browser without a key.
+_DOORS = frozenset({"liveViewUrl", "interactiveLiveViewUrl", "cdpUrl"})
+
+
+class WeblakeMapOperator(WeblakeOperator):
+    """Lists the URLs of a site, into a file that the batch operator and `url_shards` read, or into XCom.
+
+    One call, billed as the service bills a map. A retry or a Clear maps the site again, is billed again, and replaces
+    the file in one step: readers see the old list or the new one. Marked failed, nothing goes on at the service.
+
+    Returns `{"count", "file"}` with `to`, else the list of URLs.
+
+    :param url: The site (templated).
+    :param options: Options of map by their snake_case names, as in :class:`weblake.options.MapOptions`: `search`,
+        `sitemap`, `include_subdomains`, `limit` and so on; `timeout` is in milliseconds (templated).
+    :param to: The file to write: a local path, or a storage URL such as `s3://aws_default@lake/lists/{{ ds }}.txt`.
+        One URL a line; `.csv` and `.parquet` also have the titles and descriptions. Without it the list goes into
+        XCom, which takes 48 kB, some hundreds of URLs (templated).
+    :param weblake_conn_id: The connection. Default `weblake_default` (templated).
+    """
+
+    template_fields: Sequence[str] = (*WeblakeOperator.template_fields, "url", "options", "to")
+    template_fields_renderers: ClassVar[dict[str, str]] = {"options": "json"}
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        options: Mapping[str, object] | None = None,
+        to: str | ObjectStoragePath | None = None,
+        **kwargs: object,
+    ) -> None:
+        super().__init__(**kwargs)  # type: ignore[arg-type]
+        self.url = url
+        self.options = options
+        self.to = to
+
+    def execute(self, context: Context) -> dict[str, object] | list[str]:
+        """Maps the site."""
+        with self.service() as client:
+            options = _options(self.options, not_here=("url",))
+            file = _target(self.to, (".txt", ".csv", ".parquet", ""))
+            found = client.map_site(self.url, **options)  # type: ignore[arg-type]
+            if found.warning:
+                self.log.warning("The service says of the map of %s: %s", self.url, found.warning[:TOLD])
+            rows = [
+                (url, link.title or "", link.description or "") for link in found.links if (url := _one_line(link.url))
+            ]
+            self.log.info("%s has %d URLs.", self.url, len(rows))
+            if file is None:
+                return _fits_xcom([url for url, _, _ in rows], f"The map of {self.url} ({len(rows)} URLs)")
+            file.write(_listed(rows, PurePosixPath(file.name).suffix.lower()))
+            done: dict[str, object] = {"count": len(rows), "file": file.name}
+            lineage.outlets_changed(context, done)
+            return done
+
+
+class WeblakeInteractOperator(WeblakeOperator):
+    """Runs code, or a prompt, in the browser of a page that was scraped, and ends that browser.
+
+    A browser is paid by the minute until it is stopped. So it is stopped when the task ends, well or not, and when
+    the task is killed; only a worker that is killed outright leaves it to the service's own time limit. Neither can be
+    looked up: where no clear answer comes, the code may have run and may have been paid, and the task fails with
+    `OutcomeUnknown`, which ends its retries. A stopped browser is gone for good (410): to try again, clear the task
+    that scraped the page together with this one.
+
+    Returns the reply's `output`, `result`, `stdout`, `stderr`, `exit_code`, and `stopped`, `session_seconds` and
+    `credits_billed` from the end of the browser; with `to` the texts are in the file. The addresses of the live browser
+    are left out: whoever has them needs no key.
+
+    :param scrape_id: The scrape's id: `metadata.scrapeId`, column `scrape_id` of the documents (templated).
+    :param code: The code to run; either this or `prompt` (templated).
+    :param prompt: What an agent is to do in the page (templated).
+    :param language: `node` (the service's default), `python` or `bash`; for code only (templated).
+    :param timeout: Seconds for the code or prompt, 1 to 300; the service's default is 30.
+    :param origin: A label for the service's statistics (templated).
+    :param stop: Ends the browser with the task. With False the next task with this `scrape_id` finds it as it was left,
+        and the last one has to stop it. Default True.
+    :param fail_on_error: Fails the task where the code failed (an exit code, an error, its time was up). Default True.
+    :param to: A file for the whole reply as JSON; without it the reply goes into XCom, which takes 48 kB (templated).
+    :param weblake_conn_id: The connection. Default `weblake_default` (templated).
+    """
+
+    template_fields: Sequence[str] = (
+        *WeblakeOperator.template_fields,
+        *("scrape_id", "code", "prompt", "language", "origin", "to"),
+    )
+
+    def __init__(
+        self,
+        *,
+        scrape_id: str,
+        code: str | None = None,
+        prompt: str | None = None,
+        language: str | None = None,
+        timeout: float | None = None,
+        origin: str | None = None,
+        stop: bool = True,
+        fail_on_error: bool = True,
+        to: str | ObjectStoragePath | None = None,
+        **kwargs: object,
+    ) -> None:
+        super().__init__(**kwargs)  # type: ignore[arg-type]
+        self.scrape_id = scrape_id
+        self.code = code
+        self.prompt = prompt
+        self.language = language
+        self.timeout = timeout
+        self.origin = origin
+        self.stop = stop
+        self.fail_on_error = fail_on_error
+        self.to = to
+        self._closer: Client | None = None
+
+    def execute(self, context: Context) -> dict[str, object]:
+        """Runs the code or prompt, and ends the browser."""
+        with self.service() as client:
+            file = _target(self.to, (".json", ""))
+            if self.stop:
+                # Made now: on_kill interrupts whatever runs, and may not look up a connection then.
+                self._closer = self.hook.get_conn()
+            closed: dict[str, object] = {"stopped": False}
+            try:
+                reply = self._interact(client)
+            finally:
+                if self.stop:
+                    closed = self._end_browser(client)
+                    self._closer = None
+            trouble = _trouble(reply)
+            done = {"scrape_id": self.scrape_id} | _kept(reply, file) | closed
+            if file is not None:
+                lineage.outlets_changed(context, done)
+            if trouble and self.fail_on_error:
+                raise errors.GiveUp(
+                    f"The {'prompt' if self.code is None else 'code'} failed in the browser of scrape "
+                    f"{self.scrape_id}: {trouble}",
+                    hint=f"The whole reply is in {file.name}." if file else "Set `to` to keep the whole reply.",
+                )
+            return _fits_xcom(done, f"The reply of scrape {self.scrape_id}")
+
+    def on_kill(self) -> None:
+        """Ends the browser, also where somebody only stops this worker: nobody else would."""
+        closer, self._closer = self._closer, None
+        if closer is not None:
+            with closer:
+                self._end_browser(closer)
+
+    def _interact(self, client: Client) -> Mapping[str, object]:
+        given = {
+            name: value
+            for name in ("code", "prompt", "language", "timeout", "origin")
+            if (value := getattr(self, name)) is not None
+        }
+        try:
+            raw = client.interact(self.scrape_id, **given).raw
+        except (errors.ServiceUnreachable, errors.ServiceUnavailable, errors.MalformedReply) as error:
+            if error.status is not None and (error.status == 503 or 300 <= error.status < 400):
+                raise  # refused before it reached a browser
+            raise _unknown(error.message, error) from error
+        if not isinstance(raw, dict):
+            raise _unknown("The reply is no JSON object")
+        return raw
+
+    def _end_browser(self, client: Client) -> dict[str, object]:
+        """Ends the browser and says what it cost; never in the way of the error that brought us here."""
+        try:
+            with speaking():
+                closed = client.stop_interact(self.scrape_id)
+        except (errors.JobGone, errors.FeatureMissing, errors.InvalidOption):
+            return {"stopped": True}  # there is none
+        except errors.WeblakeError as error:
+            self.log.warning(
+                "The browser of scrape %s could not be stopped and is paid until the service ends it: %s",
+                self.scrape_id,
+                error,
+            )
+            return {"stopped": False}
+        if closed.success is False:
+            self.log.warning(
+                "The browser of scrape %s was not stopped: %s", self.scrape_id, (closed.error or "")[:TOLD]
+            )
+            return {"stopped": False}
+        ms = closed.session_duration_ms
+        told = {"session_seconds": None if ms is None else ms / 1000, "credits_billed": closed.credits_billed}
+        self.log.info("Stopped the browser of scrape %s: %s", self.scrape_id, json.dumps(told))
+        return {"stopped": True} | {name: value for name, value in told.items() if value is not None}
+
+
+def _unknown(why: str, error: errors.WeblakeError | None = None) -> errors.OutcomeUnknown:
+    return errors.OutcomeUnknown(
+        f"interact: no clear answer came ({why.rstrip('.')}), so it may have run, and been paid.",
+        hint="Look at the page; to try again, clear the task that scraped it together with this one.",
+        status=error.status if error else None,
+        code=error.code if error else None,
+    )
+
+
+def _options(given: Mapping[str, object] | None, not_here: Sequence[str]) -> dict[str, object]:
+    if given is not None and not isinstance(given, Mapping):
+        raise errors.InvalidOption(
+            f"`options` is a {type(given).__name__}.", hint="Give a dict, by snake_case name, or None."
+        )
+    options = {str(name): value for name, value in (given or {}).items()}
+    for name in not_here:
+        if name in options:
+            raise errors.InvalidOption(
+                f"`options` holds {name!r}, which has a parameter of its own.", hint=f"Give it as {name}=…"
+            )
+    return options
+
+
+def _target(to: str | ObjectStoragePath | None, endings: Sequence[str]) -> SmallFile | None:
+    """The file to write, looked up before anything is paid; a template may have left nothing of its name."""
+    if to is None or to == "":
+        return None
+    file = small_file(to)
+    ending = PurePosixPath(file.name).suffix.lower()
+    if ending in (".parquet", ".csv", ".json", ".txt") and ending not in endings:
+        fitting = ", ".join(each for each in endings if each)
+        raise errors.InvalidOption(f"{file.name} is not written as {ending}.", hint=f"Name the file with {fitting}.")
+    return file
+
+
+def _one_line(url: str | None) -> str:
+    """A URL as it stands in a list: whatever would end its line is percent-encoded; a comment is none."""
+    text = _BREAKS_LINES.sub(lambda found: quote(found[0]), (url or "").strip())
+    return "" if text.startswith("#") else text
+
+
+def _listed(rows: Sequence[tuple[str, str, str]], ending: str) -> bytes:
+    if ending == ".parquet":
+        return orchestration.parquet_list({name: [row[at] for row in rows] for at, name in enumerate(_COLUMNS)})
+    return _as_csv(rows) if ending == ".csv" else _as_text(rows)
+
+
+def _as_text(rows: Sequence[tuple[str, str, str]]) -> bytes:
+    return "".join(f"{url}\n" for url, _, _ in rows).encode(errors="replace")
+
+
+def _as_csv(rows: Sequence[tuple[str, str, str]]) -> bytes:
+    text = io.StringIO(newline="")
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow(_COLUMNS)
+    lines.writerows(rows)
+    return text.getvalue().encode(errors="replace")
+
+
+def _kept(reply: Mapping[str, object], file: SmallFile | None) -> dict[str, object]:
+    """What of a reply goes on to XCom; the whole of it, without the doors to the browser, into the file."""
+    reply = {name: value for name, value in reply.items() if name not in _DOORS and value is not None}
+    names = {"exitCode": "exit_code"}
+    if file is None:
+        return {names.get(name, name): value for name, value in reply.items()}
+    data = json.dumps(reply, ensure_ascii=False).encode(errors="replace")
+    file.write(data)
+    small = {name: reply[name] for name in ("success", "exitCode", "killed") if name in reply}
+    return {names.get(name, name): value for name, value in small.items()} | {"file": file.name, "bytes": len(data)}
+
+
+def _trouble(reply: Mapping[str, object]) -> str:
+    """What went wrong in the browser; `success` can be true all the same."""
+    code = reply.get("exitCode")
+    parts = []
+    if reply.get("killed") is True:
+        parts.append("its time was up")
+    if isinstance(code, int) and code != 0:
+        parts.append(f"exit code {code}")
+    if reply.get("success") is False or parts or reply.get("error"):
+        said = reply.get("error") or reply.get("stderr") or "the service does not say why"
+        parts.append(" ".join(str(said).split())[:TOLD])
+    return ", ".join(parts)
+
+
+def _fits_xcom(value: T, what: str) -> T:
+    size = len(json.dumps(value).encode())
+    if size > XCOM_BYTES:
+        raise errors.FixRequest(
+            f"{what} is {size:,} bytes of JSON, and a task may put {XCOM_BYTES:,} into XCom.",
+            hint="Set `to` to a file, which may be of any size and which other tasks can read.",
+        )
+    return value

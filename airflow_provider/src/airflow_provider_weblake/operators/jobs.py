@@ -1,0 +1,111 @@
+"""Operators of jobs: many URLs, a site, or a job that was started elsewhere. Imports: landing, url_shards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from airflow_provider_weblake.operators.landing import JobOperator
+from airflow_provider_weblake.url_shards import read_urls_or_shard
+from weblake import orchestration
+
+if TYPE_CHECKING:
+    from airflow.sdk import ObjectStoragePath
+
+    from weblake.options import BatchScrapeOptions, CrawlOptions
+    from weblake.orchestration import Order
+
+
+class WeblakeBatchScrapeOperator(JobOperator):
+    """Scrapes many URLs as one job and lands them as one Parquet file, paid once.
+
+    A worker that is killed, a restarted triggerer and a retry go on with the job that is on record in the dataset, and
+    land what has been paid for. Clearing a task that has succeeded buys again, as does clearing one whose job failed,
+    was cancelled or has expired; clearing any other lands the job that is there. Marking the task failed, clearing it
+    while it waits, and a run timeout cancel the job.
+
+    Returns the receipt: load_id, job_id, status, complete, submitted, stored, failed, robots_blocked, rejected,
+    missing, duplicates, credits_used and the files, under 2 KB and without a URL or a key.
+
+    :param urls: The URLs as a list; or the path or storage URL of a text, CSV or Parquet file of them; or one shard
+        of such a file, from `url_shards`, in a mapped task (templated).
+    :param column: The column of a CSV or Parquet file; `url` by default (templated).
+    :param options: Scrape options of the contract in snake_case, such as `{"formats": ["markdown", "links"]}`
+        (templated).
+    """
+
+    template_fields: Sequence[str] = (*JobOperator.template_fields, "urls", "column", "options")
+
+    def __init__(
+        self,
+        *,
+        urls: Sequence[str] | str | Mapping[str, object] | ObjectStoragePath,
+        column: str | None = None,
+        options: BatchScrapeOptions | None = None,
+        **kwargs: object,
+    ) -> None:
+        super().__init__(**kwargs)  # type: ignore[arg-type]
+        self.urls = urls
+        self.column = column
+        self.options = options
+        self._read: list[str] | None = None
+
+    def order(self) -> Order:
+        """One job for all URLs."""
+        self._read = read_urls_or_shard(self.urls, self.column)
+        naming = orchestration.Naming(root="", partition=self.partition_keys())
+        return orchestration.batch_order(self._read, naming, **(self.options or {}))
+
+    def hosts(self) -> Sequence[str]:
+        """The URLs."""
+        return self._read or ()
+
+
+class WeblakeCrawlOperator(JobOperator):
+    """Crawls a site as one job and lands its pages as one Parquet file, paid once.
+
+    What a kill, a retry and a Clear mean, and what it returns, is as for WeblakeBatchScrapeOperator.
+
+    :param url: Where the crawl begins (templated).
+    :param options: Crawl options of the contract in snake_case, such as `{"limit": 500, "include_paths": ["/docs/.*"],
+        "scrape_options": {"formats": ["markdown"]}}` (templated).
+    """
+
+    template_fields: Sequence[str] = (*JobOperator.template_fields, "url", "options")
+
+    def __init__(self, *, url: str, options: CrawlOptions | None = None, **kwargs: object) -> None:
+        super().__init__(**kwargs)  # type: ignore[arg-type]
+        self.url = url
+        self.options = options
+
+    def order(self) -> Order:
+        """One job for the site; `max_credits` lowers its limit."""
+        naming = orchestration.Naming(root="", partition=self.partition_keys())
+        return orchestration.crawl_order(self.url, naming, self.terms(), **(self.options or {}))
+
+    def hosts(self) -> Sequence[str]:
+        """The URL where it began."""
+        return (self.url,)
+
+
+class WeblakeLandOperator(JobOperator):
+    """Waits for a job that was started elsewhere and lands it as one Parquet file.
+
+    It buys nothing: a retry and a Clear land the same job, and return the same receipt once it has landed. The job is
+    not this task's, so nothing cancels it unless `cancel_on_kill=True`.
+
+    :param kind: `batch` or `crawl` (templated).
+    :param job_id: The job's UUID, such as the `job_id` of an operator with `wait_for_completion=False` (templated).
+    """
+
+    template_fields: Sequence[str] = (*JobOperator.template_fields, "kind", "job_id")
+    owns_job = False
+
+    def __init__(self, *, kind: str, job_id: str, cancel_on_kill: bool = False, **kwargs: object) -> None:
+        super().__init__(cancel_on_kill=cancel_on_kill, **kwargs)  # type: ignore[arg-type]
+        self.kind = kind
+        self.job_id = job_id
+
+    def order(self) -> Order:
+        """The job that is there."""
+        return orchestration.elsewhere_order(self.kind, str(self.job_id).strip(), self.partition_keys())

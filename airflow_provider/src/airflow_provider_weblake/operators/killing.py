@@ -1,0 +1,82 @@
+"""Whether a worker that is being stopped means that its job is not wanted any more. Imports: hooks.
+
+Airflow stops a task's process when somebody marks the task or clears it, when its time is up, when another worker has
+taken it over, and when the machine itself shuts down. Only the first two are a reason to cancel a paid job: after the
+others a retry goes on with it. The process gets the same signal for all of them, so Airflow is asked.
+"""
+
+from __future__ import annotations
+
+import sys
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from airflow.sdk.exceptions import AirflowTaskTimeout
+
+from weblake import errors, orchestration
+
+if TYPE_CHECKING:
+    from airflow.sdk._shared.logging.types import Logger
+    from airflow.sdk.types import RuntimeTaskInstanceProtocol
+
+    from airflow_provider_weblake.hooks.weblake import WeblakeHook
+    from weblake.orchestration import JobRef
+
+#: Seconds that Airflow has to say what became of the task: it ends this process itself five seconds after the signal.
+ANSWER_S = 3.0
+
+#: States that somebody put the task in, or that its run's time limit did; None is a task that was cleared.
+UNWANTED = frozenset({"failed", "upstream_failed", "success", "skipped", "removed", "restarting", None})
+
+
+class Killing:
+    """Cancels a job when its task is killed for good.
+
+    Made when the job is known: at the time of the signal nothing may be looked up that the interrupted code may hold.
+    """
+
+    def __init__(self, job: JobRef, hook: WeblakeHook, ti: RuntimeTaskInstanceProtocol, log: Logger) -> None:
+        self._job = job
+        self._client = hook.get_conn()  # of its own, and connected only if it is used
+        self._ti = ti
+        self._log = log
+
+    def decide(self) -> None:
+        """Cancels, or leaves the job to the run that takes the task over; never raises."""
+        if isinstance(sys.exception(), AirflowTaskTimeout):
+            self._cancel("its execution_timeout has passed")
+            return
+        known, state = self._state()
+        if not known:
+            self._log.warning("This task is being stopped, and Airflow does not say why: %s goes on.", self._job.words)
+        elif state in UNWANTED:
+            self._cancel(f"its task is {state or 'cleared'}")
+        else:
+            self._log.info("This task is stopped as %s: %s goes on, and a retry lands it.", state, self._job.words)
+
+    def _cancel(self, why: str) -> None:
+        try:
+            self._client.run(orchestration.cancel(self._job, self._client.retry))
+        except errors.WeblakeError as error:
+            self._log.warning("%s is not wanted (%s) and could not be cancelled: %s", self._job.words, why, error)
+        else:
+            self._log.info("Cancelled %s: %s.", self._job.words, why)
+
+    def _state(self) -> tuple[bool, str | None]:
+        """What Airflow has the task for; asked in a thread, because the interrupted code may be asking, too."""
+        asking = ThreadPoolExecutor(1)
+        try:
+            answer: Future[str | None] = asking.submit(self._ask)
+            return True, answer.result(ANSWER_S)
+        except Exception as error:  # noqa: BLE001  # whatever it is: without an answer nothing is cancelled
+            self._log.debug("The state of the task is not known: %s", type(error).__name__)
+            return False, None
+        finally:
+            asking.shutdown(wait=False)
+
+    def _ask(self) -> str | None:
+        ti = self._ti
+        index = ti.map_index if ti.map_index is not None and ti.map_index >= 0 else None
+        states = ti.get_task_states(dag_id=ti.dag_id, map_index=index, task_ids=[ti.task_id], run_ids=[ti.run_id])
+        of_run = states.get(ti.run_id) or {}
+        return next(iter(of_run.values()), None)

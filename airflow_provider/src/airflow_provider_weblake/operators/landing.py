@@ -1,0 +1,325 @@
+"""The one path of every operator that buys pages: blocking or deferred, first run, retry or Clear.
+
+    which generation -> landed already? -> intent, start, job id on record -> over? -> (defer) -> land -> receipt
+
+Each run begins at the top and goes by what the ledger of the dataset has on record, so a worker may die on any line.
+What a Clear and a retry mean is `weblake.orchestration.choose_generation`'s table. Imports: killing, lineage, links,
+storage, triggers; weblake's Arrow only once there is something to land.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, ClassVar
+
+from airflow.sdk import conf
+from airflow.sdk.bases.operator import TRIGGER_FAIL_REPR, TriggerFailureReason
+
+from airflow_provider_weblake.lineage import openlineage_of, outlets_changed, partitions_of
+from airflow_provider_weblake.links.weblake import WeblakeJobLink
+from airflow_provider_weblake.operators.base import WeblakeOperator
+from airflow_provider_weblake.operators.killing import Killing
+from airflow_provider_weblake.storage import root_path
+from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
+from weblake import errors, orchestration
+
+if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
+    from airflow.sdk import Context, ObjectStoragePath
+    from airflow.sdk.types import RuntimeTaskInstanceProtocol
+    from openlineage.client.event_v2 import Dataset as LineageDataset
+    from openlineage.client.facet_v2 import RunFacet
+
+    from weblake import Client
+    from weblake.orchestration import Dataset, Intent, Job, Landing, Order, Terms
+
+#: The XCom keys under which a started job can be found at once, while the task still waits.
+JOB_ID, JOB_URL = "job_id", "weblake_job_url"
+#: Seconds that the metadata database may fire later than the trigger itself at the deadline: a net under the trigger.
+NET_S = 900.0
+#: An id to try the trigger's arguments with, before anything is paid.
+_NO_JOB = "00000000-0000-0000-0000-000000000000"
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What one execution is about."""
+
+    dataset: Dataset
+    order: Order
+    terms: Terms
+    generation: int
+
+
+class LandingOperator(WeblakeOperator):
+    """Lands one load, paid once; the operators of jobs and pages are made from it.
+
+    :param to: The dataset's root: a local path, or a storage URL whose user part names an Airflow connection, as in
+        `s3://aws_default@lake/web`, or an ObjectStoragePath (templated).
+    :param partition: Path keys and values in place of `load_date`, such as `{"day": "{{ ds }}"}`; a later load of this
+        task with the same values takes the earlier one's place (templated).
+    :param allow_partial: Stores what there is of a load that does not add up, with `complete: false`.
+    :param missing_ratio: The share of submitted URLs that may be missing, from 0 to 1; default 0.
+    :param fail_ratio: The share that may have failed before the load is refused; default 1, so that failed pages are
+        rows of `page_errors` and no failure.
+    :param max_credits: Refuses to start what would cost more, lowers the limit of a crawl, and cancels a job that
+        passes it (templated).
+    :param asset_partitions: Puts the load's partition values on the events of outlet assets. Airflow then starts only
+        consumers with a partitioned timetable; default False.
+    """
+
+    template_fields: Sequence[str] = (*WeblakeOperator.template_fields, "to", "partition", "max_credits")
+    template_fields_renderers: ClassVar[dict[str, str]] = {"partition": "json", "options": "json"}
+
+    def __init__(
+        self,
+        *,
+        to: str | ObjectStoragePath,
+        partition: Mapping[str, str] | None = None,
+        allow_partial: bool = False,
+        missing_ratio: float = 0.0,
+        fail_ratio: float = 1.0,
+        max_credits: float | str | None = None,
+        asset_partitions: bool = False,
+        **kwargs: object,
+    ) -> None:
+        super().__init__(**kwargs)  # type: ignore[arg-type]
+        self.to = to
+        self.asset_partitions = asset_partitions
+        self.partition = partition
+        self.allow_partial = allow_partial
+        self.missing_ratio = missing_ratio
+        self.fail_ratio = fail_ratio
+        self.max_credits = max_credits
+        self.receipt: dict[str, object] | None = None
+
+    @abstractmethod
+    def order(self) -> Order:
+        """What is bought, made from the rendered fields."""
+
+    def hosts(self) -> Sequence[str]:
+        """URLs whose hosts are this load's inputs, for lineage."""
+        return ()
+
+    def execute(self, context: Context) -> dict[str, object]:
+        """Lands the load and returns its receipt."""
+        with self.service() as client:
+            load = self.prepare(context, client)
+            return self.finish(context, orchestration.land(client, load.dataset, load.order, load.terms))
+
+    def prepare(self, context: Context, client: Client, generation: int | None = None) -> Load:
+        """The load that this execution means."""
+        order, terms = self.order(), self.terms()
+        dataset = orchestration.open_dataset(root_path(self.to))
+        task = task_of(context)
+        if order.job_id is not None:
+            return Load(dataset, orchestration.place_elsewhere(order, task), terms, 0)
+        if generation is None:
+            generation = orchestration.choose_generation(client, dataset, task, terms)
+        return Load(dataset, orchestration.place(order, task, generation), terms, generation)
+
+    def terms(self) -> Terms:
+        """The operator's tolerances and limits, as the core has them."""
+        return orchestration.Terms(
+            allow_partial=self.allow_partial,
+            missing_ratio=self.missing_ratio,
+            fail_ratio=self.fail_ratio,
+            max_credits=_credits(self.max_credits),
+        )
+
+    def partition_keys(self) -> dict[str, str] | None:
+        """The partition with every value as text, as templates leave it."""
+        return {key: str(value) for key, value in self.partition.items()} if self.partition else None
+
+    def finish(self, context: Context, landing: Landing) -> dict[str, object]:
+        """Tells the log, the task's assets and whoever reads XCom what has landed."""
+        self.receipt = landing.receipt.to_dict()
+        if landing.landed_at is not None:
+            self.log.info("Load %s had landed before, at %s.", landing.receipt.load_id, landing.landed_at)
+        self.log.info("Landed: %s", json.dumps(self.receipt))
+        partitions = partitions_of(self.receipt) if self.asset_partitions else ()
+        outlets_changed(context, self.receipt, root=self.to, partitions=partitions)
+        return self.receipt
+
+    def get_openlineage_facets_on_complete(
+        self, task_instance: object
+    ) -> OperatorLineage[LineageDataset, RunFacet] | None:
+        """What OpenLineage is told: files, rows, columns, hosts and the job."""
+        if self.receipt is None:
+            return None
+        job_id = self.receipt.get("job_id")
+        return openlineage_of(self.receipt, self.to, str(job_id) if job_id else None, self.hosts())
+
+
+class JobOperator(LandingOperator):
+    """Lands a job of the service, waiting in the triggerer or in the worker.
+
+    :param deadline: How long the load may take from the record of its intent, all retries included; then the job is
+        cancelled and what it had scraped is kept as a refused load. Default 24 hours; `execution_timeout` shortens it.
+    :param poll_interval: Seconds between status polls at most; they begin sooner and are spread. Default 30.
+    :param deferrable: Waits in the triggerer and holds no worker; default `[operators] default_deferrable`.
+    :param wait_for_completion: With False the task ends when the job runs, and returns its id; land it with
+        WeblakeLandOperator.
+    :param cancel_on_kill: Cancels the job when the task is marked failed, cleared or timed out; a triggerer or worker
+        that is restarted never does. Default True.
+    """
+
+    #: Whether the job is this task's, so that its deadline ends it.
+    owns_job = True
+    operator_extra_links = (WeblakeJobLink(),)
+
+    def __init__(
+        self,
+        *,
+        deadline: timedelta | float = timedelta(hours=24),
+        poll_interval: float = 30.0,
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        wait_for_completion: bool = True,
+        cancel_on_kill: bool = True,
+        **kwargs: object,
+    ) -> None:
+        super().__init__(**kwargs)  # type: ignore[arg-type]
+        self.deadline = deadline
+        self.poll_interval = poll_interval
+        self.deferrable = deferrable
+        self.wait_for_completion = wait_for_completion
+        self.cancel_on_kill = cancel_on_kill
+        self._killing: Killing | None = None
+
+    def execute(self, context: Context) -> dict[str, object]:
+        """Starts the job unless an earlier run did, waits for it, lands it, and returns the receipt."""
+        return self._run(context)
+
+    def execute_complete(
+        self, context: Context, event: Mapping[str, object], generation: int | None = None
+    ) -> dict[str, object]:
+        """Goes on after the trigger; what it says is looked at again, for it may be old by now."""
+        self.log.info("The trigger says: %s", json.dumps(event))
+        return self._run(context, generation)
+
+    def resume_execution(
+        self, next_method: str, next_kwargs: dict[str, object] | None, context: Context
+    ) -> dict[str, object]:
+        """As Airflow does it, but a trigger that never fired does not leave its job running and paid for."""
+        if (
+            next_method == TRIGGER_FAIL_REPR
+            and (next_kwargs or {}).get("error") == TriggerFailureReason.TRIGGER_TIMEOUT
+        ):
+            return self.execute_complete(context, {"status": "deadline", "said_by": "the scheduler"})
+        result: dict[str, object] = super().resume_execution(next_method, next_kwargs, context)
+        return result
+
+    def on_kill(self) -> None:
+        """Cancels the job if Airflow says that it is not wanted any more."""
+        if self._killing is not None:
+            self._killing.decide()
+
+    def terms(self) -> Terms:
+        """Those of every load, and the deadline."""
+        limit = _seconds(self.deadline)
+        if self.execution_timeout is not None:
+            limit = min(limit, self.execution_timeout.total_seconds())
+        return orchestration.Terms(
+            allow_partial=self.allow_partial,
+            missing_ratio=self.missing_ratio,
+            fail_ratio=self.fail_ratio,
+            max_credits=_credits(self.max_credits),
+            timeout_s=limit,
+            ends_job=self.owns_job,
+            poll_s=self.poll_interval,
+        )
+
+    def _run(self, context: Context, generation: int | None = None) -> dict[str, object]:
+        with self.service() as client:
+            load = self.prepare(context, client, generation)
+            self._trigger(load.order.kind, _NO_JOB, 0.0, load.terms).serialize()
+            landing = orchestration.landed(load.dataset, load.order, load.terms)
+            if landing is not None:
+                return self.finish(context, landing)
+            # With no deadline of its own, a call gives up after a minute: a longer pause is the retry policy's.
+            intent, job, _ = orchestration.begin(client, load.dataset, load.order, max_credits=load.terms.max_credits)
+            self._started(context, load.order, job)
+            if not self.wait_for_completion:
+                return {"load_id": job.load_id, "kind": job.kind, "job_id": job.job_id, "status": "started"}
+            ends_at = intent.created_seconds() + load.terms.timeout_s
+            if self.deferrable and time.time() < ends_at and self._goes_on(client, load, job):
+                self._wait_in_triggerer(load, intent, job, ends_at)
+            landing = orchestration.land(client, load.dataset, load.order, load.terms)
+            return self.finish(context, landing)
+
+    def _started(self, context: Context, order: Order, job: Job) -> None:
+        if self.cancel_on_kill:
+            ref = orchestration.JobRef(order.kind, job.job_id)
+            self._killing = Killing(ref, self.hook, task_key(context), self.log)
+        url = self.hook.job_url(order.kind, job.job_id)
+        self.log.info("Job %s of load %s: %s", job.job_id, job.load_id, url)
+        context["ti"].xcom_push(key=JOB_ID, value=job.job_id)
+        context["ti"].xcom_push(key=JOB_URL, value=url)
+
+    def _goes_on(self, client: Client, load: Load, job: Job) -> bool:
+        """Whether there is something to wait for; one look spares the triggerer what is over already."""
+        try:
+            head = client.run(orchestration.glance(orchestration.JobRef(job.kind, job.job_id), client.retry))
+        except errors.JobGone:
+            return job.age_s() < orchestration.UNSEEN_S
+        except errors.RetryLater:
+            return True  # the trigger has more patience than a worker
+        used, limit = head.get("creditsUsed"), load.terms.max_credits
+        over = limit is not None and isinstance(used, int | float) and used > limit
+        return not over and not orchestration.is_terminal(head.get("status"))
+
+    def _wait_in_triggerer(self, load: Load, intent: Intent, job: Job, ends_at: float) -> None:
+        self.defer(
+            trigger=self._trigger(load.order.kind, job.job_id, ends_at, load.terms),
+            method_name="execute_complete",
+            kwargs={"generation": load.generation},
+            timeout=timedelta(seconds=ends_at - time.time() + NET_S),
+        )
+
+    def _trigger(self, kind: str, job_id: str, ends_at: float, terms: Terms) -> WeblakeJobTrigger:
+        return WeblakeJobTrigger(
+            weblake_conn_id=self.weblake_conn_id,
+            kind=kind,
+            job_id=job_id,
+            deadline=ends_at,
+            max_credits=terms.max_credits,
+            poll_interval=float(self.poll_interval),
+            owns_job=self.owns_job,
+            cancel_on_kill=self.cancel_on_kill,
+        )
+
+
+def task_of(context: Context) -> orchestration.Task:
+    """The running task, as loads are named after it.
+
+    A retry keeps the task instance's `max_tries`, and a Clear raises it: that tells the two apart.
+    """
+    ti = context["ti"]
+    map_index = -1 if ti.map_index is None else ti.map_index
+    return orchestration.Task(("airflow", ti.dag_id, ti.task_id, map_index), ti.run_id, f"max_tries={ti.max_tries}")
+
+
+def task_key(context: Context) -> RuntimeTaskInstanceProtocol:
+    """The running task instance."""
+    return context["ti"]
+
+
+def _credits(given: float | str | None) -> float | None:
+    """A limit of credits; a template leaves it as text."""
+    if given is None or (isinstance(given, str) and given.strip().lower() in ("", "none")):
+        return None
+    try:
+        return float(given)
+    except ValueError:
+        raise errors.InvalidOption(
+            f"max_credits is {given!r}.", hint="Give a number of credits, or a template that renders to one."
+        ) from None
+
+
+def _seconds(given: timedelta | float) -> float:
+    return given.total_seconds() if isinstance(given, timedelta) else float(given)

@@ -1,0 +1,70 @@
+"""Operators of one page or one file: the start's own reply is the document. Imports: landing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from airflow_provider_weblake.operators.landing import LandingOperator
+from weblake import errors, orchestration
+
+if TYPE_CHECKING:
+    from weblake.options import ParseOptions, ScrapeOptions
+    from weblake.orchestration import Order
+
+
+class WeblakeScrapeOperator(LandingOperator):
+    """Scrapes one page and lands it as a Parquet file, paid once.
+
+    A retry after a crash reads the page that was paid for. Clearing a task that has succeeded buys again. For more than
+    a few pages WeblakeBatchScrapeOperator is one job, one file and one task. Returns the receipt; its `job_id` is the
+    scrape's id, which WeblakeInteractOperator takes.
+
+    :param url: The page (templated).
+    :param options: Scrape options of the contract in snake_case (templated).
+    """
+
+    template_fields: Sequence[str] = (*LandingOperator.template_fields, "url", "options")
+
+    def __init__(self, *, url: str, options: ScrapeOptions | None = None, **kwargs: object) -> None:
+        super().__init__(**kwargs)  # type: ignore[arg-type]
+        self.url = url
+        self.options = options
+
+    def order(self) -> Order:
+        """One page."""
+        naming = orchestration.Naming(root="", partition=self.partition_keys())
+        return orchestration.scrape_order(self.url, naming, **(self.options or {}))
+
+    def hosts(self) -> Sequence[str]:
+        """The page."""
+        return (self.url,)
+
+
+class WeblakeParseOperator(LandingOperator):
+    """Parses one file that the worker can read and lands its text as a Parquet file, paid once.
+
+    A retry after a crash repeats nothing that the service can replay. Clearing a task that has succeeded buys again.
+    Returns the receipt.
+
+    :param file: A local path (templated).
+    :param options: Parse options of the contract in snake_case (templated).
+    """
+
+    template_fields: Sequence[str] = (*LandingOperator.template_fields, "file", "options")
+
+    def __init__(self, *, file: str, options: ParseOptions | None = None, **kwargs: object) -> None:
+        super().__init__(**kwargs)  # type: ignore[arg-type]
+        self.file = file
+        self.options = options
+
+    def order(self) -> Order:
+        """One file."""
+        path = Path(self.file)
+        if not path.is_file():
+            raise errors.InvalidOption(
+                f"{path} is no file on this worker.", hint="Give a path that the worker can read."
+            )
+        naming = orchestration.Naming(root="", partition=self.partition_keys())
+        return orchestration.parse_order(path, naming, **(self.options or {}))

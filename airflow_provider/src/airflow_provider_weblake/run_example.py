@@ -1,0 +1,120 @@
+"""Runs one of the example DAGs, for real and to its end, without an Airflow that has been set up.
+
+    AIRFLOW_CONN_WEBLAKE_DEFAULT='{"conn_type": "weblake", "host": "http://127.0.0.1:8080", "password": "…"}' \
+    WEBLAKE_ROOT=$PWD/lake python -m airflow_provider_weblake.run_example site_crawl_by_day \
+        --params '{"site": "https://example.org/", "max_credits": 20}'
+
+Airflow gets a home of its own, with a metadata database in it, that is removed at the end; connections come from the
+environment and are written nowhere. What Airflow says goes to standard error; standard output gets one JSON object,
+`{"dag_id", "state", "tasks": {id: state}, "returned": {id: value}}`. The exit code is 0 if the run has succeeded.
+Imports: airflow, once its home is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+EXAMPLES = Path(__file__).with_name("example_dags")
+#: A database that lives for a minute need not survive a power failure: creating it is half of the time otherwise.
+_FAST_SQLITE = "PRAGMA synchronous = OFF"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the example that the command line names; returns the exit code."""
+    names = sorted(path.stem for path in EXAMPLES.glob("[!_]*.py"))
+    parser = argparse.ArgumentParser(prog="python -m airflow_provider_weblake.run_example", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("example", choices=names, help="the file, and the first DAG in it")
+    parser.add_argument("--params", metavar="JSON", type=json.loads, default={}, help="values for the DAG's params")
+    given = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the home is removed then, too
+    with _only_result_on_stdout() as result, _home(given.example):
+        told = run(given.example, given.params)
+        result.write(json.dumps(told, default=str) + "\n")
+    return 0 if told["state"] == "success" else 1
+
+
+def run(example: str, params: Mapping[str, object]) -> dict[str, object]:
+    """Runs the DAG that is named like its file, in the home that the environment names."""
+    from airflow.dag_processing.bundles.manager import DagBundlesManager
+    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+    from airflow.utils.db import initdb
+
+    _without_sync()
+    initdb()
+    DagBundlesManager().sync_bundles_to_db()
+    bag = DagBag(os.environ["AIRFLOW__CORE__DAGS_FOLDER"], bundle_name="dags-folder")
+    if bag.import_errors:
+        raise RuntimeError(f"{example} cannot be read: {'; '.join(bag.import_errors.values())}")
+    sync_bag_to_db(bag, "dags-folder", None)
+    dag = bag.dags[example]
+    for task in dag.tasks:
+        task.retries = 0  # somebody waits in front of it
+        if hasattr(task, "deferrable"):
+            task.deferrable = False  # there is no triggerer here
+    ran = dag.test(run_conf=dict(params))
+    instances = ran.get_task_instances()
+    return {
+        "dag_id": example,
+        "state": str(ran.state),
+        "tasks": {ti.task_id: str(ti.state) for ti in instances},
+        "returned": {ti.task_id: ti.xcom_pull(task_ids=ti.task_id) for ti in instances},
+    }
+
+
+@contextmanager
+def _home(example: str) -> Iterator[None]:
+    """Airflow's home with the one file in its DAG folder; gone when the block is left."""
+    home = Path(tempfile.mkdtemp(prefix="weblake-airflow-"))
+    try:
+        (home / "dags").mkdir()
+        shutil.copy(EXAMPLES / f"{example}.py", home / "dags")
+        os.environ |= {
+            "AIRFLOW_HOME": str(home),
+            "AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags"),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",
+            "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+            "_AIRFLOW_PROCESS_CONTEXT": "client",
+        }
+        yield
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@contextmanager
+def _only_result_on_stdout() -> Iterator[TextIO]:
+    """What is written to standard output meanwhile, by whomever, goes to standard error; the file is the old one."""
+    kept = os.dup(1)
+    sys.stdout.flush()
+    os.dup2(2, 1)
+    try:
+        with os.fdopen(kept, "w", closefd=False, encoding="utf-8") as result:
+            yield result
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def _without_sync() -> None:
+    from sqlalchemy import event
+    from sqlalchemy.engine import Engine
+
+    @event.listens_for(Engine, "connect")
+    def quick(connection: object, _: object) -> None:
+        connection.execute(_FAST_SQLITE)  # type: ignore[attr-defined]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

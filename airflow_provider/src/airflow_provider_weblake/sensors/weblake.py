@@ -1,0 +1,169 @@
+"""Sensors for jobs that were started elsewhere; they watch, and never cancel. Imports: hooks, triggers, wording."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, ClassVar
+
+from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.triggers.base import StartTriggerArgs
+
+from airflow_provider_weblake.hooks.weblake import WeblakeHook
+from airflow_provider_weblake.retry_policy import WeblakeRetryPolicy
+from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger, event_of
+from airflow_provider_weblake.wording import speaking
+from weblake import errors, orchestration
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context, RetryPolicy
+
+#: What a template may ask Airflow for while it is rendered: the triggerer's event loop would stand still meanwhile.
+_LOOKUPS = ("xcom_pull", "var.", "conn.", "ti.", "task_instance.")
+
+
+class JobSensor(BaseSensorOperator):
+    """Waits until a job that was started elsewhere has completed.
+
+    Deferrable, it starts in the triggerer and ends there: it never takes a worker's slot unless the job ends badly or
+    its id has to be looked up first. It buys nothing and cancels nothing, whatever happens to the task. A job that
+    failed, was cancelled or is unknown fails the task without retries (or skips it, with `soft_fail`).
+
+    Returns a small dict: status, kind, job_id, completed, total, credits_used.
+
+    :param job_id: The job's UUID (templated).
+    :param weblake_conn_id: The connection (templated).
+    :param poke_interval: Seconds between looks at most; default 30.
+    :param timeout: Seconds until the sensor gives up; default `[sensors] default_timeout`.
+    :param deferrable: Waits in the triggerer; default `[operators] default_deferrable`.
+    :param start_from_trigger: Whether a deferrable sensor begins in the triggerer. By default it does where the id is a
+        text that needs no look-up (XCom, Variable) to be rendered.
+    """
+
+    #: The kind of job, as the core names it.
+    kind: ClassVar[str]
+
+    template_fields: Sequence[str] = ("job_id", "weblake_conn_id")
+    ui_color = "#e5f1f4"
+    start_trigger_args = StartTriggerArgs(
+        trigger_cls="airflow_provider_weblake.triggers.weblake.WeblakeJobTrigger", next_method="execute_complete"
+    )
+    start_from_trigger = False
+
+    def __init__(
+        self,
+        *,
+        job_id: str,
+        weblake_conn_id: str = WeblakeHook.default_conn_name,
+        poke_interval: timedelta | float = 30.0,
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        start_from_trigger: bool | None = None,
+        retry_policy: RetryPolicy | None = None,
+        **kwargs: object,
+    ) -> None:
+        super().__init__(
+            poke_interval=poke_interval,
+            retry_policy=retry_policy or WeblakeRetryPolicy(),
+            **kwargs,  # type: ignore[arg-type]
+        )
+        self.job_id = job_id
+        self.weblake_conn_id = weblake_conn_id
+        self.deferrable = deferrable
+        self._looked = False
+        if start_from_trigger is None:
+            start_from_trigger = isinstance(job_id, str) and not any(word in job_id for word in _LOOKUPS)
+        self.start_from_trigger = deferrable and start_from_trigger
+        if self.start_from_trigger:
+            # Replaced, not changed: it belongs to the class.
+            self.start_trigger_args = dataclasses.replace(
+                self.start_trigger_args,
+                trigger_kwargs={
+                    "weblake_conn_id": weblake_conn_id,
+                    "kind": self.kind,
+                    "job_id": job_id,
+                    "poll_interval": self.poke_interval,
+                    "ends_task": True,
+                },
+                timeout=timedelta(seconds=self.timeout),
+            )
+
+    def execute(self, context: Context) -> object:
+        """Waits in the worker, or hands over to the triggerer."""
+        if not self.deferrable:
+            return super().execute(context)
+        try:
+            found = self.poke(context)
+        except AirflowException as error:
+            if self.soft_fail or self.never_fail:  # as the sensor does it that never leaves the worker
+                raise AirflowSkipException(str(error)) from error
+            raise
+        if found:
+            return found.xcom_value
+        self.defer(
+            trigger=WeblakeJobTrigger(
+                weblake_conn_id=self.weblake_conn_id,
+                kind=self.kind,
+                job_id=self._id(),
+                poll_interval=self.poke_interval,
+                ends_task=True,
+            ),
+            method_name="execute_complete",
+            timeout=timedelta(seconds=self.timeout),
+        )
+
+    def poke(self, context: Context) -> PokeReturnValue:
+        """One look at the job."""
+        job = orchestration.JobRef(self.kind, self._id())
+        with speaking(), WeblakeHook(self.weblake_conn_id).get_conn() as client:
+            first, self._looked = not self._looked and self._first_look(context), True
+            try:
+                head = client.run(orchestration.glance(job, client.retry))
+            except errors.JobGone as error:
+                if not first:
+                    raise AirflowFailException(str(error)) from error
+                self.log.info("Not there yet: %s", error)
+                return PokeReturnValue(is_done=False)
+            except errors.RetryLater as error:
+                self.log.warning("%s cannot be asked about now: %s", job.words, error)
+                return PokeReturnValue(is_done=False)
+        if not orchestration.is_terminal(head.get("status")):
+            return PokeReturnValue(is_done=False)
+        self._judge(str(head.get("status")).lower())
+        return PokeReturnValue(is_done=True, xcom_value=event_of(job, "completed", head))
+
+    def execute_complete(self, context: Context, event: Mapping[str, object] | str) -> object:
+        """What the trigger could not end by itself: a job that did not complete."""
+        if isinstance(event, Mapping):
+            self._judge(str(event.get("status")))
+            return event
+        return self.poke(context).xcom_value  # `dag.test()` hands on the bare word of a trigger that ends its task
+
+    def _first_look(self, context: Context) -> bool:
+        """Whether nobody has looked before: a job that has just been started may not be found yet."""
+        return not self.reschedule or context["ti"].get_first_reschedule_date(context) is None
+
+    def _judge(self, status: str) -> None:
+        if status == "completed":
+            return
+        job = orchestration.JobRef(self.kind, str(self.job_id))
+        if status in ("failed", "cancelled", "gone"):
+            how = "is unknown to the service, or has expired" if status == "gone" else f"ended as {status}"
+            raise AirflowFailException(f"The {job.words} {how}.")
+        raise AirflowException(f"The {job.words} could not be watched ({status}); the trigger's log says why.")
+
+    def _id(self) -> str:
+        return orchestration.elsewhere_order(self.kind, str(self.job_id).strip()).job_id or ""
+
+
+class WeblakeBatchScrapeSensor(JobSensor):
+    """Waits until a batch scrape that was started elsewhere has completed."""
+
+    kind = "batch_scrape"
+
+
+class WeblakeCrawlSensor(JobSensor):
+    """Waits until a crawl that was started elsewhere has completed."""
+
+    kind = "crawl"

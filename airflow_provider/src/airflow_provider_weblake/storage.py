@@ -1,0 +1,205 @@
+"""What an operator's `to` means: a place for a dataset, or one small file. Imports: weblake.errors; the core when used.
+
+A storage URL whose user part names an Airflow connection (`s3://aws_default@lake/web`) gets its file system from that
+connection, as Airflow's ObjectStoragePath does. One without such a part gets Airflow's file system for the scheme where
+a provider brings one, and otherwise goes to the core as it is, which has backends of its own (`weblake[s3]`).
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from airflow.sdk import BaseHook, ObjectStoragePath
+from airflow.sdk.exceptions import AirflowNotFoundException
+
+from weblake import orchestration
+from weblake.errors import AskPerson, FeatureMissing, InvalidOption, StorageRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from weblake.orchestration import Dataset
+
+#: What an operator takes as a place.
+LakePath = str | os.PathLike[str] | ObjectStoragePath
+
+#: Roots that are plain directories to the core, and need nothing of Airflow.
+_LOCAL = frozenset({"", "file", "local"})
+_AZURE = frozenset({"abfs", "abfss", "adl", "az"})
+#: What to install for a scheme that Airflow has no file system for.
+_PACKAGES = {
+    **dict.fromkeys(("s3", "s3a", "s3n"), "apache-airflow-providers-amazon[s3fs]"),
+    **dict.fromkeys(("gs", "gcs"), "apache-airflow-providers-google"),
+    **dict.fromkeys(_AZURE, "apache-airflow-providers-microsoft-azure"),
+}
+
+
+def root_path(to: LakePath) -> LakePath:
+    """What `weblake.orchestration.open_dataset` is given for an operator's `to`.
+
+    Local paths, `file://` and path objects without a file system stay as they are. A storage URL becomes an
+    ObjectStoragePath where Airflow has a file system for its scheme, with the connection that the URL names, and else
+    stays as it is.
+
+    Raises:
+        FeatureMissing: A connection is named, and the provider package that reads it is not installed.
+        AskPerson: There is no such connection.
+        InvalidOption: The URL holds a password.
+    """
+    if isinstance(to, ObjectStoragePath):
+        if to.protocol in _LOCAL:
+            return to
+        _check(to.protocol, to.conn_id)
+        return _attached(to)
+    if not isinstance(to, str) or "://" not in to:
+        return to
+    scheme, _, rest = to.partition("://")
+    scheme = scheme.lower()
+    if scheme in _LOCAL:
+        return to
+    user, _, host = rest.partition("/")[0].rpartition("@")
+    if ":" in user:
+        raise InvalidOption(
+            f"A {scheme}:// path must not hold a password.",
+            hint=f"Put the credentials into an Airflow connection and name it: {scheme}://CONNECTION_ID@bucket/path.",
+        )
+    # abfs://container@account.host/path is how that scheme itself is written: no container's name has a dot.
+    if scheme in _AZURE and user and "." in host:
+        return to
+    if not user and not _has_fs(scheme):
+        return to
+    _check(scheme, user)
+    return _attached(ObjectStoragePath(to))
+
+
+@dataclass(frozen=True, slots=True)
+class SmallFile:
+    """One file outside any table: a list of URLs, a reply. It is there whole or not at all."""
+
+    #: How another task names it: absolute where it is local.
+    name: str
+    _dataset: Dataset
+    _file: str
+
+    def write(self, data: bytes) -> None:
+        """Puts the file there, or in the place of the one that is there, in one step.
+
+        Raises:
+            StorageRefused: The storage does not take it.
+        """
+        storage = self._dataset.storage
+        local = storage.local_path(self._file)
+        if local is not None:
+            _write_local(local, data)
+            return
+        with storage.scratch() as directory:
+            ready = directory / "file"
+            ready.write_bytes(data)
+            storage.replace(self._file, ready)
+
+
+def small_file(path: LakePath) -> SmallFile:
+    """The file of this path, which need not be there yet; asked for before anything is paid.
+
+    A local file's directory is made if the one above it is there.
+
+    Raises:
+        InvalidOption: The path names a directory.
+        StorageRefused: There is no such directory, or no such kind of storage.
+        FeatureMissing: As `root_path`.
+    """
+    text = os.fspath(path) if isinstance(path, str | os.PathLike) else str(path)
+    parent, slash, file = text.rpartition("/")
+    if not file or file in (".", "..") or parent.endswith(":/"):
+        raise InvalidOption(f"{text!r} names no file.", hint="Give the path of one file, such as lists/urls.txt.")
+    dataset = orchestration.open_dataset(root_path(parent or slash or "."))
+    local = dataset.storage.local_path(file)
+    if local is None:
+        return SmallFile(text, dataset, file)
+    with _told(local):
+        with suppress(FileExistsError):
+            local.parent.mkdir()
+        if local.is_dir():
+            raise InvalidOption(f"{local} is a directory.", hint="Give the path of one file, such as lists/urls.txt.")
+    return SmallFile(str(local), dataset, file)
+
+
+def write_small(path: LakePath, data: bytes) -> str:
+    """Writes one small file in one step and returns the name by which another task finds it; raises as `small_file`."""
+    file = small_file(path)
+    file.write(data)
+    return file.name
+
+
+def _check(scheme: str, conn_id: str | None) -> None:
+    if not _has_fs(scheme):
+        raise _not_installed(scheme)
+    if not conn_id:
+        return
+    try:
+        # Airflow's file system for S3 falls back to the environment's credentials where it does not find the
+        # connection: the load would go to whatever those reach.
+        BaseHook.get_connection(conn_id)
+    except AirflowNotFoundException:
+        raise AskPerson(
+            f"There is no Airflow connection {conn_id!r}, which the path names.",
+            hint="Create it, or name another one before the @ of the path.",
+        ) from None
+
+
+def _attached(path: ObjectStoragePath) -> ObjectStoragePath:
+    """The path, with its file system made now: what is missing for it is told here and not in the middle of a load."""
+    try:
+        _ = path.fs
+    except ImportError as error:
+        raise _not_installed(path.protocol) from error
+    return path
+
+
+def _has_fs(scheme: str) -> bool:
+    from airflow.sdk.io import has_fs
+
+    return has_fs(scheme)
+
+
+def _not_installed(scheme: str) -> FeatureMissing:
+    package = _PACKAGES.get(scheme)
+    return FeatureMissing(
+        f"Airflow has no file system for {scheme}:// here, so the connection of that path cannot be used.",
+        hint=f"pip install '{package}'" if package else "Use a path on s3://, gs://, abfs:// or a local one.",
+    )
+
+
+def _write_local(path: Path, data: bytes) -> None:
+    staged = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}.part")
+    with _told(path):
+        try:
+            with staged.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            staged.replace(path)
+        except BaseException:
+            staged.unlink(missing_ok=True)
+            raise
+        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageRefused(
+            f"{path} cannot be written: {error.strerror or error}.",
+            hint="Make the directory above it and give this user leave to write there, or choose another path.",
+        ) from error

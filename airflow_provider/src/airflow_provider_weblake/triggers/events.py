@@ -1,0 +1,230 @@
+"""Event triggers for `AssetWatcher`: a usage period has closed, jobs have completed. Imports: watching, ended_jobs.
+
+    Asset("scraped", watchers=[AssetWatcher(name="batches", trigger=WeblakeJobsCompletedTrigger())])
+
+They are for what was started elsewhere; whoever starts a job in a DAG waits for it there, with the operators. The
+arguments hold ids, numbers and the connection's name, and equal arguments are one trigger for Airflow.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from airflow_provider_weblake.triggers.ended_jobs import ENDS, EndedJobs, Job, Round, Seen
+from airflow_provider_weblake.triggers.watching import Memory, Question, Watcher, parse_time
+from weblake import orchestration
+from weblake.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from weblake import AsyncClient
+
+_HERE = "airflow_provider_weblake.triggers.events"
+_KINDS = ("batch_scrape", "crawl")
+_REPORTS = ("credits", "tokens")
+#: Characters of a target that an event carries.
+_TARGET_CHARS = 500
+
+
+class WeblakeUsagePeriodTrigger(Watcher[orchestration.Report]):
+    """Fires once for each usage period that has closed.
+
+    A period has closed when its end is past, or when the service reports a later one. The event is `report`, `period`
+    (`2026-10`), `period_start`, `period_end` (ISO 8601, UTC) and `total`: credits or tokens. The last period that was
+    fired is kept in the asset's state, so that a restart repeats none and loses none, also where several closed in the
+    meantime. A period for which the service reports nothing never fires. Reading usage costs no credits.
+
+    :param weblake_conn_id: the connection; `weblake_default` by default.
+    :param report: `credits` (default) or `tokens`.
+    :param poll_interval: seconds between polls, at least 1; an hour by default.
+    :param fire_latest: whether a new watcher fires the newest period that had closed before it began; by default it
+        only takes note of it.
+    """
+
+    def __init__(
+        self,
+        weblake_conn_id: str = "weblake_default",
+        report: str = "credits",
+        poll_interval: float = 3600.0,
+        fire_latest: bool = False,
+    ) -> None:
+        super().__init__(weblake_conn_id, poll_interval)
+        self.report = _one_of("report", report, _REPORTS)
+        self.fire_latest = fire_latest
+
+    def serialize(self) -> tuple[str, dict[str, object]]:
+        """Names and numbers."""
+        return (
+            f"{_HERE}.WeblakeUsagePeriodTrigger",
+            {
+                "weblake_conn_id": self.weblake_conn_id,
+                "report": self.report,
+                "poll_interval": self.poll_interval,
+                "fire_latest": self.fire_latest,
+            },
+        )
+
+    def subject(self) -> str:
+        """The report."""
+        return self.report
+
+    def question(self) -> Question[orchestration.Report]:
+        """Reads the report."""
+
+        async def ask(client: AsyncClient) -> orchestration.Report:
+            return await client.run(orchestration.report(self.report, client.retry))
+
+        return ask
+
+    def follow(self, memory: Memory | None, seen: orchestration.Report) -> tuple[Memory | None, list[Memory]]:
+        """Fires the periods that closed after the one in memory, oldest first."""
+        closed = _closed(seen, datetime.now(UTC))
+        if memory is None:
+            fired = closed[-1:] if self.fire_latest else []
+        else:
+            fired = [event for event in closed if str(event["period_start"]) > str(memory.get("last_period_start"))]
+        last = str(closed[-1]["period_start"]) if closed else ""
+        if memory is not None:
+            last = max(last, str(memory.get("last_period_start")))
+        return {"last_period_start": last}, fired
+
+
+class WeblakeJobsCompletedTrigger(Watcher[Round]):
+    """Fires once for each job of a kind that completes after the watcher has begun, whoever started it.
+
+    The ids come from the activity list, which goes back 24 hours, and each is polled until its end; the polls cost no
+    credits. The event is `kind`, `job_id`, `status`, `completed`, `total`, `credits_used` (None where the service does
+    not say), `created_at` and `target`: the URL that the activity list shows, without user, query and fragment, which
+    may hold secrets. Hand `job_id` to WeblakeLandOperator to land the job.
+
+    What was fired is kept in the asset's state: a restart loses no job and repeats none, unless the triggerer is killed
+    within the second or two between an event and its note; landing a job twice changes nothing. A watcher follows 600
+    running jobs at a time (the oldest; others when there is room) and remembers the last 400 ended ones by id, older
+    ones by time. It bears an outage of the triggerer of up to 24 hours.
+
+    :param weblake_conn_id: the connection; `weblake_default` by default.
+    :param kind: `batch_scrape` (default) or `crawl`.
+    :param poll_interval: seconds between polls, at least 1; a minute by default.
+    :param target: only jobs with this URL in the activity list; `*` stands for any characters. All jobs by default.
+    :param statuses: the ends to fire on, of `completed`, `failed` and `cancelled`; only `completed` by default.
+    """
+
+    def __init__(
+        self,
+        weblake_conn_id: str = "weblake_default",
+        kind: str = "batch_scrape",
+        poll_interval: float = 60.0,
+        target: str | None = None,
+        statuses: Sequence[str] = ("completed",),
+    ) -> None:
+        super().__init__(weblake_conn_id, poll_interval)
+        self.kind = _one_of("kind", kind, _KINDS)
+        self.target = target
+        given = [statuses] if isinstance(statuses, str) else statuses
+        self.statuses = list(dict.fromkeys(_one_of("statuses", status, ENDS) for status in given))
+
+    def serialize(self) -> tuple[str, dict[str, object]]:
+        """Names and numbers."""
+        return (
+            f"{_HERE}.WeblakeJobsCompletedTrigger",
+            {
+                "weblake_conn_id": self.weblake_conn_id,
+                "kind": self.kind,
+                "poll_interval": self.poll_interval,
+                "target": self.target,
+                "statuses": self.statuses,
+            },
+        )
+
+    def subject(self) -> str:
+        """The kind."""
+        return self.kind
+
+    def choice(self) -> Sequence[object]:
+        """Targets and statuses."""
+        return self.target, sorted(self.statuses)
+
+    def question(self) -> Question[Round]:
+        """Asks for the jobs that have ended."""
+        return EndedJobs(self.kind)
+
+    def follow(self, memory: Memory | None, seen: Round) -> tuple[Memory | None, list[Memory]]:
+        """Fires the jobs that ended since; a new watcher only notes which are over."""
+        if memory is None and not seen.complete:
+            return None, []  # what is over already cannot be told from what will be
+        state = Seen() if memory is None else Seen.read(memory)
+        listed = [job for job in seen.jobs if self._wanted(job.target)]
+        fresh = state.settle(listed, seen.ended)
+        seen.also(state.pending.keys() - {job.job_id for job in listed})
+        fired = [] if memory is None else [self._event(job, seen.ended[job.job_id]) for job in fresh]
+        return state.write(), [event for event in fired if event["status"] in self.statuses]
+
+    def _wanted(self, target: str | None) -> bool:
+        if self.target is None:
+            return True
+        return re.fullmatch(".*".join(map(re.escape, self.target.split("*"))), target or "", re.DOTALL) is not None
+
+    def _event(self, job: Job, head: Mapping[str, object]) -> Memory:
+        return {
+            "kind": self.kind,
+            "job_id": job.job_id,
+            "status": head.get("status"),
+            "completed": _number(head.get("completed")),
+            "total": _number(head.get("total")),
+            "credits_used": _number(head.get("creditsUsed")),
+            "created_at": _iso(datetime.fromtimestamp(job.created / 1000, UTC)),
+            "target": _shown(job.target),
+        }
+
+
+def _closed(report: orchestration.Report, now: datetime) -> list[Memory]:
+    """The closed periods as events, oldest first; rows of one period are added up."""
+    totals: dict[tuple[datetime, datetime], float] = {}
+    for row in report.periods:
+        start, end = parse_time(row.start_date), parse_time(row.end_date)
+        if start is None or end is None:
+            continue
+        total = row.total_credits if report.name == "credits" else row.total_tokens
+        totals[start, end] = totals.get((start, end), 0) + (_number(total) or 0)
+    # A later period is evidence too, and it is the service's own clock.
+    past = max([now, *(start for start, _ in totals)])
+    return [
+        {
+            "report": report.name,
+            "period": f"{start:%Y-%m}",
+            "period_start": _iso(start),
+            "period_end": _iso(end),
+            "total": total,
+        }
+        for (start, end), total in sorted(totals.items())
+        if end <= past
+    ]
+
+
+def _iso(time: datetime) -> str:
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _number(value: object) -> float | int | None:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _one_of(name: str, value: str, allowed: Sequence[str]) -> str:
+    if value not in allowed:
+        raise InvalidOption(f"{name} is {value!r}.", hint=f"Give one of {', '.join(allowed)}.")
+    return value
+
+
+def _shown(target: str | None) -> str | None:
+    """The target without what may be secret in it: events are logged and stored as they are."""
+    if target is None:
+        return None
+    try:
+        parts = urlsplit(target)
+        place = parts.netloc.rpartition("@")[2]
+    except ValueError:
+        return None
+    return parts._replace(netloc=place, query="", fragment="").geturl()[:_TARGET_CHARS]

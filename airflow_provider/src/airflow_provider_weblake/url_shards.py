@@ -1,0 +1,112 @@
+"""Long lists of URLs for mapped tasks, from files that an Airflow connection opens.
+
+    @task
+    def shards() -> list[UrlShard]:
+        return url_shards("s3://aws_default@lists/urls.parquet", per_shard=5000)
+
+    WeblakeBatchScrapeOperator.partial(task_id="scrape", to=...).expand(urls=shards())
+
+What goes through XCom is where each part of the list lies, not the URLs.
+Imports: airflow.sdk, weblake.orchestration, weblake.errors, storage, wording.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+
+from airflow_provider_weblake.storage import LakePath, root_path
+from airflow_provider_weblake.wording import speaking
+from weblake import orchestration
+from weblake.errors import InvalidOption
+from weblake.orchestration import UrlShard
+
+#: What an operator takes as `urls`.
+Urls = Sequence[str] | LakePath | Mapping[str, object]
+
+__all__ = ["UrlShard", "read_urls_or_shard", "url_shards"]
+
+
+def url_shards(
+    path: LakePath,
+    *,
+    column: str | None = None,
+    per_shard: int | None = None,
+    shards: int | None = None,
+    max_shards: int | None = None,
+) -> list[UrlShard]:
+    """Cuts a list of URLs into shards, one for each mapped task; return it from a task and `expand` over it.
+
+    Each shard is a small dict that an operator takes as its `urls`. Together they are the list, in its order, with
+    its duplicates. Cleared or retried, a mapped task reads its shard again; where the file has changed by then, it
+    fails and starts nothing: clear the task that cut it too.
+
+    :param path: a local path that every worker has, or an object storage path, with the connection in it
+        (``s3://conn_id@bucket/urls.csv``). Its ending says what it is: ``.csv``, ``.parquet``, or else one URL a line,
+        where empty lines and lines that begin with ``#`` do not count.
+    :param column: the column of a CSV or Parquet file (default: ``url``).
+    :param per_shard: URLs of one shard (default: 5000, where ``shards`` is not given).
+    :param shards: into how many shards, of equal size but for one URL.
+    :param max_shards: how many are allowed (default: ``[core] max_map_length``, which is 1024 if nobody changed it).
+    :raises weblake.errors.AskPerson: its connection does not exist, or no installed provider opens it.
+    :raises weblake.errors.InvalidOption: there is no URL in it, or there would be too many shards.
+    :raises weblake.errors.FixRequest: the file cannot be read or has no such column.
+    """
+    if max_shards is None:
+        from airflow.sdk import conf
+
+        max_shards = conf.getint("core", "max_map_length", fallback=1024)
+    with speaking():
+        return orchestration.url_shards(
+            _opened(path), column=column, per_shard=per_shard, shards=shards, max_shards=max_shards
+        )
+
+
+def read_urls_or_shard(urls: Urls, column: str | None = None) -> list[str]:
+    """Returns the URLs that an operator's ``urls`` stands for, in order, duplicates included.
+
+    :param urls: the URLs themselves; the path of a file that lists them, as in :func:`url_shards`; one shard; or a
+        list or shard as JSON text, as a template with ``| tojson`` renders it.
+    :param column: the column of a CSV or Parquet file (default: ``url``). A shard has its own.
+    :raises weblake.errors.InvalidOption: it is none of these, as is the address of a page that is in no list.
+    :raises weblake.errors.FixRequest: the file cannot be read, or has changed since it was cut into shards.
+    """
+    with speaking():
+        if isinstance(urls, str) and urls.lstrip()[:1] in ("[", "{"):
+            urls = _from_json(urls)
+        if isinstance(urls, Mapping):
+            file = urls.get("file")
+            return orchestration.read_shard(urls, _opened(file) if isinstance(file, str) else None)
+        if not isinstance(urls, str | os.PathLike) and isinstance(urls, Sequence):
+            return _listed(urls)
+        return orchestration.read_urls(_opened(urls), column)
+
+
+def _opened(path: LakePath) -> LakePath:
+    """The path with the file system of its Airflow connection, where it is a URL; a local one as it is."""
+    if path == "-":
+        raise InvalidOption("A task has no standard input to read a list from.", hint="Give the path of a file.")
+    page = isinstance(path, str) and path.lower().startswith(("http://", "https://"))
+    return path if page else root_path(path)  # the core says what to do with a page
+
+
+def _listed(urls: Sequence[object]) -> list[str]:
+    listed = [url for url in urls if isinstance(url, str)]
+    if len(listed) < len(urls):
+        other = next(type(url).__name__ for url in urls if not isinstance(url, str))
+        raise InvalidOption(f"The list of URLs holds a {other}.", hint="Give texts, or one shard for each mapped task.")
+    return listed
+
+
+def _from_json(text: str) -> list[str] | dict[str, object]:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, list | dict):
+        raise InvalidOption(
+            "`urls` was rendered to a text that is neither JSON nor a path.",
+            hint="Pass the upstream task's output itself, or add `| tojson` to the template.",
+        )
+    return value

@@ -1,0 +1,88 @@
+"""Airflow in a home of its own: set before anything imports Airflow, initialised once per test process."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from airflow.sdk import DAG
+    from airflow.sdk.types import DagRunProtocol
+
+    from weblake.testing import WeblakeService
+
+# Modules that only these tests share lie beside them.
+sys.path.insert(0, str(Path(__file__).parent))
+from gated_site import GatedSite
+
+_HOME = Path(tempfile.mkdtemp(prefix="weblake-airflow-home-"))
+atexit.register(shutil.rmtree, _HOME, ignore_errors=True)
+os.environ |= {
+    "AIRFLOW_HOME": str(_HOME),
+    "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+    "AIRFLOW__CORE__DAGS_FOLDER": str(_HOME / "dags"),
+    "AIRFLOW__CORE__UNIT_TEST_MODE": "False",
+    "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{_HOME}/airflow.db",
+    "AIRFLOW__LOGGING__LOGGING_LEVEL": "INFO",
+    "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+    "AIRFLOW__OPENLINEAGE__DISABLED": "True",
+    "_AIRFLOW_PROCESS_CONTEXT": "client",
+}
+
+
+@pytest.fixture(scope="session")
+def airflow_db() -> None:
+    """An initialised metadata database."""
+    (_HOME / "dags").mkdir(exist_ok=True)
+    from airflow.utils.db import initdb
+
+    initdb()
+
+
+@pytest.fixture(scope="session")
+def _gated_site() -> Iterator[GatedSite]:
+    site = GatedSite()
+    yield site
+    site.close()
+
+
+@pytest.fixture
+def site(_gated_site: GatedSite) -> Iterator[GatedSite]:
+    """A site with pages that are answered at once and pages that the test holds back."""
+    _gated_site.release()
+    yield _gated_site
+    _gated_site.release()
+
+
+@pytest.fixture
+def weblake_connection(weblake_service: WeblakeService, monkeypatch: pytest.MonkeyPatch) -> WeblakeService:
+    """The embedded service as the Airflow connection `weblake_default`."""
+    connection = {"conn_type": "weblake", "host": weblake_service.url, "password": weblake_service.key}
+    monkeypatch.setenv("AIRFLOW_CONN_WEBLAKE_DEFAULT", json.dumps(connection))
+    return weblake_service
+
+
+@pytest.fixture
+def run_dag(airflow_db: None) -> Iterator[Callable[..., DagRunProtocol]]:
+    """Runs a DAG with `dag.test()`: `run_dag(dag, logical_date=…, run_conf=…)` returns the finished DAG run."""
+
+    def run(dag: DAG, **kwargs: object) -> DagRunProtocol:
+        from airflow.dag_processing.bundles.manager import DagBundlesManager
+        from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+
+        DagBundlesManager().sync_bundles_to_db()
+        bag = DagBag(str(_HOME / "dags"), bundle_name="dags-folder")
+        bag.bag_dag(dag)
+        sync_bag_to_db(bag, "dags-folder", None)
+        return dag.test(**kwargs)  # type: ignore[arg-type]
+
+    return run

@@ -1,0 +1,94 @@
+"""DAGs of the end-to-end tests: what they land and where comes with each run's conf."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow.sdk import DAG, Asset, task
+
+from airflow_provider_weblake.operators.weblake import (
+    WeblakeBatchScrapeOperator,
+    WeblakeLandOperator,
+)
+from airflow_provider_weblake.sensors.weblake import WeblakeBatchScrapeSensor
+
+URLS = "{{ dag_run.conf['urls'] | tojson }}"
+TO = "{{ dag_run.conf['to'] }}"
+LANDED = Asset("weblake://file/e2e/documents")
+
+
+def batch(**kwargs: object) -> WeblakeBatchScrapeOperator:
+    defaults = {"task_id": "land", "urls": URLS, "to": TO, "poll_interval": 1, "retries": 2}
+    return WeblakeBatchScrapeOperator(**(defaults | {"retry_delay": timedelta(seconds=1)} | kwargs))
+
+
+with DAG("deferred", schedule=None):
+    batch(deferrable=True)
+
+with DAG("blocking", schedule=None):
+    batch(deferrable=False)
+
+with DAG("late", schedule=None):
+    batch(deferrable=True, deadline=timedelta(seconds=8))
+
+with DAG("late_partial", schedule=None):
+    batch(deferrable=True, deadline=timedelta(seconds=8), allow_partial=True)
+
+with DAG("over_budget", schedule=None):
+    batch(deferrable=True, max_credits="{{ dag_run.conf['max_credits'] }}")
+
+with DAG("short_run", schedule=None, dagrun_timeout=timedelta(seconds=10)):
+    batch(deferrable=True)
+
+with DAG("mapped", schedule=None):
+
+    @task
+    def lists(dag_run=None) -> list[list[str]]:
+        return dag_run.conf["lists"]
+
+    WeblakeBatchScrapeOperator.partial(
+        task_id="land",
+        to=TO,
+        poll_interval=1,
+        deferrable=True,
+        retries=2,
+        retry_delay=timedelta(seconds=1),
+    ).expand(urls=lists())
+
+with DAG("apart", schedule=None):
+    start = batch(task_id="start", wait_for_completion=False)
+    watch = WeblakeBatchScrapeSensor(
+        task_id="watch",
+        job_id="{{ ti.xcom_pull(task_ids='start', key='job_id') }}",
+        deferrable=True,
+        poke_interval=1,
+        timeout=120,
+    )
+    land = WeblakeLandOperator(
+        task_id="land",
+        kind="batch",
+        job_id="{{ ti.xcom_pull(task_ids='start', key='job_id') }}",
+        to=TO,
+        outlets=[LANDED],
+        retries=1,
+        retry_delay=timedelta(seconds=1),
+    )
+    start >> watch >> land
+
+with DAG("watching", schedule=None):
+    WeblakeBatchScrapeSensor(
+        task_id="watch",
+        job_id="{{ dag_run.conf['job_id'] }}",
+        deferrable=True,
+        poke_interval=1,
+        timeout=120,
+    )
+
+with DAG("consumer", schedule=[LANDED]):
+
+    @task
+    def read(triggering_asset_events=None) -> dict[str, object]:
+        (event,) = triggering_asset_events[LANDED]
+        return dict(event.extra)
+
+    read()

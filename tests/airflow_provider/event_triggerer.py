@@ -1,0 +1,175 @@
+"""A stand-in for a triggerer's runner and its supervisor, around Airflow's own shared streams and state accessors.
+
+Imports airflow, so a test module imports it after conftest.py has set Airflow's home.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from airflow.sdk import Asset
+from airflow.sdk.execution_time import task_runner
+from airflow.sdk.execution_time.comms import (
+    AssetStateStoreResult,
+    ErrorResponse,
+    GetAssetStateStoreByName,
+    SetAssetStateStoreByName,
+)
+from airflow.sdk.execution_time.context import AssetStateStoreAccessors
+from airflow.triggers.base import BaseEventTrigger
+from airflow.triggers.shared_stream import SharedStreamManager
+
+from airflow_provider_weblake.triggers import events, watching
+from airflow_provider_weblake.triggers.events import WeblakeJobsCompletedTrigger
+from weblake.testing import WeblakeService
+
+#: Seconds in which anything that is waited for has to happen.
+PATIENCE = 30.0
+#: A poll interval that tests can wait for.
+SOON = 0.05
+
+
+class Supervisor:
+    """Stands where a triggerer's supervisor is: answers the real accessors' real messages, from a dict."""
+
+    def __init__(self) -> None:
+        self.state: dict[tuple[str, str], Any] = {}
+        self.writes = 0
+        self.broken = False
+
+    async def asend(self, message: object) -> object:
+        await asyncio.sleep(0)
+        if self.broken:
+            raise ConnectionResetError("the supervisor is gone")
+        if isinstance(message, GetAssetStateStoreByName):
+            value = self.state.get((message.name, message.key))
+            if value is None:
+                return ErrorResponse(error="ASSET_STORE_NOT_FOUND")
+            return AssetStateStoreResult(value=json.loads(value))
+        if isinstance(message, SetAssetStateStoreByName):
+            self.writes += 1
+            self.state[message.name, message.key] = json.dumps(message.value)
+            return None
+        return None  # masks of secrets
+
+    def send(self, message: object) -> object:
+        raise AssertionError(f"a synchronous call on the event loop: {type(message).__name__}")
+
+    def of(self, asset: str) -> list[dict[str, Any]]:
+        return [json.loads(value) for (name, _), value in self.state.items() if name == asset]
+
+
+@pytest.fixture
+def supervisor(monkeypatch: pytest.MonkeyPatch, weblake_connection: WeblakeService) -> Supervisor:
+    """The other end of the accessors, with quick polls and a connection to the embedded service."""
+    monkeypatch.setattr(watching, "LEAST_INTERVAL_S", SOON)
+    supervisor = Supervisor()
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", supervisor, raising=False)
+    return supervisor
+
+
+class Triggerer:
+    """Does with watchers what Airflow's TriggerRunner does: one shared stream manager, events confirmed when stored."""
+
+    def __init__(self, *, confirms: bool = True) -> None:
+        self.manager = SharedStreamManager()
+        self.fired: list[tuple[int, dict[str, Any]]] = []
+        self.failed: dict[int, BaseException] = {}
+        self._confirms = confirms
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+
+    def watch(self, trigger: BaseEventTrigger, *assets: str) -> int:
+        number = len(self._tasks) + 1
+        classpath, kwargs = trigger.serialize()
+        module, _, name = classpath.rpartition(".")
+        assert module == events.__name__
+        running: BaseEventTrigger = getattr(events, name)(**json.loads(json.dumps(kwargs)))
+        if assets:
+            running.asset_state_store = AssetStateStoreAccessors([Asset(name=each) for each in assets])
+        self._tasks[number] = asyncio.create_task(self._run(number, running))
+        return number
+
+    async def _run(self, number: int, trigger: BaseEventTrigger) -> None:
+        key = trigger.shared_stream_key()
+        stream = self.manager.subscribe(trigger_id=number, trigger=trigger, key=key)
+        try:
+            async for event in trigger.filter_shared_stream(stream):
+                json.dumps(event.payload)
+                seq = self.manager.bind_pending_event(trigger_id=number, key=key)
+                assert seq is not None, "not in Airflow's ack mode"
+                self.fired.append((number, event.payload))
+                if self._confirms:
+                    asyncio.get_running_loop().call_later(0.01, self.manager.confirm_persisted, [seq])
+        except Exception as error:  # noqa: BLE001 - as the runner does
+            self.failed[number] = error
+        finally:
+            await self.manager.unsubscribe(number, key)
+
+    async def stop(self) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await self.manager.stop_all()
+
+
+@asynccontextmanager
+async def triggerer(**options: Any) -> AsyncIterator[Triggerer]:
+    running = Triggerer(**options)
+    try:
+        yield running
+    finally:
+        await running.stop()
+
+
+async def until(what: Callable[[], object], *, watched: Triggerer | None = None) -> None:
+    """Waits until it is true."""
+    ends = time.monotonic() + PATIENCE
+    while not what():
+        assert watched is None or not watched.failed, watched.failed
+        assert time.monotonic() < ends, "it did not happen"
+        await asyncio.sleep(0.02)
+
+
+def in_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(test(), 4 * PATIENCE))
+
+
+async def start(service: WeblakeService, *urls: str) -> str:
+    """Starts a batch and returns its id."""
+    with service.client() as client:
+        reply = await asyncio.to_thread(client.start_batch_scrape, list(urls))
+    assert reply.id
+    return str(reply.id)
+
+
+async def land(service: WeblakeService, *urls: str) -> str:
+    """Starts a batch, waits until it has completed and returns its id."""
+    job_id = await start(service, *urls)
+    with service.client() as client:
+        ends = time.monotonic() + PATIENCE
+        while (await asyncio.to_thread(client.get_batch_scrape, job_id)).status != "completed":
+            assert time.monotonic() < ends
+            await asyncio.sleep(0.02)
+    return job_id
+
+
+async def looks(service: WeblakeService, more: int, *, path: str = "/v2/team/activity") -> None:
+    """Waits until the service was asked so many more times."""
+    asked = count(service, path)
+    await until(lambda: count(service, path) >= asked + more)
+
+
+def count(service: WeblakeService, path: str) -> int:
+    """How often this path was asked for."""
+    return len([request for request in service.requests() if str(request["path"]).partition("?")[0] == path])
+
+
+def batches(**options: Any) -> WeblakeJobsCompletedTrigger:
+    """A watcher of batches that polls as often as a test needs."""
+    return WeblakeJobsCompletedTrigger(poll_interval=SOON, **options)

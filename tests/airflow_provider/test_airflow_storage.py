@@ -1,0 +1,203 @@
+"""What an operator's `to` means: local paths, Airflow connections to object storage, and what is missing, by name."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pyarrow.parquet as pq
+import pytest
+
+from weblake import orchestration
+from weblake.errors import AskPerson, FeatureMissing, InvalidOption, StorageRefused
+from weblake.testing import WeblakeService
+
+
+@pytest.fixture
+def connected(s3_root: str, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A root on the S3 server that only an Airflow connection reaches: the environment has nothing for it."""
+    name = f"lake_{uuid.uuid4().hex[:8]}"  # Airflow keeps a file system for each connection id as long as it lives
+    extra = {"endpoint_url": s3_endpoint, "region_name": "us-east-1"}
+    connection = {"conn_type": "aws", "login": "test-key", "password": "test-key", "extra": extra}
+    monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", json.dumps(connection))
+    for variable in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(variable)
+    return s3_root.replace("s3://", f"s3://{name}@")
+
+
+def objects(root: str, endpoint: str) -> dict[str, bytes]:
+    """What lies in the bucket, seen without Airflow and without weblake."""
+    bucket = root.partition("://")[2].rpartition("@")[2].partition("/")[0]
+    client = boto3.client(
+        "s3",
+        endpoint_url=endpoint,
+        aws_access_key_id="test-key",
+        aws_secret_access_key="test-key",
+        region_name="us-east-1",
+    )
+    listed = client.list_objects_v2(Bucket=bucket).get("Contents", [])
+    return {each["Key"]: client.get_object(Bucket=bucket, Key=each["Key"])["Body"].read() for each in listed}
+
+
+def test_plain_places_stay_as_they_are(tmp_path: Path) -> None:
+    from airflow.sdk import ObjectStoragePath
+
+    from airflow_provider_weblake.storage import root_path
+
+    local = ObjectStoragePath(f"file://{tmp_path}/lake")
+    unchanged = (
+        *(str(tmp_path), "relative/lake", f"file://{tmp_path}", tmp_path, local),
+        *("memory://here/lake", "gs://bucket/lake", "abfs://container@account.dfs.core.example/lake"),
+    )
+    for place in unchanged:
+        assert root_path(place) is place
+    assert orchestration.open_dataset(root_path(local)).storage.url == f"{tmp_path}/lake"
+
+
+def test_a_connection_in_the_url_brings_its_file_system(connected: str, s3_endpoint: str) -> None:
+    from airflow.sdk import ObjectStoragePath
+
+    from airflow_provider_weblake.storage import root_path
+
+    for place in (connected, ObjectStoragePath(connected)):
+        dataset = orchestration.open_dataset(root_path(place))
+        dataset.preflight(None)
+        assert "@" not in dataset.storage.url
+    assert [name.partition("/")[0] for name in objects(connected, s3_endpoint)] == ["lake"]
+
+
+def test_without_a_connection_the_environment_says_where(s3_root: str, s3_endpoint: str) -> None:
+    from airflow_provider_weblake.storage import root_path
+
+    storage = orchestration.open_dataset(root_path(s3_root)).storage
+    assert storage.create("record", b"ours")
+    assert objects(s3_root, s3_endpoint) == {"lake/record": b"ours"}
+
+
+def test_what_is_missing_is_told_by_name() -> None:
+    from airflow.sdk import ObjectStoragePath
+
+    from airflow_provider_weblake.storage import root_path
+
+    for place in ("gs://conn@bucket/lake", ObjectStoragePath("gs://conn@bucket/lake")):
+        with pytest.raises(FeatureMissing, match="apache-airflow-providers-google"):
+            root_path(place)
+    with pytest.raises(FeatureMissing, match="apache-airflow-providers-microsoft-azure"):
+        root_path("abfs://conn@container/lake")
+    with pytest.raises(FeatureMissing, match="no file system for ftp://"):
+        root_path("ftp://conn@host/lake")
+    for place in ("s3://no_such@bucket/lake", ObjectStoragePath("s3://no_such@bucket/lake")):
+        with pytest.raises(AskPerson, match="no Airflow connection 'no_such'"):
+            root_path(place)
+    secret = uuid.uuid4().hex
+    with pytest.raises(InvalidOption) as caught:
+        root_path(f"s3://user:{secret}@bucket/lake")
+    assert secret not in str(caught.value)
+    with pytest.raises(StorageRefused, match="ftp:// is no storage"):
+        orchestration.open_dataset(root_path("ftp://host/lake"))
+
+
+@pytest.mark.parametrize("as_path", [False, True])
+def test_usage_lands_through_a_connection(
+    run_dag: Callable[..., Any],
+    weblake_connection: WeblakeService,
+    connected: str,
+    s3_endpoint: str,
+    site: Any,
+    tmp_path: Path,
+    as_path: bool,
+) -> None:
+    from airflow.sdk import DAG, ObjectStoragePath
+
+    from airflow_provider_weblake.operators.weblake import WeblakeUsageOperator
+
+    with weblake_connection.client() as client:
+        client.scrape(f"{site.url}/page/1")
+    with DAG("usage_on_s3", schedule=None) as dag:
+        root = f"{connected}/{{{{ dag.dag_id }}}}"
+        WeblakeUsageOperator(task_id="usage", to=ObjectStoragePath(root) if as_path else root)
+    assert run_dag(dag).state == "success"
+    found = objects(connected, s3_endpoint)
+    assert len(found) == 1
+    (name, content), *_ = found.items()
+    assert name.startswith("lake/usage_on_s3/usage_periods/report=credits/period=")
+    (tmp_path / "usage.parquet").write_bytes(content)
+    assert pq.ParquetFile(tmp_path / "usage.parquet").read()["total_credits"].to_pylist() == [1.0]
+
+
+def test_a_small_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow_provider_weblake.storage import write_small
+
+    name = write_small(str(tmp_path / "lists" / "a.txt"), b"old")
+    assert name == str(tmp_path / "lists" / "a.txt")
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, os.strerror(28))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(StorageRefused, match="No space left on device"):
+            write_small(name, b"new" * 1000)
+    assert [each.name for each in (tmp_path / "lists").iterdir()] == ["a.txt"]
+    assert Path(name).read_bytes() == b"old"
+    write_small(f"file://{name}", b"new")
+    assert Path(name).read_bytes() == b"new"
+    monkeypatch.chdir(tmp_path)
+    assert write_small("b.txt", b"here") == str(tmp_path / "b.txt")
+
+
+def test_readers_of_a_small_file_see_the_old_or_the_new(tmp_path: Path) -> None:
+    from airflow_provider_weblake.storage import write_small
+
+    file, stop = tmp_path / "list.txt", threading.Event()
+    contents = {letter * 200_000 for letter in (b"a", b"b")}
+    write_small(str(file), b"a" * 200_000)
+    seen: set[bytes] = set()
+
+    def read() -> None:
+        while not stop.is_set():
+            seen.add(file.read_bytes())
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for _ in range(20):
+        for content in contents:
+            write_small(str(file), content)
+    stop.set()
+    reader.join(10)
+    assert seen
+    assert seen <= contents
+
+
+def test_small_files_on_object_storage_and_in_memory(connected: str, s3_endpoint: str) -> None:
+    from airflow.sdk import ObjectStoragePath
+
+    from airflow_provider_weblake.storage import write_small
+
+    name = f"{connected}/lists/a.txt"
+    assert write_small(name, b"old") == name
+    assert write_small(ObjectStoragePath(name), b"new") == name
+    assert objects(connected, s3_endpoint) == {"lake/lists/a.txt": b"new"}
+    memory = f"memory://{uuid.uuid4().hex}/lists/a.txt"
+    assert write_small(memory, b"here") == memory
+    assert orchestration.open_dataset(memory.rpartition("/")[0]).storage.read("a.txt") == b"here"
+
+
+def test_what_is_no_file_is_refused_before_anything_is_paid(tmp_path: Path) -> None:
+    from airflow_provider_weblake.storage import small_file
+
+    (tmp_path / "here").mkdir()
+    for path in (f"{tmp_path}/", f"{tmp_path}/..", "s3://bucket", ""):
+        with pytest.raises(InvalidOption, match="names no file"):
+            small_file(path)
+    with pytest.raises(InvalidOption, match="is a directory"):
+        small_file(tmp_path / "here")
+    with pytest.raises(StorageRefused, match="Make the directory above it"):
+        small_file(tmp_path / "no" / "such" / "a.txt")
+    assert not (tmp_path / "no").exists()

@@ -1,0 +1,375 @@
+"""Map and interact, run by Airflow itself with `dag.test()` on the embedded service.
+
+The service has no browser yet and says so (503). Replies of a browser are put into it as faults, so that they come over
+a real socket and through the real client.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.sdk import DAG, BaseOperator
+
+from weblake import orchestration
+from weblake.testing import WeblakeService
+
+if TYPE_CHECKING:
+    from gated_site import GatedSite
+
+Run = Callable[..., Any]
+SCRAPE = "0198a7c0-1111-7000-8000-000000000001"
+
+
+def run_one(run_dag: Run, make: Callable[[], BaseOperator], **kwargs: Any) -> Any:
+    with DAG(f"discovery_{uuid.uuid4().hex[:8]}", schedule=None) as dag:
+        make()
+    return run_dag(dag, **kwargs)
+
+
+def returned(run: Any, task_id: str) -> Any:
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    with create_session() as session:
+        found = select(XComModel.value).where(
+            XComModel.dag_id == run.dag_id,
+            XComModel.run_id == run.run_id,
+            XComModel.task_id == task_id,
+            XComModel.key == "return_value",
+        )
+        value = session.scalar(found)
+    return json.loads(value) if isinstance(value, str) else value
+
+
+def said(capfd: pytest.CaptureFixture[str]) -> str:
+    """What the tasks logged: Airflow writes it to standard output."""
+    return "".join(capfd.readouterr())
+
+
+def sent(service: WeblakeService, path: str) -> list[str]:
+    return [str(each["method"]) for each in service.requests() if str(each["path"]).endswith(path)]
+
+
+def interacting(
+    service: WeblakeService, reply: dict[str, object], *, after_ms: int = 0, stop: dict[str, object] | None = None
+) -> None:
+    """A browser that answers this, and another way of ending it than well."""
+    ended: dict[str, object] = {"body": {"success": True, "sessionDurationMs": 90_500, "creditsBilled": 3}}
+    run = reply if "drop_after" in reply else {"status": 200, "latency_ms": after_ms, **reply}
+    service.faults(
+        {"match": {"method": "POST", "path": "/interact$"}, "times": None, "effect": run},
+        {
+            "match": {"method": "DELETE", "path": "/interact$"},
+            "times": None,
+            "effect": {"status": 200, **(stop or ended)},
+        },
+    )
+
+
+def mapped(service: WeblakeService, links: list[object], **more: object) -> None:
+    body = {"success": True, "links": links, **more}
+    service.faults({"match": {"method": "POST", "path": "/v2/map$"}, "effect": {"status": 200, "body": body}})
+
+
+def test_a_map_of_a_site_is_a_list_in_xcom(run_dag: Run, weblake_connection: WeblakeService, site: GatedSite) -> None:
+    from airflow_provider_weblake.operators.weblake import WeblakeMapOperator
+
+    options = {"sitemap": "skip", "limit": 4}
+    run = run_one(run_dag, lambda: WeblakeMapOperator(task_id="map", url=f"{site.url}/", options=options))
+    assert run.state == "success"
+    urls = returned(run, "map")
+    assert len(urls) == 4
+    assert set(urls) <= {f"{site.url}/", *site.pages(5)}
+
+
+@pytest.mark.parametrize("ending", ["txt", "csv", "parquet"])
+def test_a_map_in_a_file_is_what_the_batch_operator_reads(
+    run_dag: Run, weblake_connection: WeblakeService, site: GatedSite, tmp_path: Path, ending: str
+) -> None:
+    from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator, WeblakeMapOperator
+
+    def make() -> BaseOperator:
+        lists = f"{tmp_path}/{{{{ dag.dag_id }}}}/list.{ending}"
+        found = WeblakeMapOperator(task_id="map", url="{{ params.site }}", params={"site": site.url}, to=lists)
+        land = WeblakeBatchScrapeOperator(
+            task_id="land", urls="{{ ti.xcom_pull('map')['file'] }}", to=str(tmp_path / "lake"), poll_interval=0.5
+        )
+        found >> land
+        return land
+
+    run = run_one(run_dag, make)
+    assert run.state == "success"
+    told = returned(run, "map")
+    assert told["file"] == str(tmp_path / run.dag_id / f"list.{ending}")
+    urls = orchestration.read_urls(told["file"])
+    assert len(urls) == told["count"] == returned(run, "land")["submitted"] >= 5
+    assert set(site.pages(5)) <= set(urls)
+
+
+def test_hostile_links_stay_one_a_line(
+    run_dag: Run, weblake_connection: WeblakeService, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from airflow_provider_weblake.operators.weblake import WeblakeMapOperator
+
+    links = [
+        {"url": "https://a.example/1\n# not mine\r\nhttps://b.example/", "title": 'One, "two"\nthree'},
+        {"url": " https://a.example/\u2028x\u0085y z "},
+        *({"url": "# a comment"}, {"title": "no address"}, {"url": ""}, "no object"),
+        {"url": "https://a.example/ü?q=1#part", "description": "\ud800"},
+    ]
+    expected = [
+        "https://a.example/1%0A#%20not%20mine%0D%0Ahttps://b.example/",
+        "https://a.example/%E2%80%A8x%C2%85y%20z",
+        "https://a.example/ü?q=1#part",
+    ]
+    for ending in ("txt", "csv", "parquet"):
+        mapped(weblake_connection, links, warning="Only the first ones.")
+        file = tmp_path / f"list.{ending}"
+        run = run_one(run_dag, lambda file=file: WeblakeMapOperator(task_id="map", url="a.example", to=str(file)))
+        assert returned(run, "map") == {"count": 3, "file": str(file)}
+        assert orchestration.read_urls(str(file)) == expected
+    assert "Only the first ones." in said(capfd)
+
+
+def test_a_long_map_needs_a_file(
+    run_dag: Run, weblake_connection: WeblakeService, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from airflow_provider_weblake.operators.weblake import WeblakeMapOperator
+
+    links: list[object] = [{"url": f"https://a.example/{number:08}"} for number in range(3000)]
+    mapped(weblake_connection, links)
+    run = run_one(
+        run_dag,
+        lambda: WeblakeMapOperator(task_id="map", url="a.example", retries=2, retry_delay=timedelta(0)),
+    )
+    assert run.state == "failed"
+    assert returned(run, "map") is None
+    text = said(capfd)
+    assert "3000 URLs" in text
+    assert "Set `to` to a file" in text
+    assert len(sent(weblake_connection, "/v2/map")) == 1
+    mapped(weblake_connection, links)
+    file = tmp_path / "list.txt"
+    run = run_one(run_dag, lambda: WeblakeMapOperator(task_id="map", url="a.example", to=str(file)))
+    assert returned(run, "map") == {"count": 3000, "file": str(file)}
+    assert len(orchestration.read_urls(str(file))) == 3000
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"options": {"limit": 0}}, "limit"),
+        ({"options": {"no_such": 1}}, "no_such"),
+        ({"options": {"url": "b.example"}}, "a parameter of its own"),
+        ({"to": "/no/such/place/list.txt"}, "Make the directory above it"),
+        ({"to": "s3://no_such@bucket/list.txt"}, "no Airflow connection"),
+        ({"to": "/tmp/list.json"}, "is not written as .json"),
+        ({"weblake_conn_id": "no_such"}, "no_such"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_it_is_paid(
+    run_dag: Run,
+    weblake_connection: WeblakeService,
+    capfd: pytest.CaptureFixture[str],
+    given: dict[str, Any],
+    told: str,
+) -> None:
+    from airflow_provider_weblake.operators.weblake import WeblakeMapOperator
+
+    run = run_one(run_dag, lambda: WeblakeMapOperator(task_id="map", url="a.example", **given))
+    assert run.state == "failed"
+    assert told in said(capfd)
+    assert sent(weblake_connection, "/v2/map") == []
+
+
+def test_interact_says_what_the_service_lacks_and_is_not_tried_again(
+    run_dag: Run, weblake_connection: WeblakeService, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from airflow_provider_weblake.operators.weblake import WeblakeInteractOperator
+
+    run = run_one(
+        run_dag,
+        lambda: WeblakeInteractOperator(task_id="do", scrape_id=SCRAPE, code="1", retries=3, retry_delay=timedelta(0)),
+    )
+    assert run.state == "failed"
+    text = said(capfd)
+    assert "interact: the service has this not set up. The service says: Interact needs" in text
+    assert "could not be stopped" not in text
+    assert sent(weblake_connection, "/interact").count("POST") == 1
+
+
+def test_a_reply_is_returned_and_the_browser_ended(run_dag: Run, weblake_connection: WeblakeService) -> None:
+    from airflow_provider_weblake.operators.weblake import WeblakeInteractOperator
+
+    body = {"success": True, "output": "42 pages", "result": "<p>", "exitCode": 0, "killed": False, "stderr": None}
+    doors = {"liveViewUrl": "https://live", "interactiveLiveViewUrl": "https://in", "cdpUrl": "wss://cdp"}
+    interacting(weblake_connection, {"body": body | doors})
+    run = run_one(
+        run_dag,
+        lambda: WeblakeInteractOperator(
+            task_id="do", scrape_id="{{ params.id }}", params={"id": SCRAPE}, prompt="Count", timeout=60
+        ),
+    )
+    assert run.state == "success"
+    assert returned(run, "do") == {
+        "scrape_id": SCRAPE,
+        **{"success": True, "output": "42 pages", "result": "<p>", "exit_code": 0, "killed": False},
+        **{"stopped": True, "session_seconds": 90.5, "credits_billed": 3},
+    }
+    assert sent(weblake_connection, f"/{SCRAPE}/interact") == ["POST", "DELETE"]
+
+
+def test_a_browser_may_be_left_for_the_next_task(run_dag: Run, weblake_connection: WeblakeService) -> None:
+    from airflow_provider_weblake.operators.weblake import WeblakeInteractOperator
+
+    interacting(weblake_connection, {"body": {"success": True, "result": "1"}})
+    run = run_one(run_dag, lambda: WeblakeInteractOperator(task_id="do", scrape_id=SCRAPE, code="1", stop=False))
+    assert returned(run, "do") == {"scrape_id": SCRAPE, "success": True, "result": "1", "stopped": False}
+    assert sent(weblake_connection, "/interact") == ["POST"]
+
+
+def test_a_long_reply_needs_a_file(
+    run_dag: Run, weblake_connection: WeblakeService, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from airflow_provider_weblake.operators.weblake import WeblakeInteractOperator
+
+    body = {"success": True, "result": "ü" * 40_000, "exitCode": 0, "liveViewUrl": "https://live"}
+    interacting(weblake_connection, {"body": body})
+    run = run_one(run_dag, lambda: WeblakeInteractOperator(task_id="do", scrape_id=SCRAPE, code="1"))
+    assert run.state == "failed"
+    assert "Set `to` to a file" in said(capfd)
+    assert sent(weblake_connection, "/interact") == ["POST", "DELETE"]
+
+    file = tmp_path / "reply.json"
+    run = run_one(run_dag, lambda: WeblakeInteractOperator(task_id="do", scrape_id=SCRAPE, code="1", to=str(file)))
+    told = returned(run, "do")
+    assert json.loads(file.read_text()) == {name: body[name] for name in ("success", "result", "exitCode")}
+    assert (told["file"], told["bytes"]) == (str(file), file.stat().st_size)
+    assert "result" not in told
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ({"success": True, "exitCode": 3, "stderr": "no such button"}, "exit code 3, no such button"),
+        ({"success": True, "killed": True, "exitCode": None}, "its time was up"),
+        ({"success": False, "error": "page closed", "stdout": ""}, "page closed"),
+    ],
+)
+def test_code_that_failed_fails_the_task_once(
+    run_dag: Run,
+    weblake_connection: WeblakeService,
+    capfd: pytest.CaptureFixture[str],
+    body: dict[str, object],
+    told: str,
+) -> None:
+    from airflow_provider_weblake.operators.weblake import WeblakeInteractOperator
+
+    interacting(weblake_connection, {"body": body})
+
+    def make(**more: Any) -> BaseOperator:
+        return WeblakeInteractOperator(
+            task_id="do", scrape_id=SCRAPE, code="1", retries=2, retry_delay=timedelta(0), **more
+        )
+
+    assert run_one(run_dag, make).state == "failed"
+    assert told in said(capfd)
+    assert sent(weblake_connection, "/interact") == ["POST", "DELETE"]
+    run = run_one(run_dag, lambda: make(fail_on_error=False))
+    assert run.state == "success"
+    assert returned(run, "do")["success"] is body["success"]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        {"drop_after": True},
+        {"status": 502, "body": {"success": False, "error": "The agent failed."}},
+        {"status": 500, "body": "<html>"},
+        {"status": 200, "body": ["no", "object"]},
+    ],
+)
+def test_an_unknown_outcome_ends_the_retries_and_the_browser(
+    run_dag: Run, weblake_connection: WeblakeService, capfd: pytest.CaptureFixture[str], reply: dict[str, object]
+) -> None:
+    from airflow_provider_weblake.operators.weblake import WeblakeInteractOperator
+
+    interacting(weblake_connection, reply)
+    run = run_one(
+        run_dag,
+        lambda: WeblakeInteractOperator(task_id="do", scrape_id=SCRAPE, code="1", retries=3, retry_delay=timedelta(0)),
+    )
+    assert run.state == "failed"
+    text = said(capfd)
+    assert "OutcomeUnknown" in text
+    assert "it may have run, and been paid" in text
+    assert sent(weblake_connection, "/interact") == ["POST", "DELETE"]
+
+
+def test_a_browser_that_cannot_be_ended_does_not_lose_the_reply(
+    run_dag: Run, weblake_connection: WeblakeService, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from airflow_provider_weblake.operators.weblake import WeblakeInteractOperator
+
+    interacting(
+        weblake_connection,
+        {"body": {"success": True, "result": "1"}},
+        stop={"status": 403, "body": {"success": False, "error": "another team"}},
+    )
+    run = run_one(run_dag, lambda: WeblakeInteractOperator(task_id="do", scrape_id=SCRAPE, code="1"))
+    assert returned(run, "do") == {"scrape_id": SCRAPE, "success": True, "result": "1", "stopped": False}
+    assert "could not be stopped and is paid until the service ends it" in said(capfd)
+
+
+def test_a_time_limit_ends_the_browser(run_dag: Run, weblake_connection: WeblakeService) -> None:
+    from airflow_provider_weblake.operators.weblake import WeblakeInteractOperator
+
+    interacting(weblake_connection, {"body": {"success": True}}, after_ms=30_000)
+    began = time.monotonic()
+    run = run_one(
+        run_dag,
+        lambda: WeblakeInteractOperator(
+            task_id="do", scrape_id=SCRAPE, code="1", execution_timeout=timedelta(seconds=1)
+        ),
+    )
+    assert run.state == "failed"
+    assert time.monotonic() - began < 25
+    assert "DELETE" in sent(weblake_connection, "/interact")
+
+
+def test_on_kill_ends_the_browser_while_the_call_is_still_under_way(weblake_connection: WeblakeService) -> None:
+    from airflow.sdk.bases.operator import ExecutorSafeguard
+
+    from airflow_provider_weblake.operators.weblake import WeblakeInteractOperator
+
+    interacting(weblake_connection, {"body": {"success": True, "result": "late"}}, after_ms=2_000)
+    task = WeblakeInteractOperator(task_id="do", scrape_id=SCRAPE, code="1")
+    task.on_kill()  # nothing is under way yet
+    results: list[dict[str, object]] = []
+
+    def execute() -> None:
+        ExecutorSafeguard.tracker.set(task)
+        results.append(task.execute({}))
+
+    running = threading.Thread(target=execute)
+    running.start()
+    until = time.monotonic() + 20
+    while "POST" not in sent(weblake_connection, "/interact"):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert running.is_alive()
+    task.on_kill()
+    assert sent(weblake_connection, "/interact") == ["POST", "DELETE"]
+    assert not results
+    running.join(20)
+    assert results[0]["result"] == "late"
+    assert sent(weblake_connection, "/interact") == ["POST", "DELETE", "DELETE"]

@@ -1,0 +1,103 @@
+"""What a watcher remembers of jobs: every end exactly once, within bounds, over restarts at any time. No network."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_provider_weblake.triggers.ended_jobs import MAX_PENDING, WINDOW_MS, Job, Seen
+
+HOUR = 3_600_000
+COMPLETED = {"status": "completed"}
+
+
+def uuid(number: int) -> str:
+    return f"{number:08x}-0000-4000-8000-000000000000"
+
+
+def restarted(state: Seen) -> Seen:
+    """As the next triggerer reads it."""
+    return Seen.read(json.loads(json.dumps(state.write())))
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    jobs=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 40)), min_size=1, max_size=60),
+    restarts=st.sets(st.integers(0, 110)),
+    down=st.sets(st.integers(0, 110), max_size=20),
+)
+def test_each_end_is_told_once(jobs: list[tuple[int, int]], restarts: set[int], down: set[int]) -> None:
+    """Jobs start and end at any hour, also beyond the list's 24; polls fail and triggerers restart at any hour."""
+    started = {uuid(n): begin for n, (begin, _) in enumerate(jobs)}
+    ends = {uuid(n): begin + length for n, (begin, length) in enumerate(jobs)}
+    state, told = Seen(), list[str]()
+    unheard = 0
+    for hour in range(110):
+        if hour in down and unheard < 20:
+            unheard += 1
+            continue
+        unheard = 0
+        listed = [Job(name, at * HOUR, None) for name, at in started.items() if hour - 24 < at <= hour]
+        asked = {job.job_id for job in listed} | state.pending.keys()
+        fresh = state.settle(listed, {name: COMPLETED for name in asked if ends[name] <= hour})
+        told += [job.job_id for job in fresh]
+        if hour in restarts:
+            state = restarted(state)
+    assert sorted(told) == sorted(started)
+
+
+def test_many_jobs_fit_in_the_state_and_none_is_told_twice() -> None:
+    state, told = Seen(), list[str]()
+    order = random.Random(7)
+    running: list[Job] = []
+    for minute in range(0, 40 * 60, 10):
+        now = minute * 60_000
+        running += [Job(uuid(minute * 100 + n), now + n, None) for n in range(20)]
+        order.shuffle(running)
+        ended, running = running[:19], running[19:]
+        over = {job.job_id: COMPLETED for job in ended}
+        listed = [*ended, *running]
+        told += [job.job_id for job in state.settle(listed, over)]
+        state = restarted(state)
+        assert len(json.dumps(state.write())) < 60_000
+    assert len(told) == len(set(told)) == 240 * 19
+
+
+def test_more_running_jobs_than_can_be_followed_are_told_when_there_is_room() -> None:
+    jobs = [Job(uuid(n), n, None) for n in range(MAX_PENDING + 150)]
+    state = Seen()
+    assert state.settle(jobs, {}) == []
+    assert len(state.pending) == MAX_PENDING
+    # The newest end first: they wait behind the oldest.
+    newest = {job.job_id: COMPLETED for job in jobs[-100:]}
+    told = state.settle(jobs, newest)
+    assert told == []
+    state = restarted(state)
+    everything = {job.job_id: COMPLETED for job in jobs}
+    told += state.settle(jobs, everything)
+    assert [job.job_id for job in told] == [job.job_id for job in jobs]
+    assert state.settle(jobs, everything) == []
+
+
+def test_a_job_that_the_list_shows_late_is_still_told() -> None:
+    state = Seen()
+    state.settle([Job("b", 2000, None)], {"b": COMPLETED})
+    assert [job.job_id for job in state.settle([Job("a", 1000, None)], {"a": COMPLETED})] == ["a"]
+
+
+def test_a_job_that_runs_for_longer_than_the_list_goes_back_is_told() -> None:
+    state = Seen()
+    state.settle([Job("long", 0, "https://example.com/")], {})
+    state.settle([Job(uuid(n), 2 * WINDOW_MS + n, None) for n in range(3)], {uuid(n): COMPLETED for n in range(3)})
+    assert [job.job_id for job in restarted(state).settle([], {"long": COMPLETED})] == ["long"]
+
+
+@pytest.mark.parametrize(
+    "note", [{}, {"watermark": "x"}, {"pending": [1], "over": {"a": "b"}}, {"over": None, "watermark": None}]
+)
+def test_an_edited_or_foreign_state_is_no_reason_to_stop(note: dict[str, object]) -> None:
+    assert Seen.read(note) == Seen()

@@ -1,0 +1,263 @@
+"""Jobs that complete fire their watchers: once, also over restarts, with one poll for all watchers of a connection."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from contextlib import aclosing
+from datetime import UTC, datetime, timedelta
+
+from airflow.sdk import Asset
+from airflow.sdk.execution_time.context import AssetStateStoreAccessor, AssetStateStoreAccessors
+from event_triggerer import SOON, Supervisor, batches, count, in_loop, land, looks, start, supervisor, triggerer, until
+from gated_site import GatedSite
+
+from airflow_provider_weblake.triggers.events import WeblakeJobsCompletedTrigger, WeblakeUsagePeriodTrigger
+from weblake.testing import WeblakeService
+
+__all__ = ["supervisor"]
+
+
+def test_a_job_that_completes_fires_once_and_earlier_ones_do_not(
+    weblake_service: WeblakeService, supervisor: Supervisor, site: GatedSite
+) -> None:
+    async def story() -> None:
+        await land(weblake_service, f"{site.url}/page/0")
+        held = await start(weblake_service, site.held(1)[0])  # runs when the watcher begins
+        async with triggerer() as running:
+            running.watch(batches(), "scraped")
+            await until(lambda: supervisor.of("scraped"), watched=running)
+            job_id = await land(weblake_service, f"{site.url}/page/1?token=abc", f"{site.url}/page/2")
+            await until(lambda: running.fired, watched=running)
+            site.release()
+            await until(lambda: len(running.fired) == 2, watched=running)
+            await looks(weblake_service, 3)
+        assert [payload["job_id"] for _, payload in running.fired] == [job_id, held]
+        first = running.fired[0][1]
+        created = datetime.fromisoformat(first.pop("created_at"))
+        assert abs(created - datetime.now(UTC)) < timedelta(minutes=1)
+        assert first == {
+            "kind": "batch_scrape", "job_id": job_id, "status": "completed", "completed": 2, "total": 2,
+            "credits_used": 2, "target": f"{site.url}/page/1",
+        }  # fmt: skip
+
+    in_loop(story)
+
+
+def test_run_alone_does_the_same(weblake_service: WeblakeService, supervisor: Supervisor, site: GatedSite) -> None:
+    async def story() -> None:
+        trigger = batches()
+        trigger.asset_state_store = AssetStateStoreAccessors([Asset(name="scraped")])
+        fired = []
+        async with aclosing(trigger.run()) as stream:  # type: ignore[type-var]
+            following = asyncio.ensure_future(anext(stream))
+            await until(lambda: supervisor.of("scraped"))
+            job_id = await land(weblake_service, f"{site.url}/page/1")
+            fired.append((await following).payload)
+            following = asyncio.ensure_future(anext(stream))
+            await until(lambda: job_id in supervisor.of("scraped")[0]["over"])
+            second = await land(weblake_service, f"{site.url}/page/2")
+            fired.append((await following).payload)
+        assert [event["job_id"] for event in fired] == [job_id, second]
+
+    in_loop(story)
+
+
+def test_a_restart_neither_repeats_nor_loses(
+    weblake_service: WeblakeService, supervisor: Supervisor, site: GatedSite
+) -> None:
+    async def story() -> None:
+        async with triggerer() as before:
+            before.watch(batches(), "scraped")
+            await until(lambda: supervisor.of("scraped"), watched=before)
+            first = await land(weblake_service, f"{site.url}/page/1")
+            await until(lambda: before.fired, watched=before)
+            held = await start(weblake_service, site.held(1)[0])
+            await until(
+                lambda: (
+                    supervisor.of("scraped")[0]["over"].keys() == {first}
+                    and supervisor.of("scraped")[0]["pending"].keys() == {held}
+                ),
+                watched=before,
+            )
+        meanwhile = await land(weblake_service, f"{site.url}/page/2")
+        site.release()
+        async with triggerer() as after:
+            after.watch(batches(), "scraped")
+            await until(lambda: len(after.fired) == 2, watched=after)
+            await looks(weblake_service, 3)
+        assert [event["job_id"] for _, event in before.fired] == [first]
+        assert {event["job_id"] for _, event in after.fired} == {held, meanwhile}
+        assert len(after.fired) == 2
+
+    in_loop(story)
+
+
+def test_an_event_that_airflow_never_stored_comes_again(
+    weblake_service: WeblakeService, supervisor: Supervisor, site: GatedSite
+) -> None:
+    async def story() -> None:
+        async with triggerer() as before:
+            before.watch(batches(), "scraped")
+            await until(lambda: supervisor.of("scraped"), watched=before)
+        async with triggerer(confirms=False) as killed:
+            killed.watch(batches(), "scraped")
+            job_id = await land(weblake_service, f"{site.url}/page/1")
+            await until(lambda: killed.fired, watched=killed)
+            await looks(weblake_service, 3)
+        assert job_id not in supervisor.of("scraped")[0]["over"]
+        async with triggerer() as after:
+            after.watch(batches(), "scraped")
+            await until(lambda: after.fired, watched=after)
+            await until(lambda: job_id in supervisor.of("scraped")[0]["over"], watched=after)
+            await looks(weblake_service, 3)
+        assert [event["job_id"] for _, event in killed.fired + after.fired] == [job_id, job_id]
+
+    in_loop(story)
+
+
+def test_a_state_that_cannot_be_written_is_written_after_the_next_look(
+    weblake_service: WeblakeService, supervisor: Supervisor, site: GatedSite
+) -> None:
+    async def story() -> None:
+        async with triggerer() as running:
+            running.watch(batches(), "scraped")
+            await until(lambda: supervisor.of("scraped"), watched=running)
+            # The connection comes from the environment: only the state is out of reach.
+            supervisor.broken = True
+            job_id = await land(weblake_service, f"{site.url}/page/1")
+            await until(lambda: running.fired, watched=running)
+            assert job_id not in supervisor.of("scraped")[0]["over"]
+            supervisor.broken = False
+            await until(lambda: job_id in supervisor.of("scraped")[0]["over"], watched=running)
+        assert len(running.fired) == 1
+
+    in_loop(story)
+
+
+def test_cancelled_jobs_fire_only_where_they_are_asked_for(
+    weblake_service: WeblakeService, supervisor: Supervisor, site: GatedSite
+) -> None:
+    async def story() -> None:
+        async with triggerer() as running:
+            plain = running.watch(batches(), "completed")
+            every = running.watch(batches(statuses=("completed", "failed", "cancelled")), "ended")
+            await until(lambda: supervisor.of("completed") and supervisor.of("ended"), watched=running)
+            held = await start(weblake_service, site.held(1)[0])
+            with weblake_service.client() as client:
+                await asyncio.to_thread(client.cancel_batch_scrape, held)
+            site.release()
+            done = await land(weblake_service, f"{site.url}/page/1")
+            await until(lambda: len(running.fired) == 3, watched=running)
+            await looks(weblake_service, 3)
+        assert [event["job_id"] for number, event in running.fired if number == plain] == [done]
+        assert [(event["job_id"], event["status"]) for number, event in running.fired if number == every] == [
+            (held, "cancelled"),
+            (done, "completed"),
+        ]
+
+    in_loop(story)
+
+
+def test_a_target_narrows_it_down(weblake_service: WeblakeService, supervisor: Supervisor, site: GatedSite) -> None:
+    async def story() -> None:
+        async with triggerer() as running:
+            running.watch(batches(target=f"{site.url}/shop/*"), "shop")
+            await until(lambda: supervisor.of("shop"), watched=running)
+            await land(weblake_service, f"{site.url}/news/1")
+            wanted = await land(weblake_service, f"{site.url}/shop/1")
+            await until(lambda: running.fired, watched=running)
+            await looks(weblake_service, 3)
+        assert [event["job_id"] for _, event in running.fired] == [wanted]
+
+    in_loop(story)
+
+
+def test_crawls_are_a_kind_of_their_own(
+    weblake_service: WeblakeService, supervisor: Supervisor, site: GatedSite
+) -> None:
+    async def story() -> None:
+        async with triggerer() as running:
+            running.watch(batches(kind="crawl"), "crawled")
+            await until(lambda: supervisor.of("crawled"), watched=running)
+            await land(weblake_service, f"{site.url}/page/1")
+            with weblake_service.client() as client:
+                crawl = await asyncio.to_thread(client.start_crawl, f"{site.url}/", limit=1)
+            await until(lambda: running.fired, watched=running)
+            await looks(weblake_service, 2)
+        assert [(event["kind"], event["job_id"]) for _, event in running.fired] == [("crawl", crawl.id)]
+
+    in_loop(story)
+
+
+# Sharing
+
+
+def test_twenty_five_watchers_share_one_poll_and_each_keeps_its_own_state(
+    weblake_service: WeblakeService, supervisor: Supervisor, site: GatedSite
+) -> None:
+    async def story() -> None:
+        names = [f"asset-{number}" for number in range(25)]
+        async with triggerer() as running:
+            for number, name in enumerate(names):
+                # Different choices, one poll.
+                running.watch(batches(statuses=("completed", "failed") if number % 2 else ("completed",)), name)
+            await until(lambda: all(supervisor.of(name) for name in names), watched=running)
+            assert len(running.manager._groups) == 1
+            job_id = await land(weblake_service, f"{site.url}/page/1")
+            await until(lambda: len(running.fired) == 25, watched=running)
+            await until(lambda: all(job_id in supervisor.of(name)[0]["over"] for name in names), watched=running)
+            await looks(weblake_service, 2)
+        assert {number for number, _ in running.fired} == set(range(1, 26))
+        assert len(running.fired) == 25
+        # `land` above polls it too.
+        assert count(weblake_service, f"/v2/batch/scrape/{job_id}") < 25
+
+    in_loop(story)
+
+
+def test_watchers_of_other_connections_kinds_and_intervals_do_not_share(supervisor: Supervisor) -> None:
+    keys = {
+        batches().shared_stream_key(),
+        batches(weblake_conn_id="other").shared_stream_key(),
+        batches(kind="crawl").shared_stream_key(),
+        WeblakeJobsCompletedTrigger(poll_interval=7).shared_stream_key(),
+        WeblakeUsagePeriodTrigger(poll_interval=SOON).shared_stream_key(),
+    }
+    assert len(keys) == 5
+    assert batches(target="x").shared_stream_key() == batches(statuses=("failed",)).shared_stream_key()
+
+
+def test_one_trigger_for_two_assets_keeps_its_state_with_both(
+    weblake_service: WeblakeService, supervisor: Supervisor, site: GatedSite
+) -> None:
+    """Airflow makes one trigger of equal ones, and its accessor refuses to choose between their assets."""
+
+    async def story() -> None:
+        async with triggerer() as running:
+            running.watch(batches(), "first")
+            await until(lambda: supervisor.of("first"), watched=running)
+            job_id = await land(weblake_service, f"{site.url}/page/1")
+            await until(lambda: job_id in supervisor.of("first")[0]["over"], watched=running)
+        async with triggerer() as after:
+            after.watch(batches(), "added later", "first")
+            second = await land(weblake_service, f"{site.url}/page/2")
+            await until(lambda: after.fired, watched=after)
+            await until(lambda: supervisor.of("added later"), watched=after)
+        assert [event["job_id"] for _, event in after.fired] == [second]
+        assert supervisor.of("added later") == supervisor.of("first")
+
+    in_loop(story)
+
+
+def test_the_accessor_s_async_interface_is_the_one_that_is_used() -> None:
+    """An upgrade that renames what `_stores` looks into would otherwise only be noticed with two assets."""
+    for name, parameters in (("aget", ["self", "key", "default"]), ("aset", ["self", "key", "value"])):
+        for kind in (AssetStateStoreAccessor, AssetStateStoreAccessors):
+            method = getattr(kind, name)
+            assert inspect.iscoroutinefunction(method)
+            assert list(inspect.signature(method).parameters) == parameters
+    both = AssetStateStoreAccessors([Asset(name="a"), Asset(name="b")])
+    trigger = WeblakeJobsCompletedTrigger()
+    trigger.asset_state_store = both
+    assert trigger._stores() == [AssetStateStoreAccessor(name="a"), AssetStateStoreAccessor(name="b")]

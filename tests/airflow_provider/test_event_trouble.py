@@ -1,0 +1,189 @@
+"""Watchers in trouble: what passes is waited out, what does not is raised; and what their arguments may be."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+
+import pytest
+from airflow.models.trigger import Trigger
+from airflow.serialization.decoders import smart_decode_trigger_kwargs
+from airflow.serialization.encoders import encode_trigger
+from airflow.triggers.base import BaseEventTrigger
+from event_triggerer import Supervisor, batches, count, in_loop, land, looks, start, supervisor, triggerer, until
+from gated_site import GatedSite
+
+from airflow_provider_weblake.triggers import ended_jobs, watching
+from airflow_provider_weblake.triggers.events import WeblakeJobsCompletedTrigger, WeblakeUsagePeriodTrigger
+from weblake.errors import AuthenticationFailed, InvalidOption, WeblakeError
+from weblake.testing import WeblakeService
+
+__all__ = ["supervisor"]
+
+
+def test_trouble_that_passes_is_waited_out(
+    weblake_service: WeblakeService, supervisor: Supervisor, site: GatedSite, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        async with triggerer() as running:
+            running.watch(batches(), "scraped")
+            await until(lambda: supervisor.of("scraped"), watched=running)
+            weblake_service.faults(
+                {"match": {"path": "/v2/team/activity"}, "times": 3, "effect": {"status": 400}},
+                {"match": {"method": "GET", "path": "/v2/batch/scrape/"}, "times": 1, "effect": {"drop_before": True}},
+            )
+            job_id = await start(weblake_service, f"{site.url}/page/1")
+            await until(lambda: running.fired, watched=running)
+        assert [event["job_id"] for _, event in running.fired] == [job_id]
+
+    in_loop(story)
+    assert caplog.text.count("in a row") == 3
+    assert weblake_service.key not in caplog.text
+
+
+def test_trouble_that_does_not_pass_raises_after_ten_polls(
+    weblake_service: WeblakeService, supervisor: Supervisor, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        weblake_service.faults(
+            {"match": {"path": "/v2/team/activity"}, "times": None, "effect": {"status": 401}},
+        )
+        async with triggerer() as running:
+            first, second = running.watch(batches(), "one"), running.watch(batches(), "two")
+            await until(lambda: len(running.failed) == 2)
+        assert isinstance(running.failed[first], AuthenticationFailed)
+        assert running.failed[second] is running.failed[first]
+
+    in_loop(story)
+    assert caplog.text.count("in a row") == watching.MAX_FAILURES - 1
+    assert count(weblake_service, "/v2/team/activity") == watching.MAX_FAILURES
+    assert supervisor.writes == 0
+
+
+def test_a_connection_that_does_not_exist_is_told_by_name(
+    supervisor: Supervisor, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "MAX_FAILURES", 2)
+
+    async def story() -> None:
+        async with triggerer() as running:
+            running.watch(batches(weblake_conn_id="nobody_knows"), "one")
+            await until(lambda: running.failed)
+
+    in_loop(story)
+    assert "nobody_knows" in caplog.text
+
+
+def test_a_round_with_a_broken_status_poll_goes_on_with_the_next(
+    weblake_service: WeblakeService, supervisor: Supervisor, site: GatedSite
+) -> None:
+    """What is not known yet is not taken for old: the first look waits until every job answered."""
+
+    async def story() -> None:
+        old = await land(weblake_service, f"{site.url}/page/1")
+        weblake_service.faults(
+            {"match": {"method": "GET", "path": f"/v2/batch/scrape/{old}"}, "times": 1, "effect": {"status": 402}}
+        )
+        other = await land(weblake_service, f"{site.url}/page/2")
+        ask = ended_jobs.EndedJobs("batch_scrape")
+        async with watching.shared_client("weblake_default") as client:
+            partial_round, whole = await ask(client), await ask(client)
+        assert (partial_round.complete, set(partial_round.ended)) == (False, {other})
+        assert (whole.complete, set(whole.ended)) == (True, {old, other})
+        assert batches().follow(None, partial_round) == (None, [])
+
+    in_loop(story)
+
+
+def test_a_round_raises_where_no_status_could_be_read(
+    weblake_service: WeblakeService, supervisor: Supervisor, site: GatedSite
+) -> None:
+    async def story() -> None:
+        for number in range(24):
+            await start(weblake_service, f"{site.url}/page/{number}")
+        weblake_service.faults(
+            {"match": {"method": "GET", "path": "/v2/batch/scrape/"}, "times": None, "effect": {"status": 402}}
+        )
+        async with watching.shared_client("weblake_default") as client:
+            with pytest.raises(WeblakeError):
+                await ended_jobs.EndedJobs("batch_scrape")(client)
+        asked = [r for r in weblake_service.requests() if str(r["path"]).startswith("/v2/batch/scrape/")]
+        assert len(asked) < 24, "a service in trouble is not asked about every job"
+
+    in_loop(story)
+
+
+def test_a_job_that_is_never_found_is_given_up(
+    weblake_service: WeblakeService, supervisor: Supervisor, site: GatedSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ended_jobs, "GONE_S", 0.0)
+
+    async def story() -> None:
+        lost = await start(weblake_service, site.held(1)[0])
+        weblake_service.faults(
+            {"match": {"method": "GET", "path": f"/v2/batch/scrape/{lost}"}, "times": None, "effect": {"status": 404}}
+        )
+        ask = ended_jobs.EndedJobs("batch_scrape")
+        async with watching.shared_client("weblake_default") as client:
+            rounds = [await ask(client) for _ in range(ended_jobs.GONE_POLLS + 1)]
+        assert [dict(each.ended) for each in rounds[: ended_jobs.GONE_POLLS - 1]] == [{}, {}]
+        assert rounds[-1].ended == {lost: {"status": "gone"}}
+        memory, fired = batches(statuses=("completed", "failed")).follow({}, rounds[-1])
+        assert fired == []
+        assert memory is not None
+        assert lost in str(memory["over"])
+
+    in_loop(story)
+
+
+def test_a_cancel_goes_through(weblake_service: WeblakeService, supervisor: Supervisor) -> None:
+    async def story() -> None:
+        async def follow() -> None:
+            async for _ in batches().run():
+                pass
+
+        task = asyncio.create_task(follow())
+        await looks(weblake_service, 2)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert task.cancelled()
+
+    in_loop(story)
+
+
+@pytest.mark.parametrize(
+    "trigger",
+    [
+        WeblakeUsagePeriodTrigger("other", "tokens", 60.0, True),
+        WeblakeUsagePeriodTrigger(),
+        WeblakeJobsCompletedTrigger("other", "crawl", 5.0, "https://example.com/*", ("failed", "completed")),
+        WeblakeJobsCompletedTrigger(),
+    ],
+)
+def test_arguments_survive_airflow_s_own_way_and_keep_their_identity(trigger: BaseEventTrigger) -> None:
+    classpath, kwargs = trigger.serialize()
+    assert json.loads(json.dumps(kwargs)) == kwargs
+    encoded = encode_trigger(trigger)
+    stored = Trigger(classpath=encoded["classpath"], kwargs=encoded["kwargs"])
+    decoded = {name: smart_decode_trigger_kwargs(value) for name, value in stored.kwargs.items()}
+    again = type(trigger)(**decoded)
+    assert again.serialize() == (classpath, kwargs)
+    assert BaseEventTrigger.hash(classpath, kwargs) == BaseEventTrigger.hash(stored.classpath, stored.kwargs)
+    assert again.shared_stream_key() == trigger.shared_stream_key()
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: WeblakeUsagePeriodTrigger(report="euros"), "report"),
+        (lambda: WeblakeUsagePeriodTrigger(poll_interval=0), "poll_interval"),
+        (lambda: WeblakeJobsCompletedTrigger(kind="scrape"), "kind"),
+        (lambda: WeblakeJobsCompletedTrigger(statuses=["done"]), "statuses"),
+        (lambda: WeblakeJobsCompletedTrigger(poll_interval=float("nan")), "poll_interval"),
+    ],
+)
+def test_what_cannot_be_watched_is_refused_where_the_dag_is_written(make: Callable[[], object], named: str) -> None:
+    with pytest.raises(InvalidOption, match=named):
+        make()

@@ -1,0 +1,380 @@
+"""The example DAGs are files that work: parsed as a DAG processor does it, and run by Airflow on the embedded service."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import airflow_provider_weblake
+from weblake.testing import WeblakeService
+
+if TYPE_CHECKING:
+    from gated_site import GatedSite
+
+FOLDER = Path(airflow_provider_weblake.__file__).parent / "example_dags"
+DAGS = {
+    "nightly_batch_scrape": ["nightly_batch_scrape"],
+    "site_crawl_by_day": ["site_crawl_by_day", "site_crawl_report"],
+    "usage_with_budget": ["usage_with_budget"],
+    "million_url_shards": ["million_url_shards"],
+    "scrape_then_interact": ["scrape_then_interact"],
+    "warehouse_ingestion": ["warehouse_ingestion"],
+}
+NIGHT = datetime(2026, 11, 20, tzinfo=UTC)
+
+Run = Callable[..., Any]
+
+
+def read(file: Path) -> Any:
+    """The bag of one file, as a DAG processor reads it."""
+    from airflow.dag_processing.dagbag import DagBag
+
+    return DagBag(str(file), bundle_name="dags-folder")
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the examples land, and a warehouse beside it."""
+    monkeypatch.setenv("WEBLAKE_ROOT", str(tmp_path / "lake"))
+    monkeypatch.setenv("WEBLAKE_WAREHOUSE", str(tmp_path / "warehouse.duckdb"))
+    monkeypatch.setenv("AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION", "False")
+    return tmp_path / "lake"
+
+
+@pytest.fixture
+def run(lake: Path, run_dag: Run, weblake_connection: WeblakeService) -> Run:
+    """Runs a DAG of a file, with values for its params; `max_tries` above the file's own is what a Clear leaves."""
+
+    def run(file: str, dag_id: str = "", *, max_tries: int | None = None, **kwargs: Any) -> Any:
+        dag = read(FOLDER / f"{file}.py").dags[dag_id or file]
+        for task in dag.tasks:
+            task.retries = task.retries if max_tries is None else max_tries
+        params = kwargs.pop("params", {})
+        return run_dag(dag, run_conf=params, **kwargs)
+
+    return run
+
+
+@pytest.fixture
+def nightly(run: Run, tmp_path: Path, site: GatedSite) -> Run:
+    """Runs the nightly scrape of a list."""
+
+    def nightly(urls: list[str], night: datetime = NIGHT, **kwargs: Any) -> Any:
+        pq.write_table(pa.table({"url": urls, "id": [*range(len(urls))]}), tmp_path / "urls.parquet")
+        params = {"urls": str(tmp_path / "urls.parquet")} | kwargs.pop("params", {})
+        return run("nightly_batch_scrape", logical_date=night, run_after=night, params=params, **kwargs)
+
+    return nightly
+
+
+def states(run: Any) -> dict[str, str]:
+    return {ti.task_id: str(ti.state) for ti in run.get_task_instances()}
+
+
+def returned(run: Any, task_id: str) -> Any:
+    """What a task returned; of a mapped one, what each did."""
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    with create_session() as session:
+        rows = session.execute(
+            select(XComModel.map_index, XComModel.value)
+            .where(
+                XComModel.run_id == run.run_id,
+                XComModel.dag_id == run.dag_id,
+                XComModel.task_id == task_id,
+                XComModel.key == "return_value",
+            )
+            .order_by(XComModel.map_index)
+        ).all()
+    values = [json.loads(value) if isinstance(value, str) else value for _, value in rows]
+    return values if rows and rows[0][0] >= 0 else values[0]
+
+
+def files(lake: Path, table: str = "documents") -> list[str]:
+    return sorted(str(path.parent.relative_to(lake)) for path in lake.glob(f"{table}/**/*.parquet"))
+
+
+def urls_in(lake: Path) -> set[str]:
+    rows = duckdb.execute("SELECT url FROM read_parquet(?)", [f"{lake}/documents/**/*.parquet"]).fetchall()
+    return {url for (url,) in rows}
+
+
+def warehouse(lake: Path, sql: str) -> list[Any]:
+    with duckdb.connect(str(lake.parent / "warehouse.duckdb"), read_only=True) as db:
+        return db.execute(sql).fetchall()
+
+
+# Parsed
+
+
+def test_the_examples_lie_in_the_package_and_at_the_root() -> None:
+    link = Path(__file__).parents[2] / "example_dags"
+    assert link.is_symlink()
+    assert link.resolve() == FOLDER.resolve()
+    assert {path.stem for path in FOLDER.glob("[!_]*.py")} == set(DAGS)
+
+
+@pytest.mark.parametrize("file", DAGS)
+def test_a_file_is_parsed_without_a_warning_and_serialised(file: str, airflow_db: None) -> None:
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        bag = read(FOLDER / f"{file}.py")
+    assert not bag.import_errors
+    assert not bag.captured_warnings
+    assert not [each for each in heard if "weblake" in each.filename]
+    assert list(bag.dags) == DAGS[file]
+    for dag in bag.dags.values():
+        assert dag.doc_md
+        again = DagSerialization.deserialize_dag(json.loads(json.dumps(DagSerialization.serialize_dag(dag))))
+        assert sorted(again.task_dict) == sorted(dag.task_dict)
+
+
+def test_a_deprecated_import_would_have_been_heard(tmp_path: Path, airflow_db: None) -> None:
+    file = tmp_path / "old_dag.py"
+    file.write_text(
+        "from airflow.models.baseoperator import BaseOperator\nfrom airflow.sdk import DAG\nDAG('old_dag')\n"
+    )
+    bag = read(file)
+    assert list(bag.dags) == ["old_dag"]
+    assert [text for text in bag.captured_warnings.values() if "eprecat" in str(text)]
+
+
+def test_a_parse_loads_neither_arrow_nor_duckdb(airflow_db: None) -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import sys\nfrom airflow.dag_processing.dagbag import DagBag\n"
+        f"bag = DagBag({str(FOLDER)!r}, bundle_name='dags-folder')\n"
+        "assert len(bag.dags) == 7 and not bag.import_errors, bag.import_errors\n"
+        "print(sorted({'pyarrow', 'pandas', 'duckdb', 'polars'} & set(sys.modules)), file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[-1] == "[]"
+
+
+# Run
+
+
+def test_the_nightly_scrape_lands_its_list_and_a_second_night_of_a_day_takes_its_place(
+    nightly: Run, lake: Path, site: GatedSite, weblake_connection: WeblakeService
+) -> None:
+    urls = [*site.pages(3), site.pages(1)[0], f"{site.url}/nothing-here"]
+    first = nightly(urls)
+    assert states(first) == {"scrape": "success"}
+    receipt = returned(first, "scrape")
+    assert (receipt["submitted"], receipt["complete"]) == (5, True)
+    assert files(lake) == ["documents/load_date=2026-11-20"]
+    assert urls_in(lake) == set(urls)
+    columns = duckdb.execute(
+        "SELECT count(*), count(markdown), count(links) FROM read_parquet(?)", [f"{lake}/documents/**/*.parquet"]
+    ).fetchone()
+    assert columns == (receipt["stored"],) * 3
+    again = nightly(site.pages(2), run_id_apart := datetime(2026, 11, 20, 5, tzinfo=UTC))
+    assert run_id_apart.day == 20
+    assert states(again) == {"scrape": "success"}
+    assert files(lake) == ["documents/load_date=2026-11-20"], "one file: the later night has taken the earlier's place"
+    assert urls_in(lake) == set(site.pages(2))
+    assert states(nightly(site.pages(1), datetime(2026, 11, 21, tzinfo=UTC))) == {"scrape": "success"}
+    assert files(lake) == ["documents/load_date=2026-11-20", "documents/load_date=2026-11-21"]
+    assert weblake_connection.counts()["batch_scrape_started"] == 3
+
+
+def test_a_night_that_would_cost_too_much_is_not_started(
+    nightly: Run, lake: Path, site: GatedSite, weblake_connection: WeblakeService
+) -> None:
+    run = nightly(site.pages(5), params={"max_credits": 4})
+    assert states(run) == {"scrape": "failed"}
+    assert weblake_connection.counts().get("batch_scrape_started", 0) == 0
+    assert not files(lake)
+
+
+def test_a_run_without_a_logical_date_lands_under_the_day_it_runs(run: Run, lake: Path, site: GatedSite) -> None:
+    ran = run(
+        "site_crawl_by_day",
+        logical_date=None,
+        run_after=datetime(2026, 11, 19, 23, 59, tzinfo=UTC),
+        params={"site": f"{site.url}/", "max_credits": 3},
+    )
+    assert ran.logical_date is None
+    assert states(ran) == {"crawl": "success"}
+    assert files(lake) == ["documents/load_date=2026-11-19"]
+    assert returned(ran, "crawl")["stored"] == 3, "the limit of credits is that of the pages"
+
+
+def test_a_crawl_starts_the_dag_that_reads_its_receipt(
+    run: Run, lake: Path, site: GatedSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.dag_processing.dagbag import sync_bag_to_db
+    from airflow.models import dagrun
+    from airflow.models.asset import AssetDagRunQueue, AssetEvent
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    sync_bag_to_db(read(FOLDER / "site_crawl_by_day.py"), "dags-folder", None)
+    crawled = run("site_crawl_by_day", params={"site": f"{site.url}/"})
+    assert states(crawled) == {"crawl": "success"}
+    receipt = returned(crawled, "crawl")
+    assert receipt["stored"] == 6
+    with create_session() as session:
+        queued = session.scalars(select(AssetDagRunQueue.target_dag_id)).all()
+        event = session.scalars(select(AssetEvent).where(AssetEvent.source_run_id == crawled.run_id)).one()
+        assert event.extra["load_id"] == receipt["load_id"]
+    assert "site_crawl_report" in queued, "the scheduler starts it from this queue"
+
+    # What the scheduler does with the queue: the run is given the events that it was started by.
+    create = dagrun.get_or_create_dagrun
+
+    def with_events(*, session: Any, **kwargs: Any) -> Any:
+        made = create(session=session, **kwargs)
+        made.consumed_asset_events.append(session.merge(event))
+        session.commit()
+        return made
+
+    monkeypatch.setattr(dagrun, "get_or_create_dagrun", with_events)
+    judged = run("site_crawl_by_day", "site_crawl_report", logical_date=None)
+    assert states(judged) == {"judge": "success"}
+    (told,) = returned(judged, "judge")
+    assert told == {name: receipt[name] for name in ("load_id", "stored", "failed", "files")}
+    strict = run("site_crawl_by_day", "site_crawl_report", logical_date=None, params={"most_failed": -1})
+    assert states(strict) == {"judge": "failed"}
+
+
+@pytest.mark.parametrize(("budget", "alert"), [(2, "success"), (1000, "skipped")])
+def test_usage_lands_and_only_a_month_over_its_budget_alerts(
+    run: Run, lake: Path, site: GatedSite, weblake_connection: WeblakeService, budget: int, alert: str
+) -> None:
+    with weblake_connection.client() as client:
+        for url in site.pages(3):
+            client.scrape(url)
+    ran = run("usage_with_budget", params={"budget": budget})
+    assert states(ran) == {
+        **dict.fromkeys(("usage", "usage_by_key", "activity", "over_budget"), "success"),
+        "alert": alert,
+    }
+    used = duckdb.execute(
+        "SELECT total_credits FROM read_parquet(?)", [f"{lake}/usage_periods/report=credits/**/*.parquet"]
+    ).fetchall()
+    assert used == [(3.0,)]
+    assert len(files(lake, "usage_periods")) == 2
+    calls = duckdb.execute("SELECT endpoint FROM read_parquet(?)", [f"{lake}/activity/**/*.parquet"]).fetchall()
+    assert calls == [("scrape",)] * 3
+    if alert == "success":
+        assert returned(ran, "alert") == "3 credits are used this month, over the budget of 2."
+
+
+def test_each_shard_is_a_load_of_its_own_and_no_url_goes_through_xcom(
+    run: Run, lake: Path, site: GatedSite, tmp_path: Path, weblake_connection: WeblakeService
+) -> None:
+    pq.write_table(pa.table({"url": site.pages(8)}), tmp_path / "list.parquet")
+    ran = run("million_url_shards", params={"urls": str(tmp_path / "list.parquet"), "per_shard": 3}, logical_date=NIGHT)
+    assert set(states(ran).values()) == {"success"}
+    shards = returned(ran, "cut")
+    assert [shard["count"] for shard in shards] == [3, 3, 2]
+    assert site.url not in json.dumps(shards)
+    receipts = returned(ran, "scrape")
+    assert [receipt["stored"] for receipt in receipts] == [3, 3, 2]
+    assert len({receipt["load_id"] for receipt in receipts}) == 3
+    assert returned(ran, "total")["stored"] == 8
+    assert files(lake) == ["documents/load_date=2026-11-20"] * 3
+    assert urls_in(lake) == set(site.pages(8))
+    assert weblake_connection.counts()["batch_scrape_started"] == 3
+
+
+def test_a_page_lands_and_interact_says_what_the_service_lacks(
+    run: Run, lake: Path, site: GatedSite, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ran = run("scrape_then_interact", params={"url": site.pages(1)[0]}, logical_date=NIGHT)
+    assert states(ran) == {"scrape": "success", "interact": "failed"}
+    assert files(lake) == ["documents/load_date=2026-11-20"]
+    assert urls_in(lake) == set(site.pages(1))
+    said = "".join(capfd.readouterr())
+    assert "FeatureMissing" in said
+    assert "browser" in said
+    assert {ti.task_id: ti.try_number for ti in ran.get_task_instances()} == {"scrape": 1, "interact": 1}
+
+
+# The warehouse
+
+
+def test_the_warehouse_takes_each_load_once_and_drops_what_was_replaced(
+    nightly: Run, run: Run, lake: Path, site: GatedSite, weblake_connection: WeblakeService
+) -> None:
+    first = returned(nightly(site.pages(3)), "scrape")
+    assert returned(run("warehouse_ingestion"), "ingest") == {"loads": 1, "rows": 3, "replaced": 0}
+    assert returned(run("warehouse_ingestion"), "ingest") == {"loads": 0, "rows": 0, "replaced": 0}
+    assert warehouse(lake, "SELECT count(*), count(DISTINCT url), min(load_date)::VARCHAR FROM pages") == [
+        (3, 3, "2026-11-20")
+    ]
+
+    # A retry of the same run buys nothing, and brings nothing.
+    assert returned(nightly(site.pages(3)), "scrape")["load_id"] == first["load_id"]
+    assert returned(run("warehouse_ingestion"), "ingest")["loads"] == 0
+
+    # A Clear buys again: its load takes the place of the first, here as in the lake.
+    second = returned(nightly(site.pages(2, first=7), max_tries=9), "scrape")
+    assert second["load_id"] != first["load_id"]
+    assert weblake_connection.counts()["batch_scrape_started"] == 2
+    other = returned(nightly(site.pages(1), datetime(2026, 11, 21, tzinfo=UTC)), "scrape")
+    assert returned(run("warehouse_ingestion"), "ingest") == {"loads": 2, "rows": 3, "replaced": 1}
+    rows = warehouse(lake, "SELECT load_id, url FROM pages ORDER BY url")
+    assert rows == [(other["load_id"], site.pages(1)[0]), *((second["load_id"], url) for url in site.pages(2, first=7))]
+    assert warehouse(lake, "SELECT load_id, stored FROM loads ORDER BY stored") == [
+        (other["load_id"], 1),
+        (second["load_id"], 2),
+    ]
+    assert returned(run("warehouse_ingestion"), "ingest") == {"loads": 0, "rows": 0, "replaced": 0}
+
+
+def test_an_ingestion_that_dies_half_way_leaves_nothing_behind(
+    nightly: Run, run: Run, lake: Path, site: GatedSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nightly(site.pages(2))
+    nightly(site.pages(3), datetime(2026, 11, 21, tzinfo=UTC))
+    (last,) = lake.glob("documents/load_date=2026-11-21/*.parquet")
+    away = last.rename(lake / "away.parquet")
+    assert states(run("warehouse_ingestion", max_tries=0)) == {"ingest": "failed"}
+    assert warehouse(lake, "SELECT count(*) FROM pages") == [(0,)]
+    away.rename(last)
+    assert returned(run("warehouse_ingestion"), "ingest") == {"loads": 2, "rows": 5, "replaced": 0}
+    assert warehouse(lake, "SELECT count(*) FROM pages") == [(5,)]
+
+
+@pytest.fixture
+def bucket(s3_root: str, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
+    """An S3 server that only an Airflow connection reaches."""
+    import uuid
+
+    name = f"lake_{uuid.uuid4().hex[:8]}"
+    extra = {"endpoint_url": s3_endpoint, "region_name": "us-east-1"}
+    connection = {"conn_type": "aws", "login": "test-key", "password": "test-key", "extra": extra}
+    monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", json.dumps(connection))
+    for variable in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(variable)
+    yield SimpleNamespace(root=s3_root.replace("s3://", f"s3://{name}@"))
+
+
+def test_the_warehouse_reads_a_lake_behind_an_airflow_connection(
+    lake: Path, bucket: SimpleNamespace, nightly: Run, run: Run, site: GatedSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEBLAKE_ROOT", bucket.root)
+    assert returned(nightly(site.pages(3)), "scrape")["stored"] == 3
+    for rows in (3, 0):
+        assert returned(run("warehouse_ingestion"), "ingest")["rows"] == rows
+    assert warehouse(lake, "SELECT url FROM pages ORDER BY url") == [(url,) for url in site.pages(3)]
+    assert not lake.exists()

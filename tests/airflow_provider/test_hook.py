@@ -1,0 +1,340 @@
+"""The hook: a connection written in any of Airflow's ways becomes one client, and no other service is ever meant."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.sdk import BaseHook, BaseOperator, Connection
+from airflow.sdk._shared.secrets_masker import redact
+from airflow.sdk.exceptions import AirflowNotFoundException
+
+from airflow_provider_weblake.hooks import weblake as hook_module
+from airflow_provider_weblake.hooks.endpoint import Endpoint
+from airflow_provider_weblake.hooks.weblake import STATUS_PATHS, WeblakeHook
+from airflow_provider_weblake.links.weblake import WeblakeJobLink
+from weblake.errors import AskPerson, AuthenticationFailed, InvalidOption
+from weblake.orchestration import JobRef
+from weblake.testing import WeblakeService
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+JOB = "0a1b2c3d-0000-4000-8000-000000000000"
+
+
+def connect(monkeypatch: pytest.MonkeyPatch, given: str | dict[str, object], conn_id: str = "wl") -> WeblakeHook:
+    text = given if isinstance(given, str) else json.dumps({"conn_type": "weblake", **given})
+    monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", text)
+    return WeblakeHook(conn_id)
+
+
+@pytest.mark.parametrize(
+    ("given", "base_url"),
+    [
+        ({"host": "https://api.example.com"}, "https://api.example.com"),
+        ({"host": "https://api.example.com/team/a/"}, "https://api.example.com/team/a/"),
+        ({"host": "api.example.com"}, "https://api.example.com"),
+        ({"host": "api.example.com/team"}, "https://api.example.com/team"),
+        ({"host": "api.example.com", "port": 8443}, "https://api.example.com:8443"),
+        ({"host": "api.example.com:8443", "port": 1}, "https://api.example.com:8443"),
+        ({"host": "https://api.example.com", "port": 8443}, "https://api.example.com:8443"),
+        ({"host": "api.example.com", "schema": "http"}, "http://api.example.com"),
+        ({"host": "api.example.com", "schema": "team/a"}, "https://api.example.com/team/a"),
+        ({"host": "127.0.0.1", "port": 8080}, "http://127.0.0.1:8080"),
+        ({"host": "127.0.0.1:8080"}, "http://127.0.0.1:8080"),
+        ({"host": "localhost", "port": 8080, "schema": "https"}, "https://localhost:8080"),
+        ({"host": "127.0.0.1.example.com"}, "https://127.0.0.1.example.com"),
+        ({"host": "::1", "port": 8080}, "http://[::1]:8080"),
+        ("weblake://:test-key@api.example.com", "https://api.example.com"),
+        ("weblake://:test-key@api.example.com:8443/", "https://api.example.com:8443"),
+        ("weblake://:test-key@127.0.0.1:8080/?call_timeout_s=5", "http://127.0.0.1:8080"),
+        ("weblake://:test-key@api.example.com:8443/team/a?insecure=true", "https://api.example.com:8443/team/a"),
+        ("weblake://https://:test-key@api.example.com:8443/team", "https://api.example.com:8443/team"),
+        ("weblake://:test-key@[::1]:8080", "http://[::1]:8080"),
+    ],
+)
+def test_every_way_to_write_a_connection_names_one_base_url(
+    given: str | dict[str, object], base_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = given if isinstance(given, str) else {"password": "test-key", **given}
+    hook = connect(monkeypatch, given)
+    found = hook.endpoint()
+    assert (found.base_url, found.api_key) == (base_url, "test-key")
+    assert asyncio.run(hook.aendpoint()) == found
+
+
+def test_a_connection_survives_airflows_own_uri_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Airflow writes a connection as a URI and reads it back on its way through caches."""
+    extra = {"insecure": True, "call_timeout_s": 12.5, "job_url": "https://app.example.com/{kind}/{job_id}?a=b"}
+    there = Connection(
+        conn_id="wl",
+        conn_type="weblake",
+        host="http://10.0.0.1:80/team/a",
+        password="te/st:k@y",
+        extra=json.dumps(extra),
+    )
+    back = Connection(conn_id="wl", uri=there.get_uri())
+    assert Endpoint.of(back, back.extra_dejson) == Endpoint.of(there, there.extra_dejson)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "words"),
+    [
+        ({"password": "test-key"}, AskPerson, ["'wl'", "host", "Base URL"]),
+        ({"host": "  ", "password": "test-key"}, AskPerson, ["'wl'", "host"]),
+        ({"host": "https://api.example.com"}, AskPerson, ["'wl'", "password", "API key"]),
+        (
+            {"host": "http://api.example.com", "password": "test-key"},
+            InvalidOption,
+            ["'wl'", "in the clear", "insecure"],
+        ),
+        ({"host": "ftp://api.example.com", "password": "test-key"}, InvalidOption, ["'wl'", "https://"]),
+        ({"host": "https://a.example.com:port", "password": "test-key"}, InvalidOption, ["'wl'", "host"]),
+        ({"host": "https://u:p@a.example.com", "password": "test-key"}, InvalidOption, ["'wl'", "password field"]),
+        ({"host": "https://a.example.com", "password": "te st"}, InvalidOption, ["'wl'", "HTTP header"]),
+        ({"host": "h", "password": "test-key", "extra": "[1]"}, InvalidOption, ["'wl'", "JSON object"]),
+        ({"host": "h", "password": "test-key", "extra": {"insecure": "maybe"}}, InvalidOption, ["'insecure'"]),
+        ({"host": "h", "password": "test-key", "extra": {"call_timeout_s": -1}}, InvalidOption, ["'call_timeout_s'"]),
+        ({"host": "h", "password": "test-key", "extra": {"call_timeout_s": "soon"}}, InvalidOption, ["seconds"]),
+        ({"host": "h", "password": "test-key", "extra": {"job_url": "javascript:x"}}, InvalidOption, ["'job_url'"]),
+    ],
+)
+def test_what_cannot_be_used_is_refused_in_the_words_of_a_connection(
+    given: dict[str, object], error: type[Exception], words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hook = connect(monkeypatch, given)
+    for attempt in (hook.get_conn, lambda: asyncio.run(hook.aget_client())):
+        with pytest.raises(error) as caught:
+            attempt()
+        text = str(caught.value)
+        assert [word for word in words if word not in text] == []
+        assert "WEBLAKE_" not in text
+        assert "--" not in text
+
+
+def test_the_environment_of_the_command_line_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker whose environment has another service's settings must not send them to this one, or this one's there."""
+    monkeypatch.setenv("WEBLAKE_BASE_URL", "https://other.example.com")
+    monkeypatch.setenv("WEBLAKE_API_KEY", "test-key")
+    monkeypatch.setenv("WEBLAKE_INSECURE", "1")
+    with pytest.raises(AskPerson, match="no host"):
+        connect(monkeypatch, {"password": "test-key"}).get_conn()
+    with pytest.raises(AskPerson, match="no password"):
+        connect(monkeypatch, {"host": "https://api.example.com"}).get_conn()
+    with pytest.raises(InvalidOption, match="in the clear"):
+        connect(monkeypatch, {"host": "http://api.example.com", "password": "test-key"}).get_conn()
+
+
+def test_insecure_allows_plain_http(monkeypatch: pytest.MonkeyPatch) -> None:
+    for value in (True, "true", "1"):
+        given = {"host": "http://api.example.com", "password": "test-key", "extra": {"insecure": value}}
+        with connect(monkeypatch, given).get_conn() as client:
+            assert not client.is_embedded
+
+
+def test_a_missing_connection_is_airflows_own_error() -> None:
+    with pytest.raises(AirflowNotFoundException):
+        WeblakeHook("no_such_connection").get_conn()
+
+
+def test_clients_speak_to_the_service(weblake_service: WeblakeService, monkeypatch: pytest.MonkeyPatch) -> None:
+    hook = connect(monkeypatch, {"host": weblake_service.url, "password": weblake_service.key})
+    with hook.get_conn() as client:
+        left = client.credit_usage().data.remaining_credits
+
+    async def ask() -> object:
+        async with await hook.aget_client() as aclient:
+            return (await aclient.credit_usage()).data.remaining_credits
+
+    assert left is not None
+    assert asyncio.run(ask()) == left
+
+
+def test_the_event_loop_never_reads_a_connection_synchronously(
+    weblake_service: WeblakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hook = connect(
+        monkeypatch, {"host": weblake_service.url, "password": weblake_service.key, "extra": {"insecure": 1}}
+    )
+
+    def forbidden(*_: object) -> None:
+        raise AssertionError("a synchronous read on the event loop")
+
+    monkeypatch.setattr(BaseHook, "get_connection", forbidden)
+    monkeypatch.setattr(Connection, "extra_dejson", property(forbidden))
+    monkeypatch.setattr(hook_module, "mask_secret", forbidden)
+
+    async def ask() -> bool | None:
+        async with await hook.aget_client() as client:
+            return (await client.credit_usage()).success
+
+    assert asyncio.run(ask())
+
+
+def test_the_key_is_masked_and_shown_by_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    canary = f"canary-{uuid.uuid4().hex}"
+    hook = connect(monkeypatch, {"host": "https://api.example.com", "password": canary})
+    assert canary not in repr(hook.endpoint())
+    assert canary not in repr(vars(hook.get_conn()))
+    assert redact(f"the key is {canary}.") == "the key is ***."
+    other = f"canary-{uuid.uuid4().hex}"
+    hook = connect(monkeypatch, {"host": "https://api.example.com", "password": other})
+    asyncio.run(hook.aget_client())
+    assert redact(f"the key is {other}.") == "the key is ***."
+
+
+def test_testing_a_connection_tells_the_balance_and_costs_nothing(
+    weblake_service: WeblakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hook = connect(monkeypatch, {"host": weblake_service.url, "password": weblake_service.key})
+    before = weblake_service.counts()
+    works, message = hook.test_connection()
+    assert works
+    assert message == f"Connected to {weblake_service.url}: 1,000,000,000 credits left."
+    assert weblake_service.counts() == before
+    assert [request["path"] for request in weblake_service.requests()] == ["/v2/team/credit-usage"]
+
+
+def test_airflow_finds_the_hook_by_the_connections_type(
+    weblake_service: WeblakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `[core] test_connection` does on a worker, with a connection that is stored nowhere yet."""
+    unsaved = Connection(conn_id="unsaved", conn_type="weblake", host=weblake_service.url, password=weblake_service.key)
+    works, message = unsaved.test_connection()
+    assert works, message
+    assert isinstance(unsaved.get_hook(), WeblakeHook)
+
+
+def test_a_wrong_key_is_told_without_the_key(weblake_service: WeblakeService, monkeypatch: pytest.MonkeyPatch) -> None:
+    canary = f"canary-{uuid.uuid4().hex}"
+    hook = connect(monkeypatch, {"host": weblake_service.url, "password": canary})
+    works, message = hook.test_connection()
+    assert not works
+    assert "the API key was not accepted" in message
+    assert "the connection's password" in message
+    assert canary not in message
+    with pytest.raises(AuthenticationFailed), hook.get_conn() as client:
+        client.credit_usage()
+
+
+def test_a_service_that_repeats_the_key_does_not_get_it_shown(
+    weblake_service: WeblakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = {"success": False, "error": f"no team for {weblake_service.key} here"}
+    weblake_service.faults({"match": {"path": "/v2/team/credit-usage"}, "effect": {"status": 403, "body": body}})
+    hook = connect(monkeypatch, {"host": weblake_service.url, "password": weblake_service.key})
+    works, message = hook.test_connection()
+    assert not works
+    assert "no team for *** here" in message
+
+
+def test_testing_a_connection_ends_soon_whatever_the_service_does(
+    weblake_service: WeblakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hook_module, "TEST_S", 1.0)
+    hook = connect(monkeypatch, {"host": weblake_service.url, "password": weblake_service.key})
+    weblake_service.faults({"match": {"path": "/v2/team/credit-usage"}, "times": 9, "effect": {"stall": True}})
+    done: list[tuple[bool, str]] = []
+    thread = threading.Thread(target=lambda: done.append(hook.test_connection()))
+    thread.start()
+    thread.join(15)
+    assert done
+    assert done[0][0] is False
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    works, message = connect(monkeypatch, {"host": "127.0.0.1", "port": port, "password": "test-key"}).test_connection()
+    assert not works
+    assert f"127.0.0.1:{port}" in message
+
+
+def test_a_bad_form_is_a_failed_test_and_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    works, message = connect(monkeypatch, {"password": "test-key"}).test_connection()
+    assert not works
+    assert "no host" in message
+
+
+def test_the_call_timeout_is_how_long_one_call_is_tried(
+    weblake_service: WeblakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weblake_service.faults(
+        {
+            "match": {"path": "/v2/team/credit-usage"},
+            "times": 1,
+            "effect": {"status": 429, "retry_after": 2, "body": {"success": False, "error": "slow down"}},
+        }
+    )
+    given = {"host": weblake_service.url, "password": weblake_service.key, "extra": {"call_timeout_s": 1}}
+    works = []
+    for _ in range(2):
+        try:
+            with connect(monkeypatch, given).get_conn() as client:
+                works.append(client.credit_usage().success)
+        except Exception as error:  # noqa: BLE001  # its type is looked at below
+            works.append(type(error).__name__)
+    assert works == ["RateLimited", True]
+    long = Endpoint("https://api.example.com", "test-key", call_timeout_s=600)._patience()
+    assert long is not None
+    assert (long.wait_s, long.tries) == (600, 66)
+
+
+def test_the_job_link_is_the_connections_page_or_the_status_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    hook = connect(monkeypatch, {"host": "https://api.example.com/team/", "password": "test-key"})
+    for kind in ("batch_scrape", "crawl"):
+        assert hook.job_url(kind, JOB) == f"https://api.example.com/team{JobRef(kind, JOB).read().request.path}"
+    assert hook.job_url("batch", JOB) == hook.job_url("batch_scrape", JOB)
+    assert hook.job_url("scrape", JOB) == f"https://api.example.com/team{STATUS_PATHS['scrape']}/{JOB}"
+    assert hook.job_url("parse", JOB) == ""
+    assert hook.job_url("crawl", "../../evil?x=1#y").endswith("/v2/crawl/..%2F..%2Fevil%3Fx%3D1%23y")
+    with pytest.raises(InvalidOption):
+        hook.job_url("crawl", "")
+    page = "https://app.example.com/{kind}/{job_id}?of={job_id.__class__}"
+    hook = connect(monkeypatch, {"host": "h", "password": "test-key", "extra": {"job_url": page}})
+    assert hook.job_url("batch", JOB) == f"https://app.example.com/batch_scrape/{JOB}?of={{job_id.__class__}}"
+    assert hook.job_url("parse", "a/b").startswith("https://app.example.com/parse/a%2Fb?")
+
+
+class Starting(BaseOperator):
+    """A task that leaves its job's address, or has none, or fails afterwards."""
+
+    operator_extra_links = (WeblakeJobLink(),)
+
+    def __init__(self, *, url: str | None, fails: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.url = url
+        self.fails = fails
+
+    def execute(self, context: Context) -> None:
+        if self.url is not None:
+            context["ti"].xcom_push(key="weblake_job_url", value=self.url)
+        if self.fails:
+            raise RuntimeError("after the start")
+
+
+def test_the_link_is_what_the_operator_left(run_dag: Callable[..., Any]) -> None:
+    """Read as the API server reads it: from the serialised DAG, by the key that the operator itself has pushed."""
+    from airflow.models.serialized_dag import SerializedDagModel
+    from airflow.sdk import DAG
+
+    with DAG("job_links", schedule=None) as dag:
+        Starting(task_id="started", url="https://app.example.com/jobs/1")
+        Starting(task_id="failed", url="https://app.example.com/jobs/2", fails=True)
+        Starting(task_id="none", url=None)
+    run = run_dag(dag)
+    stored = SerializedDagModel.get_dag("job_links")
+    assert stored is not None
+    found = {
+        ti.task_id: stored.get_task(ti.task_id).get_extra_links(ti, "Scrape job") for ti in run.get_task_instances()
+    }
+    assert found == {
+        "started": "https://app.example.com/jobs/1",
+        "failed": "https://app.example.com/jobs/2",
+        "none": "",
+    }
+    assert WeblakeJobLink().xcom_key == "weblake_job_url"  # and so it works before any worker is done with the task

@@ -1,0 +1,87 @@
+"""What parses a DAG or waits in a triggerer loads neither Arrow nor pandas: it is done often, and nobody has the time.
+
+Each program runs in an interpreter of its own and says which heavy modules Airflow alone had loaded before ours came:
+fsspec, in 3.3.2. The first asset with a URI makes Airflow load boto3 for the amazon provider's own handler.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PACKAGE = Path(import_module("airflow_provider_weblake").__file__ or "").parent
+HEAVY = ("pyarrow", "pandas", "polars", "numpy", "openlineage", "boto3", "fsspec")
+#: What must not be loaded by us, whatever Airflow itself does.
+NEVER = {"pyarrow", "pandas", "polars", "numpy"}
+
+_PROGRAM = """
+import json, sys, time
+started = time.perf_counter()
+import airflow.sdk
+alone = time.perf_counter() - started
+before = {{name for name in {heavy!r} if name in sys.modules}}
+started = time.perf_counter()
+{ours}
+print(json.dumps({{
+    "alone": alone,
+    "ours": time.perf_counter() - started,
+    "before": sorted(before),
+    "after": sorted(name for name in {heavy!r} if name in sys.modules),
+}}))
+"""
+
+#: The modules whose import brings everything that a DAG file, or a triggerer, needs.
+DAG_PARSE = """
+import airflow_provider_weblake.operators.weblake, airflow_provider_weblake.sensors.weblake
+import airflow_provider_weblake.hooks.weblake, airflow_provider_weblake.url_shards
+import airflow_provider_weblake.assets.weblake, airflow_provider_weblake.retry_policy
+"""
+TRIGGERER = "import airflow.triggers.base, airflow_provider_weblake.triggers.weblake"
+DAG_FILE = """
+import airflow_provider_weblake.operators.weblake as operators, airflow_provider_weblake.sensors.weblake as sensors
+from airflow.sdk import DAG
+from airflow_provider_weblake.assets.weblake import weblake_asset
+with DAG("parsed", schedule=None):
+    asset = weblake_asset("s3://lake/web")
+    operators.WeblakeBatchScrapeOperator(
+        task_id="batch", urls=["https://a.example.com"], to="s3://lake/web", outlets=[asset]
+    )
+    operators.WeblakeCrawlOperator(task_id="crawl", url="https://a.example.com", to="s3://lake/web")
+    sensors.WeblakeCrawlSensor(task_id="sensor", job_id="0a1b2c3d-0000-4000-8000-000000000000")
+with DAG("consumer", schedule=[asset]):
+    operators.WeblakeUsageOperator(task_id="usage", to="s3://lake/web")
+"""
+
+
+def run(ours: str) -> dict[str, Any]:
+    program = _PROGRAM.format(heavy=HEAVY, ours=ours)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize("what", ["dag parse", "triggerer", "dag file"])
+def test_nothing_heavy_is_loaded(what: str) -> None:
+    found = run({"dag parse": DAG_PARSE, "triggerer": TRIGGERER, "dag file": DAG_FILE}[what])
+    print(f"{what}: airflow.sdk {found['alone']:.2f} s, then ours {found['ours']:.2f} s; {found['after']}")
+    assert NEVER & set(found["before"]) == set(), "Airflow itself loads these now: then this proves nothing"
+    assert NEVER & set(found["after"]) == set()
+
+
+def test_no_module_loads_arrow_when_it_is_imported() -> None:
+    names = (path.relative_to(PACKAGE.parent).with_suffix("").parts for path in PACKAGE.rglob("*.py"))
+    modules = {".".join(parts[:-1] if parts[-1] == "__init__" else parts) for parts in names}
+    assert len(modules) > 15
+    found = run("\n".join(f"import {name}" for name in sorted(modules)))
+    assert NEVER & set(found["after"]) == set()
+
+
+def test_a_module_that_loads_arrow_would_be_noticed() -> None:
+    assert "pyarrow" in run("from weblake.orchestration import TABLES")["after"]

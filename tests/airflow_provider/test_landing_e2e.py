@@ -1,0 +1,403 @@
+"""The promises in a real Airflow: scheduler, triggerer, DAG processor, API server and workers as processes.
+
+Every test counts what the service was asked to start: that is what is paid for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from airflow_lab import AirflowLab
+from gated_site import GatedSite
+
+from weblake import Client
+from weblake.service.config import ServiceKey
+from weblake.service.server import LocalService
+
+HERE = Path(__file__).parent
+pytestmark = [pytest.mark.xdist_group("airflow"), pytest.mark.timeout(420)]
+DAGS = {
+    *("deferred", "blocking", "late", "late_partial", "over_budget", "short_run", "mapped", "apart", "watching"),
+    "consumer",
+}
+
+
+@dataclass
+class World:
+    """Airflow, the service and the site, and where this test lands."""
+
+    airflow: AirflowLab
+    service: LocalService
+    site: GatedSite
+    roots: Path
+    root: Path
+    #: Ids of jobs that were landed: what the search for the key must be able to find, if it can find anything.
+    landed: list[str] = field(default_factory=list)
+
+    def run(self, dag_id: str, urls: list[str], **conf: Any) -> str:
+        return self.airflow.trigger(dag_id, {"urls": urls, "to": str(self.root), **conf})
+
+    def deferred(self, dag_id: str, run: str) -> str:
+        """Waits until the triggerer asks about the task's job, and returns its id.
+
+        Between the deferral and that moment nobody is there to hear of a kill: that is Airflow's own gap.
+        """
+        self.airflow.wait_task(dag_id, run, "land", {"deferred"})
+        job = self.job(dag_id, run)
+        self.triggerer_asks(job)
+        return job
+
+    def triggerer_asks(self, job: str) -> None:
+        before = self.asked("GET", job)  # the worker's own looks
+        self.poll(lambda: self.asked("GET", job) > before, "the triggerer to ask about the job")
+
+    def job(self, dag_id: str, run: str) -> str:
+        return str(self.airflow.xcom(dag_id, run, "land", "job_id"))
+
+    def has(self, text: str) -> bool:
+        return any(text in str(request["path"]) for request in self.service.requests())
+
+    def asked(self, method: str, path: str) -> int:
+        requests = self.service.requests()
+        return sum(1 for each in requests if each["method"] == method and str(each["path"]).endswith(path))
+
+    def status(self, job_id: str) -> str:
+        with Client(self.service.url, self.service.key) as client:
+            return str(client.get_batch_scrape(job_id).status)
+
+    def poll(self, done: Callable[[], object], what: str, timeout: float = 60) -> None:
+        deadline = time.monotonic() + timeout
+        while not done():
+            assert time.monotonic() < deadline, f"{what}: not within {timeout:g} s"
+            time.sleep(0.1)
+
+    def end_all_runs(self) -> None:
+        for state in ("running", "queued"):
+            for run in self.airflow.api("GET", f"/dags/~/dagRuns?state={state}&limit=100")["dag_runs"]:
+                self.airflow.mark_run(run["dag_id"], run["dag_run_id"], "failed")
+        busy = "/dags/~/dagRuns/~/taskInstances?state=running&state=queued&state=restarting&state=deferred&limit=1"
+        self.poll(lambda: not self.airflow.api("GET", busy)["total_entries"], "all tasks to end")
+
+    def receipt(self, dag_id: str, run: str, map_index: int = -1) -> dict[str, Any]:
+        found: dict[str, Any] = self.airflow.xcom(dag_id, run, "land", map_index=map_index)
+        self.landed.append(found["job_id"])
+        return found
+
+    @property
+    def started(self) -> int:
+        return self.service.counts().get("batch_scrape_started", 0)
+
+    @property
+    def files(self) -> list[str]:
+        return sorted(path.name[:16] for path in self.root.glob("documents/**/*.parquet"))
+
+    @property
+    def urls(self) -> list[str]:
+        rows = duckdb.sql(f"select url from '{self.root}/documents/**/*.parquet' order by url").fetchall()
+        return [row[0] for row in rows]
+
+
+@pytest.fixture(scope="module")
+def canary() -> str:
+    return f"canary-{secrets.token_hex(16)}"
+
+
+@pytest.fixture(scope="module")
+def _world(tmp_path_factory: pytest.TempPathFactory, canary: str) -> Iterator[World]:
+    home = tmp_path_factory.mktemp("airflow")
+    roots = tmp_path_factory.mktemp("lakes")
+    site = GatedSite()
+    with LocalService(keys=[ServiceKey(canary)], allow_private=True) as service:
+        connection = {"conn_type": "weblake", "host": service.url, "password": canary}
+        env = {"AIRFLOW_CONN_WEBLAKE_DEFAULT": json.dumps(connection)}
+        with AirflowLab(home, HERE / "e2e_dags", env) as lab:
+            lab.wait_for_dags(DAGS)
+            world = World(lab, service, site, roots, roots)
+            yield world
+            site.release()
+            if world.landed:
+                # Whatever ran: every log, every row of the metadata, every XCom, every landed file and record.
+                places = lab.grep(world.landed[-1])
+                assert any("xcom" in place for place in places), "the search finds XComs"
+                assert any(".log" in place for place in places), "the search finds logs"
+                assert lab.grep(canary) == []
+                in_roots = [
+                    path for path in roots.rglob("*") if path.is_file() and canary.encode() in path.read_bytes()
+                ]
+                assert in_roots == []
+    site.close()
+
+
+@pytest.fixture
+def world(_world: World) -> Iterator[World]:
+    _world.site.release()
+    _world.service.reset()
+    _world.root = Path(tempfile.mkdtemp(dir=_world.roots))
+    yield _world
+    _world.service.faults()
+    _world.site.release()
+    _world.end_all_runs()  # what a failed test left behind must not start a job in the next one
+
+
+def test_a_deferred_batch_lands(world: World) -> None:
+    urls = [*world.site.pages(3), *world.site.held(1)]
+    run = world.run("deferred", urls)
+    world.deferred("deferred", run)
+    world.site.release()
+    assert world.airflow.wait_run("deferred", run) == "success"
+    receipt = world.receipt("deferred", run)
+    assert (receipt["stored"], receipt["complete"]) == (4, True)
+    assert world.urls == sorted(urls)
+    assert world.started == 1
+
+
+def test_cleared_while_it_waits_the_job_is_cancelled_and_bought_anew(world: World) -> None:
+    run = world.run("deferred", world.site.held(2))
+    first = world.deferred("deferred", run)
+    world.airflow.clear("deferred", run, ["land"])
+    world.poll(lambda: world.status(first) == "cancelled", "the first job to be cancelled")
+    world.poll(lambda: world.started == 2, "a second job")
+    world.site.release()
+    assert world.airflow.wait_run("deferred", run) == "success"
+    assert world.receipt("deferred", run)["job_id"] != first
+    assert (len(world.files), world.started) == (1, 2)
+
+
+def test_cleared_after_success_it_is_bought_again_and_takes_the_first_ones_place(world: World) -> None:
+    run = world.run("deferred", world.site.pages(2))
+    assert world.airflow.wait_run("deferred", run) == "success"
+    first = world.receipt("deferred", run)
+    world.airflow.clear("deferred", run, ["land"])
+    world.poll(lambda: world.started == 2, "a second job")
+    assert world.airflow.wait_run("deferred", run) == "success"
+    second = world.receipt("deferred", run)
+    assert world.files == [second["load_id"]] != [first["load_id"]]
+    assert world.started == 2
+
+
+def test_marked_failed_while_it_waits_the_job_is_cancelled(world: World) -> None:
+    run = world.run("deferred", world.site.held(2))
+    job = world.deferred("deferred", run)
+    world.airflow.mark_task("deferred", run, "land", "failed")
+    world.poll(lambda: world.status(job) == "cancelled", "the job to be cancelled")
+    assert world.files == []
+    assert world.started == 1
+
+
+def test_marked_failed_while_a_worker_waits_the_job_is_cancelled(world: World) -> None:
+    run = world.run("blocking", world.site.held(2))
+    world.poll(lambda: world.started == 1, "the job")
+    world.airflow.wait_worker("blocking", run, "land")
+    world.poll(lambda: world.has(job_path(world)), "the worker to wait")
+    job = world.job("blocking", run)
+    world.airflow.mark_task("blocking", run, "land", "failed")
+    world.poll(lambda: world.status(job) == "cancelled", "the job to be cancelled")
+
+
+def lives(pid: int) -> bool:
+    """Whether a process is there and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def job_path(world: World) -> str:
+    """The status address of the only job that was asked about; something that is nowhere before."""
+    paths = [str(each["path"]) for each in world.service.requests() if each["method"] == "GET"]
+    return next((path for path in paths if path.startswith("/v2/batch/scrape/")), "nowhere")
+
+
+def test_a_worker_that_is_shut_down_leaves_the_job_to_the_retry(world: World) -> None:
+    run = world.run("blocking", world.site.held(2))
+    pid = world.airflow.wait_worker("blocking", run, "land")
+    world.poll(lambda: world.has(job_path(world)), "the worker to wait")
+    job = world.job("blocking", run)
+    os.kill(pid, signal.SIGTERM)  # as a node that drains sends it
+    world.poll(lambda: "and a retry lands it" in world.airflow.log("blocking", run, "land"), "the operator to say so")
+    os.kill(pid, signal.SIGKILL)
+    world.site.release()
+    assert world.airflow.wait_run("blocking", run) == "success"
+    assert world.receipt("blocking", run)["job_id"] == job
+    assert world.started == 1
+
+
+def test_a_run_that_takes_too_long_cancels_its_job(world: World) -> None:
+    run = world.run("short_run", world.site.held(2))
+    job = world.deferred("short_run", run)
+    world.poll(lambda: world.status(job) == "cancelled", "the job to be cancelled", timeout=90)
+    assert world.airflow.wait_run("short_run", run) == "failed"
+    assert world.started == 1
+
+
+def test_at_the_deadline_the_job_is_cancelled_and_the_task_fails_for_good(world: World) -> None:
+    run = world.run("late", [*world.site.pages(1), *world.site.held(1)])
+    job = world.deferred("late", run)
+    assert world.airflow.wait_run("late", run) == "failed"
+    assert world.status(job) == "cancelled"
+    task = world.airflow.task("late", run, "land")
+    assert (task["state"], task["try_number"]) == ("failed", 1)
+    log = world.airflow.log("late", run, "land")
+    assert "The time limit passed" in log
+    assert "allow_partial=True publishes it" in log
+    assert world.files == []
+    assert list(world.root.glob("_weblake/refused/*.documents.parquet"))
+    assert world.started == 1
+
+
+def test_at_the_deadline_what_there_is_can_be_published(world: World) -> None:
+    run = world.run("late_partial", [*world.site.pages(1), *world.site.held(1)])
+    assert world.airflow.wait_run("late_partial", run) == "success"
+    receipt = world.receipt("late_partial", run)
+    assert (receipt["stored"], receipt["complete"], receipt["status"]) == (1, False, "cancelled")
+
+
+def test_without_credits_nothing_is_tried_again(world: World) -> None:
+    body = {"success": False, "error": "Payment required"}
+    world.service.faults({"match": {"method": "POST"}, "times": None, "effect": {"status": 402, "body": body}})
+    run = world.run("deferred", world.site.pages(2))
+    assert world.airflow.wait_run("deferred", run) == "failed"
+    assert world.airflow.task("deferred", run, "land")["try_number"] == 1
+    assert world.asked("POST", "/v2/batch/scrape") == 1
+
+
+def test_a_busy_service_is_asked_again_when_it_says(world: World) -> None:
+    body = {"success": False, "error": "Rate limit exceeded"}
+    busy = {"status": 429, "body": body, "retry_after": 100}
+    world.service.faults({"match": {"path": "/v2/team/activity"}, "times": 1, "effect": busy})
+    run = world.run("deferred", world.site.pages(2))
+    world.airflow.wait_task("deferred", run, "land", {"up_for_retry"})
+    assert "again in 101 s" in world.airflow.log("deferred", run, "land")
+    world.airflow.mark_run("deferred", run, "failed")
+
+
+def test_a_triggerer_that_is_restarted_cancels_nothing(world: World) -> None:
+    run = world.run("deferred", world.site.held(2))
+    job = world.deferred("deferred", run)
+    world.airflow.restart_triggerer()
+    assert world.status(job) == "scraping"
+    world.airflow.kill_triggerer()
+    world.airflow.start_triggerer()
+    assert world.status(job) == "scraping"
+    world.site.release()
+    assert world.airflow.wait_run("deferred", run) == "success"
+    assert world.receipt("deferred", run)["job_id"] == job
+    assert (len(world.files), world.started) == (1, 1)
+
+
+#: Where a worker is killed: the fault that holds it there, and how a test sees that it has come there.
+MOMENTS: dict[str, tuple[dict[str, object] | None, tuple[str, str]]] = {
+    "before the start": (
+        {"match": {"path": "/v2/team/activity"}, "effect": {"latency_ms": 20_000}},
+        ("GET", "/v2/team/activity?limit=1"),
+    ),
+    "while the start is answered": (
+        {"match": {"method": "POST", "path": "/v2/batch/scrape$"}, "effect": {"latency_ms": 3_000}},
+        ("POST", "/v2/batch/scrape"),
+    ),
+    "while it lands": ({"match": {"path": "/errors$"}, "effect": {"stall": True}}, ("GET", "/errors")),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("dag_id", ["blocking", "deferred"])
+def test_a_worker_that_is_killed_pays_once(world: World, dag_id: str, moment: str) -> None:
+    fault, (method, path) = MOMENTS[moment]
+    world.service.faults(fault)
+    urls = world.site.pages(2)
+    run = world.run(dag_id, urls)
+    world.poll(lambda: world.asked(method, path) > 0, f"the worker to come to {moment!r}")
+    os.kill(world.airflow.wait_worker(dag_id, run, "land"), signal.SIGKILL)
+    assert world.airflow.wait_run(dag_id, run) == "success"
+    assert world.airflow.task(dag_id, run, "land")["try_number"] == 2
+    assert world.receipt(dag_id, run)["stored"] == 2
+    assert world.urls == urls
+    assert (len(world.files), world.started) == (1, 1)
+
+
+def test_a_second_worker_alive_by_mistake_changes_nothing(world: World) -> None:
+    run = world.run("blocking", world.site.held(2))
+    pid = world.airflow.wait_worker("blocking", run, "land")
+    world.poll(lambda: world.has(job_path(world)), "the worker to wait")
+    supervisor = world.airflow.supervisor_pid("blocking", run, "land")
+    os.kill(supervisor, signal.SIGKILL)  # nobody tells Airflow any more that the worker lives, and it goes on waiting
+    try:
+        world.airflow.wait_task("blocking", run, "land", {"running"}, try_number=2, timeout=120)
+        assert lives(pid), "the first worker is there and waits, too"
+        world.site.release()
+        assert world.airflow.wait_run("blocking", run) == "success"
+        world.poll(lambda: not lives(pid), "the first worker to end by itself")
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    world.receipt("blocking", run)
+    assert (len(world.files), world.started) == (1, 1)
+
+
+def test_mapped_tasks_land_each_their_own(world: World) -> None:
+    lists = [world.site.pages(2), world.site.pages(1, first=2), world.site.held(1)]
+    run = world.airflow.trigger("mapped", {"lists": lists, "to": str(world.root)})
+
+    def waits() -> bool:
+        return any((each["map_index"], each["state"]) == (2, "deferred") for each in world.airflow.tasks("mapped", run))
+
+    world.poll(waits, "the third task to wait")
+    world.site.release()
+    assert world.airflow.wait_run("mapped", run) == "success"
+    assert [world.receipt("mapped", run, index)["stored"] for index in range(3)] == [2, 1, 1]
+    assert (len(world.files), world.started) == (3, 3)
+
+
+def test_started_watched_landed_and_consumed_by_another_dag(world: World) -> None:
+    world.airflow.unpause("consumer")
+    before = {run["dag_run_id"] for run in world.airflow.api("GET", "/dags/consumer/dagRuns")["dag_runs"]}
+    run = world.run("apart", world.site.pages(3))
+    assert world.airflow.wait_run("apart", run) == "success"
+    receipt = world.receipt("apart", run)
+
+    def consumed() -> list[str]:
+        runs = world.airflow.api("GET", "/dags/consumer/dagRuns")["dag_runs"]
+        return [each["dag_run_id"] for each in runs if each["dag_run_id"] not in before]
+
+    (consumer,) = world.airflow.until("the consumer", consumed, 60)
+    assert world.airflow.wait_run("consumer", consumer) == "success"
+    extra = world.airflow.xcom("consumer", consumer, "read")
+    assert (extra["load_id"], extra["stored"]) == (receipt["load_id"], 3)
+    assert world.started == 1
+
+
+def test_a_sensor_takes_no_worker_at_all(world: World) -> None:
+    with Client(world.service.url, world.service.key) as client:
+        job = client.start_batch_scrape(world.site.held(1)).id
+    run = world.airflow.trigger("watching", {"job_id": job})
+    world.airflow.wait_task("watching", run, "watch", {"deferred"})
+    world.triggerer_asks(str(job))
+    world.site.release()
+    assert world.airflow.wait_run("watching", run) == "success"
+    task = world.airflow.task("watching", run, "watch")
+    assert task["pid"] is None, "no worker ever ran it"
+    assert world.airflow.xcom("watching", run, "watch")["job_id"] == job
+
+
+def test_a_sensor_that_is_marked_failed_leaves_the_job_alone(world: World) -> None:
+    with Client(world.service.url, world.service.key) as client:
+        job = str(client.start_batch_scrape(world.site.held(1)).id)
+    run = world.airflow.trigger("watching", {"job_id": job})
+    world.triggerer_asks(job)
+    world.airflow.mark_task("watching", run, "watch", "failed")
+    assert world.airflow.wait_run("watching", run) == "failed"
+    assert world.asked("DELETE", job) == 0
+    world.site.release()
+    world.poll(lambda: world.status(job) == "completed", "the job to end by itself")

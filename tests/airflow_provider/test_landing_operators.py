@@ -1,0 +1,306 @@
+"""Operators of jobs and pages, run by Airflow itself with `dag.test()` on the embedded service."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pytest
+from airflow.sdk import DAG, BaseOperator
+
+from weblake.testing import WeblakeService
+
+if TYPE_CHECKING:
+    from gated_site import GatedSite
+
+Run = Callable[..., Any]
+
+
+def run_one(run_dag: Run, make: Callable[[], BaseOperator], dag_id: str, **kwargs: Any) -> Any:
+    with DAG(dag_id, schedule=None) as dag:
+        make()
+    return run_dag(dag, **kwargs)
+
+
+def returned(run: Any, task_id: str, key: str = "return_value", map_index: int = -1) -> Any:
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    with create_session() as session:
+        query = select(XComModel.value).where(
+            XComModel.dag_id == run.dag_id,
+            XComModel.run_id == run.run_id,
+            XComModel.task_id == task_id,
+            XComModel.key == key,
+            XComModel.map_index == map_index,
+        )
+        value = session.scalar(query)
+    try:
+        return json.loads(value)
+    except (TypeError, ValueError):
+        return value
+
+
+def said(capfd: pytest.CaptureFixture[str]) -> str:
+    """What the tasks logged: Airflow writes it to standard output."""
+    return "".join(capfd.readouterr())
+
+
+def states(run: Any) -> dict[str, str]:
+    return {ti.task_id: str(ti.state) for ti in run.get_task_instances()}
+
+
+@pytest.mark.parametrize("deferrable", [False, True])
+def test_a_batch_lands_and_its_receipt_is_what_xcom_has(
+    run_dag: Run, weblake_connection: WeblakeService, site: GatedSite, tmp_path: Path, deferrable: bool
+) -> None:
+    from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator
+
+    urls = [*site.pages(4), f"{site.url}/nothing-here"]
+    if deferrable:
+        site.held(1)  # so that there is something to wait for
+
+    def make() -> BaseOperator:
+        return WeblakeBatchScrapeOperator(
+            task_id="land",
+            urls=[*urls, *(site.held(1) if deferrable else [])],
+            to=str(tmp_path / "lake"),
+            partition={"day": "{{ macros.ds_add('2026-11-20', 1) }}"},
+            options={"formats": ["markdown", "links"]},
+            deferrable=deferrable,
+            poll_interval=0.5,
+        )
+
+    if deferrable:
+        import threading
+
+        threading.Timer(3.0, site.release).start()
+    run = run_one(run_dag, make, f"batch_{deferrable}")
+    assert run.state == "success"
+    receipt = returned(run, "land")
+    count = 6 if deferrable else 5
+    assert (receipt["submitted"], receipt["stored"], receipt["complete"]) == (count, count, True)
+    assert len(json.dumps(receipt)) < 2048
+    assert site.url not in json.dumps(receipt)
+    assert returned(run, "land", "job_id") == receipt["job_id"]
+    assert receipt["job_id"] in returned(run, "land", "weblake_job_url")
+    rows = duckdb.sql(
+        f"select url, status_code, day::varchar from '{tmp_path}/lake/documents/**/*.parquet' order by position"
+    ).fetchall()
+    assert {row[0] for row in rows} == {*urls, *([f"{site.url}/held/0"] if deferrable else [])}
+    assert {row[2] for row in rows} == {"2026-11-21"}
+    assert weblake_connection.counts()["batch_scrape_started"] == 1
+
+
+def test_a_crawl_lands_and_a_limit_of_credits_is_its_limit(
+    run_dag: Run, weblake_connection: WeblakeService, site: GatedSite, tmp_path: Path
+) -> None:
+    from airflow_provider_weblake.operators.weblake import WeblakeCrawlOperator
+
+    run = run_one(
+        run_dag,
+        lambda: WeblakeCrawlOperator(
+            task_id="land", url=f"{site.url}/", to=str(tmp_path), max_credits="{{ 3 }}", poll_interval=0.5
+        ),
+        "crawl",
+    )
+    assert run.state == "success"
+    assert returned(run, "land")["stored"] == 3
+
+
+def test_a_page_lands_and_its_scrape_id_is_there_for_the_next_task(
+    run_dag: Run, weblake_connection: WeblakeService, site: GatedSite, tmp_path: Path
+) -> None:
+    from airflow_provider_weblake.operators.weblake import WeblakeScrapeOperator
+
+    run = run_one(
+        run_dag, lambda: WeblakeScrapeOperator(task_id="land", url=site.pages(1)[0], to=str(tmp_path)), "scrape"
+    )
+    assert run.state == "success"
+    receipt = returned(run, "land")
+    assert (receipt["kind"], receipt["stored"]) == ("scrape", 1)
+    with weblake_connection.client() as client:
+        assert client.get_scrape(receipt["job_id"]).data.markdown
+
+
+def test_parsing_says_what_the_service_lacks(
+    run_dag: Run, weblake_connection: WeblakeService, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from airflow_provider_weblake.operators.weblake import WeblakeParseOperator
+
+    file = tmp_path / "report.html"
+    file.write_text("<h1>Report</h1>")
+    run = run_one(
+        run_dag, lambda: WeblakeParseOperator(task_id="land", file=str(file), to=str(tmp_path / "lake")), "parse"
+    )
+    assert run.state == "failed"
+    assert "FeatureMissing" in said(capfd)
+    assert not list((tmp_path / "lake").glob("documents/**/*.parquet"))
+
+
+def test_one_task_starts_a_job_and_another_lands_it(
+    run_dag: Run, weblake_connection: WeblakeService, site: GatedSite, tmp_path: Path
+) -> None:
+    from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator, WeblakeLandOperator
+
+    with DAG("apart", schedule=None) as dag:
+        start = WeblakeBatchScrapeOperator(
+            task_id="start", urls=site.pages(3), to=str(tmp_path), wait_for_completion=False
+        )
+        WeblakeLandOperator(
+            task_id="land",
+            kind="batch",
+            job_id="{{ ti.xcom_pull(task_ids='start', key='job_id') }}",
+            to=str(tmp_path),
+            poll_interval=0.5,
+        ).set_upstream(start)
+    run = run_dag(dag)
+    assert run.state == "success"
+    assert returned(run, "start")["status"] == "started"
+    assert returned(run, "land")["stored"] == 3
+    assert weblake_connection.counts()["batch_scrape_started"] == 1
+
+
+def test_mapped_tasks_are_loads_of_their_own(
+    run_dag: Run, weblake_connection: WeblakeService, site: GatedSite, tmp_path: Path
+) -> None:
+    from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator
+
+    def make() -> Any:
+        return WeblakeBatchScrapeOperator.partial(
+            task_id="land", to=str(tmp_path), poll_interval=0.5, partition={"day": "2026-11-21"}
+        ).expand(urls=[site.pages(2), site.pages(2, first=2), site.pages(1, first=4)])
+
+    run = run_one(run_dag, make, "mapped")
+    assert run.state == "success"
+    receipts = [returned(run, "land", map_index=index) for index in range(3)]
+    assert [receipt["stored"] for receipt in receipts] == [2, 2, 1]
+    assert len(list(tmp_path.glob("documents/day=2026-11-21/*.parquet"))) == 3
+    assert duckdb.sql(f"select count(*) from '{tmp_path}/documents/**/*.parquet'").fetchall() == [(5,)]
+
+
+def test_what_would_cost_more_is_not_started_and_not_tried_again(
+    run_dag: Run, weblake_connection: WeblakeService, site: GatedSite, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator
+
+    run = run_one(
+        run_dag,
+        lambda: WeblakeBatchScrapeOperator(
+            task_id="land", urls=site.pages(5), to=str(tmp_path), max_credits=4, retries=3, retry_delay=timedelta(0)
+        ),
+        "costly",
+    )
+    assert run.state == "failed"
+    assert "Raise max_credits" in said(capfd)
+    assert weblake_connection.counts().get("batch_scrape_started", 0) == 0
+    assert [ti.try_number for ti in run.get_task_instances()] == [1]
+
+
+def test_an_empty_connection_is_never_the_embedded_service(
+    run_dag: Run, site: GatedSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator
+
+    monkeypatch.setenv("AIRFLOW_CONN_WEBLAKE_DEFAULT", json.dumps({"conn_type": "weblake", "password": "test-key"}))
+    run = run_one(
+        run_dag,
+        lambda: WeblakeBatchScrapeOperator(task_id="land", urls=site.pages(1), to=str(tmp_path / "lake")),
+        "no_host",
+    )
+    assert run.state == "failed"
+    assert "has no host" in said(capfd)
+    assert not (tmp_path / "lake").exists()
+
+
+@pytest.mark.parametrize("deferrable", [False, True])
+@pytest.mark.parametrize("kind", ["batch", "crawl"])
+def test_sensors_see_a_job_that_was_started_elsewhere(
+    run_dag: Run, weblake_connection: WeblakeService, site: GatedSite, kind: str, deferrable: bool
+) -> None:
+    from airflow_provider_weblake.sensors.weblake import WeblakeBatchScrapeSensor, WeblakeCrawlSensor
+
+    with weblake_connection.client() as client:
+        if kind == "batch":
+            job_id = client.start_batch_scrape(site.pages(2)).id
+        else:
+            job_id = client.start_crawl(f"{site.url}/", limit=2).id
+    sensor = WeblakeBatchScrapeSensor if kind == "batch" else WeblakeCrawlSensor
+    run = run_one(
+        run_dag,
+        lambda: sensor(
+            task_id="watch",
+            job_id="{{ dag_run.conf['job_id'] }}",
+            poke_interval=0.5,
+            timeout=60,
+            deferrable=deferrable,
+            start_from_trigger=False,
+        ),
+        f"sensor_{kind}_{deferrable}",
+        run_conf={"job_id": job_id},
+    )
+    assert run.state == "success"
+    event = returned(run, "watch")
+    assert (event["status"], event["job_id"], event["completed"]) == ("completed", job_id, 2)
+
+
+@pytest.mark.parametrize("deferrable", [False, True])
+@pytest.mark.parametrize(("soft_fail", "state"), [(False, "failed"), (True, "skipped")])
+def test_a_sensor_fails_or_skips_when_the_job_was_cancelled(
+    run_dag: Run,
+    weblake_connection: WeblakeService,
+    site: GatedSite,
+    deferrable: bool,
+    soft_fail: bool,
+    state: str,
+) -> None:
+    from airflow_provider_weblake.sensors.weblake import WeblakeBatchScrapeSensor
+
+    with weblake_connection.client() as client:
+        job_id = client.start_batch_scrape(site.held(2)).id
+        client.cancel_batch_scrape(job_id)
+    run = run_one(
+        run_dag,
+        lambda: WeblakeBatchScrapeSensor(
+            task_id="watch",
+            job_id=job_id,
+            poke_interval=0.5,
+            timeout=60,
+            soft_fail=soft_fail,
+            deferrable=deferrable,
+            start_from_trigger=False,
+            retries=2,
+        ),
+        f"cancelled_{deferrable}_{soft_fail}",
+    )
+    assert states(run) == {"watch": state}
+    assert [ti.try_number for ti in run.get_task_instances()] == [1]
+
+
+def test_a_sensor_that_starts_in_the_triggerer_says_so_to_the_scheduler() -> None:
+    from airflow_provider_weblake.sensors.weblake import WeblakeCrawlSensor
+
+    def starts_there(**kwargs: Any) -> bool:
+        return WeblakeCrawlSensor(task_id="watch", **kwargs).start_from_trigger
+
+    assert starts_there(job_id="{{ dag_run.conf['job_id'] }}", deferrable=True)
+    assert not starts_there(job_id="{{ ti.xcom_pull('start') }}", deferrable=True)
+    assert not starts_there(job_id="x", deferrable=False)
+    assert not starts_there(job_id="x", deferrable=True, start_from_trigger=False)
+    sensor = WeblakeCrawlSensor(task_id="watch", job_id="x", deferrable=True, timeout=60, poke_interval=7)
+    args = sensor.start_trigger_args
+    assert args is not None
+    assert args.trigger_kwargs == {
+        "weblake_conn_id": "weblake_default",
+        "kind": "crawl",
+        "job_id": "x",
+        "poll_interval": 7.0,
+        "ends_task": True,
+    }
+    assert args.timeout == timedelta(seconds=60)
+    assert WeblakeCrawlSensor.start_trigger_args.trigger_kwargs is None, "the class's own are not touched"

@@ -1,0 +1,91 @@
+"""The wheel of the provider: what an Airflow installation gets, and that it gets along with nothing else."""
+
+from __future__ import annotations
+
+import configparser
+import shutil
+import subprocess
+import sys
+import zipfile
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NAME = "airflow_provider_weblake"
+SOURCE = ROOT / "airflow_provider" / "src" / NAME
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("wheel")
+    uv = shutil.which("uv")
+    assert uv is not None, "uv runs these tests"
+    command = [uv, "build", "--package", "airflow-provider-weblake", "--wheel", "--offline", "-o", str(out)]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert built.returncode == 0, built.stderr
+    (found,) = out.glob(f"{NAME}-*.whl")
+    return found
+
+
+def inside(wheel: Path) -> set[str]:
+    return {name for name in zipfile.ZipFile(wheel).namelist() if not name.endswith("/")}
+
+
+def text_of(wheel: Path, ending: str) -> str:
+    archive = zipfile.ZipFile(wheel)
+    (name,) = (name for name in archive.namelist() if name.endswith(ending))
+    return archive.read(name).decode()
+
+
+def test_it_holds_every_module_and_no_test(wheel: Path) -> None:
+    modules = {f"{NAME}/{path.relative_to(SOURCE).as_posix()}" for path in SOURCE.rglob("*.py")}
+    assert f"{NAME}/operators/weblake.py" in modules
+    names = inside(wheel)
+    assert {name for name in names if name.endswith(".py")} == modules
+    assert f"{NAME}/py.typed" in names
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+    assert {Path(name).parts[0] for name in names} == {NAME, next(n for n in names if ".dist-info" in n).split("/")[0]}
+    assert [name for name in names if "test" in name.lower() or name.endswith((".pyc", ".env", ".db"))] == []
+
+
+def test_airflow_finds_it_by_its_entry_point(wheel: Path) -> None:
+    points = configparser.ConfigParser()
+    points.read_string(text_of(wheel, ".dist-info/entry_points.txt"))
+    assert dict(points["apache_airflow_provider"]) == {
+        "provider_info": "airflow_provider_weblake.get_provider_info:get_provider_info"
+    }
+
+
+def test_it_says_what_it_needs_and_what_it_is(wheel: Path) -> None:
+    metadata = Parser().parsestr(text_of(wheel, ".dist-info/METADATA"))
+    needs = metadata.get_all("Requires-Dist") or []
+    assert any(need.startswith("apache-airflow") and ">=3.3.2" in need and "<4" in need for need in needs)
+    assert any(need.startswith("weblake") for need in needs)
+    assert not [need for need in needs if "openlineage" in need and "extra ==" not in need]
+    assert metadata["License-Expression"] == "Apache-2.0"
+    readme = str(metadata.get_payload())
+    assert "WeblakeBatchScrapeOperator" in readme
+    assert "](docs/" not in readme, "a relative link leads nowhere outside the repository"
+
+
+def test_what_is_built_can_be_imported_from_there(wheel: Path, tmp_path: Path) -> None:
+    """From the wheel, and not from the source tree that happens to lie beside it."""
+    zipfile.ZipFile(wheel).extractall(tmp_path)
+    modules = sorted(
+        ".".join(Path(name).with_suffix("").parts).removesuffix(".__init__")
+        for name in inside(wheel)
+        if name.endswith(".py")
+    )
+    code = (
+        f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\n"
+        "from importlib import import_module\n"
+        f"for name in {modules!r}:\n"
+        "    found = import_module(name).__file__\n"
+        f"    assert found.startswith({str(tmp_path)!r}), found\n"
+        "print('all of them')\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.strip().splitlines()[-1] == "all of them"

@@ -8,6 +8,7 @@ none of them sends. Options not given are not sent, but for two whose default se
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
@@ -35,7 +36,9 @@ def interact(job_id: str, **options: Unpack[o.InteractOptions]) -> Operation[m.E
     """Runs `code` or a `prompt` in the browser of a scrape; `timeout` is in seconds (30 unless given)."""
     path = f"/v2/scrape/{checked_job(job_id)}/interact"
     body = given(o.InteractOptions, options)
-    return post("interact", path, m.ExecutionResult.decode, body, code_deadline(body))
+    operation = post("interact", path, m.ExecutionResult.decode, body, code_deadline(body))
+    # It costs, and what it did on the page cannot be asked about afterwards: an answer that was lost has to say so.
+    return replace(operation, request=replace(operation.request, fresh=True))
 
 
 def stop_interact(job_id: str) -> Operation[m.SessionClosed]:

@@ -12,6 +12,8 @@ import os
 import ssl
 import time
 import urllib.request
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -27,7 +29,7 @@ from weblake.steps import NoReply, Reply, Request
 CONNECT_S = 10.0
 #: Connections that one client holds open.
 MAX_CONNECTIONS = 100
-#: Of them, those that polls may take on an event loop: a cancel must not stand in line behind ten thousand polls.
+#: What polls may have of them on an event loop: a cancel must not stand in line behind ten thousand polls.
 MAX_POLLS = 64
 
 _NOT_SENT = (
@@ -168,22 +170,21 @@ class HttpTransport(_Wire):
 
 
 class AsyncHttpTransport(_Wire):
-    """The same on one event loop, which enforces the deadline itself."""
+    """The same on one event loop, which enforces the deadline itself. Many at once wait their turn, inside it."""
 
     def __init__(self, base: BaseUrl, key: ApiKey | None, *, user_agent: str = "weblake") -> None:
         super().__init__(base, key, user_agent)
-        self._pools: dict[bool, httpcore.AsyncConnectionPool] = {}
-        self._lines: dict[str, asyncio.Semaphore] = {}
+        self._lines: dict[str, _Line] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def send(self, request: Request) -> Reply | NoReply:
-        """Sends one request; see steps.Request for its bounds. Many at once wait their turn, inside the deadline."""
+        """Sends one request; see steps.Request for its bounds."""
         in_line = True
         try:
-            async with asyncio.timeout(request.deadline_s), self._turn(request):
+            async with asyncio.timeout(request.deadline_s), self._line(request).connection() as connection:
                 in_line = False
                 wire = self._build(request)
-                async with self._pool(request.fresh).stream(
+                async with connection.stream(
                     wire.method,
                     str(wire.url),
                     headers=wire.headers.raw,
@@ -199,31 +200,63 @@ class AsyncHttpTransport(_Wire):
         except (*_NETWORK, BodyRefused, OSError) as error:
             return self._no_reply(httpcore.PoolTimeout() if in_line else error, request)
 
-    def _turn(self, request: Request) -> asyncio.Semaphore:
-        """The line of this request. httpcore has one, too, but walks all of it whenever a request comes or goes: with
-        a thousand in it the event loop stood still for more than ten seconds."""
+    def _line(self, request: Request) -> _Line:
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             # Connections belong to the loop that opened them; those of a closed loop are lost with it.
-            self._pools, self._lines, self._loop = {}, {}, loop
+            self._lines, self._loop = {}, loop
         kind = "start" if request.fresh else "call" if request.enough is None else "poll"
         if kind not in self._lines:
             most = {"start": MAX_CONNECTIONS, "call": MAX_CONNECTIONS - MAX_POLLS, "poll": MAX_POLLS}[kind]
-            self._lines[kind] = asyncio.Semaphore(most)
+            self._lines[kind] = _Line(most, lambda: self._opened(fresh=request.fresh))
         return self._lines[kind]
 
-    def _pool(self, fresh: bool) -> httpcore.AsyncConnectionPool:
-        if fresh not in self._pools:
-            kind = httpcore.AsyncConnectionPool if self._proxy is None else httpcore.AsyncHTTPProxy
-            self._pools[fresh] = kind(**self._pool_options(fresh=fresh))
-        return self._pools[fresh]
+    def _opened(self, *, fresh: bool) -> httpcore.AsyncConnectionPool:
+        kind = httpcore.AsyncConnectionPool if self._proxy is None else httpcore.AsyncHTTPProxy
+        return kind(**self._pool_options(fresh=fresh) | {"max_connections": 1})
 
     async def aclose(self) -> None:
         """Closes the connections that were opened on the running loop."""
+        lines, self._lines = self._lines, {}
         if self._loop is asyncio.get_running_loop():
-            for pool in self._pools.values():
-                await pool.aclose()
-        self._pools = {}
+            for line in lines.values():
+                await line.aclose()
+
+
+class _Line:
+    """Where the requests of one kind wait for a connection, each a pool of one.
+
+    A large pool of httpcore's walks all of its connections, and all requests that wait, whenever a request comes or
+    goes: with a thousand waiting, the event loop stood still for ten seconds. Here either costs nothing.
+    """
+
+    def __init__(self, most: int, make: Callable[[], httpcore.AsyncConnectionPool]) -> None:
+        self._turns = asyncio.Semaphore(most)
+        self._make = make
+        self._lent: set[httpcore.AsyncConnectionPool] = set()
+        #: The one used last is at the end and taken first; the others are left to their expiry.
+        self._free: list[httpcore.AsyncConnectionPool] = []
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[httpcore.AsyncConnectionPool]:
+        """Lends one, first come, first served."""
+        async with self._turns:
+            mine = self._free.pop() if self._free else self._make()
+            self._lent.add(mine)
+            try:
+                yield mine
+                self._free.append(mine)
+            except BaseException:
+                # A request that was cancelled at the wrong moment can leave its pool taken for good.
+                await mine.aclose()
+                raise
+            finally:
+                self._lent.discard(mine)
+
+    async def aclose(self) -> None:
+        """Closes them all."""
+        for pool in [*self._free, *self._lent]:
+            await pool.aclose()
 
 
 class _DeadlineStream(httpcore.NetworkStream):

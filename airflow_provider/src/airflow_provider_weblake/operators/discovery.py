@@ -188,7 +188,7 @@ class WeblakeInteractOperator(WeblakeOperator):
         }
         try:
             raw = client.interact(self.scrape_id, **given).raw
-        except (errors.ServiceUnreachable, errors.ServiceUnavailable, errors.MalformedReply) as error:
+        except (errors.OutcomeUnknown, errors.ServiceUnavailable, errors.MalformedReply) as error:
             if error.status is not None and (error.status == 503 or 300 <= error.status < 400):
                 raise  # refused before it reached a browser
             raise _unknown(error.message, error) from error

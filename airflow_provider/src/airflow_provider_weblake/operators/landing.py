@@ -13,7 +13,7 @@ import json
 import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar
 
@@ -97,6 +97,7 @@ class LandingOperator(WeblakeOperator):
         self.fail_ratio = fail_ratio
         self.max_credits = max_credits
         self.receipt: dict[str, object] | None = None
+        self._service = ""
 
     @abstractmethod
     def order(self) -> Order:
@@ -115,6 +116,7 @@ class LandingOperator(WeblakeOperator):
     def prepare(self, context: Context, client: Client, generation: int | None = None) -> Load:
         """The load that this execution means."""
         order, terms = self.order(), self.terms()
+        self._service = client.service
         dataset = orchestration.open_dataset(root_path(self.to))
         task = task_of(context)
         if order.job_id is not None:
@@ -153,7 +155,8 @@ class LandingOperator(WeblakeOperator):
         if self.receipt is None:
             return None
         job_id = self.receipt.get("job_id")
-        return openlineage_of(self.receipt, self.to, str(job_id) if job_id else None, self.hosts())
+        job = str(job_id) if job_id else None
+        return openlineage_of(self.receipt, self.to, job, self.hosts(), service=self._service)
 
 
 class JobOperator(LandingOperator):
@@ -249,8 +252,10 @@ class JobOperator(LandingOperator):
             ends_at = intent.created_seconds() + load.terms.timeout_s
             if self.deferrable and time.time() < ends_at and self._goes_on(client, load, job):
                 self._wait_in_triggerer(load, intent, job, ends_at)
-            landing = orchestration.land(client, load.dataset, load.order, load.terms)
-            return self.finish(context, landing)
+            terms = load.terms
+            if not self.owns_job:  # its time runs over all tries, too, and only the waiting ends with it
+                terms = replace(terms, timeout_s=max(1.0, ends_at - time.time()))
+            return self.finish(context, orchestration.land(client, load.dataset, load.order, terms))
 
     def _started(self, context: Context, order: Order, job: Job) -> None:
         if self.cancel_on_kill:

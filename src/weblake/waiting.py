@@ -73,6 +73,7 @@ def wait(
     *,
     until: float,
     unseen_s: float = UNSEEN_S,
+    first_s: float = FIRST_POLL_S,
     poll_s: float = LAST_POLL_S,
     max_credits: float | None = None,
     progress: Progress | None = None,
@@ -84,6 +85,7 @@ def wait(
         retry: The client's retry rules.
         until: Monotonic seconds at which waiting ends.
         unseen_s: Seconds in which a 404 counts as "not there yet", from now on; 0 for a job seen before.
+        first_s: Seconds between the first two polls; the pauses grow from there.
         poll_s: Seconds between polls at most; they are spread, so that many who wait do not ask at once.
         max_credits: What the job may use while it runs.
         progress: Called with the head of each reply.
@@ -96,7 +98,7 @@ def wait(
     path = job.read().request.path
     asked: Query = ()
     visited = {asked}  # links that lead in a circle must not become a busy loop either
-    pause, seen = FIRST_POLL_S, False
+    pause, seen = first_s, False
     unseen_until = (yield from now()) + unseen_s
     while True:
         head = yield from _poll(job, asked, retry, seen=seen, until=until, unseen_until=unseen_until)
@@ -119,7 +121,7 @@ def wait(
         if left <= 0:
             raise _too_late(job)
         yield from sleep(min(pause * (1 - SPREAD * retry.jitter()), left))
-        pause = min(pause * POLL_GROWTH, max(poll_s, FIRST_POLL_S))
+        pause = min(pause * POLL_GROWTH, max(poll_s, first_s))
 
 
 def _poll(

@@ -45,6 +45,8 @@ class World:
     root: Path
     #: Ids of jobs that were landed: what the search for the key must be able to find, if it can find anything.
     landed: list[str] = field(default_factory=list)
+    #: How many requests the service had had, and since when it is so many.
+    last: tuple[int, float] = (-1, 0.0)
 
     def run(self, dag_id: str, urls: list[str], **conf: Any) -> str:
         return self.airflow.trigger(dag_id, {"urls": urls, "to": str(self.root), **conf})
@@ -89,6 +91,14 @@ class World:
                 self.airflow.mark_run(run["dag_id"], run["dag_run_id"], "failed")
         busy = "/dags/~/dagRuns/~/taskInstances?state=running&state=queued&state=restarting&state=deferred&limit=1"
         self.poll(lambda: not self.airflow.api("GET", busy)["total_entries"], "all tasks to end")
+        self.poll(self.is_quiet, "processes of ended tasks to leave the service alone")
+
+    def is_quiet(self) -> bool:
+        """Whether nobody has asked the service for longer than anybody pauses between two polls."""
+        now = (len(self.service.requests()), time.monotonic())
+        if self.last[0] != now[0]:
+            self.last = now
+        return now[1] - self.last[1] > 2.0
 
     def receipt(self, dag_id: str, run: str, map_index: int = -1) -> dict[str, Any]:
         found: dict[str, Any] = self.airflow.xcom(dag_id, run, "land", map_index=map_index)

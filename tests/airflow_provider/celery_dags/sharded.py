@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 from collections.abc import Iterable
 from datetime import timedelta
 from hashlib import sha256
@@ -17,17 +16,10 @@ from airflow_provider_weblake.url_shards import UrlShard, read_urls_or_shard, ur
 COLUMN = "page"
 
 
-def peak_mb() -> int:
-    """The most memory that this task's process has had."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-
-
 @task
-def cut(dag_run: Any = None, ti: Any = None) -> list[UrlShard]:
+def cut(dag_run: Any = None) -> list[UrlShard]:
     """Cuts the list of this run."""
-    shards = url_shards(dag_run.conf["list"], column=COLUMN, per_shard=dag_run.conf["per_shard"])
-    ti.xcom_push(key="peak_mb", value=peak_mb())
-    return shards
+    return url_shards(dag_run.conf["list"], column=COLUMN, per_shard=dag_run.conf["per_shard"])
 
 
 @task
@@ -38,7 +30,7 @@ def read_back(shards: Iterable[UrlShard]) -> dict[str, object]:
         for url in read_urls_or_shard(shard):
             digest.update(f"{url}\n".encode())
             urls += 1
-    return {"urls": urls, "digest": digest.hexdigest(), "peak_mb": peak_mb()}
+    return {"urls": urls, "digest": digest.hexdigest()}
 
 
 with DAG("cut_only", schedule=None):

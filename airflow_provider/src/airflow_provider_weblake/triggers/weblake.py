@@ -1,4 +1,4 @@
-"""Waits for one job on the triggerer's event loop. Imports: hooks.shared, wording; weblake without Arrow.
+"""Waits for one job on the triggerer's event loop. Imports: hooks.shared, triggers.events; weblake without Arrow.
 
 A triggerer that is restarted finds in the arguments all that it needs: ids, numbers and the connection's name. Nothing
 here decides about money but the two limits that a task was given, and a kill by a person.
@@ -7,10 +7,12 @@ here decides about money but the two limits that a task was given, and a kill by
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING
 
+from airflow.sdk.exceptions import AirflowException
 from airflow.triggers.base import BaseTrigger, TaskSuccessEvent, TriggerEvent
 
 from airflow_provider_weblake.hooks.shared import shared_client
@@ -24,9 +26,11 @@ if TYPE_CHECKING:
 
 __all__ = ["WeblakeJobTrigger", "WeblakeJobsCompletedTrigger", "WeblakeUsagePeriodTrigger"]
 
-#: Seconds before the first poll: a trigger that fires at once can meet the scheduler still busy with the deferral
-#: (apache/airflow#72716). The operator has looked before it deferred.
+#: Seconds before the first poll, and between the first two: a trigger that fires at once can meet the scheduler still
+#: busy with the deferral (apache/airflow#72716), and the operator has looked before it deferred.
 FIRST_S = 5.0
+#: What may be added to a pause, as a share of it: a triggerer that restarts has all its jobs begin at the same moment.
+SPREAD = 0.5
 #: Seconds in which a cancel has to be over; Airflow gives `on_kill` thirty.
 CANCEL_S = 20.0
 #: Seconds after which even a trigger without a deadline gives up: Airflow's own timeout comes long before.
@@ -34,12 +38,19 @@ NO_DEADLINE_S = 30 * 24 * 3600.0
 #: Seconds in which a job may not be found yet.
 UNSEEN_S = 30.0
 
+#: Beyond this a count is none.
+MOST = 1 << 53
+
+#: Cancels under way. An event loop itself holds its tasks weakly.
+_KILLING: set[asyncio.Task[None]] = set()
+
 
 class WeblakeJobTrigger(BaseTrigger):
     """Fires once, when a job has ended, its deadline has come, its credits are used up, or it cannot be asked about.
 
     The event is a small dict: `status` (completed, failed, cancelled, deadline, over_budget, gone or unknown), `kind`,
-    `job_id`, `completed`, `total`, `credits_used`. Trouble that may pass is waited out up to the deadline.
+    `job_id`, `completed`, `total`, `credits_used`. Trouble that may pass is waited out up to the deadline; after other
+    trouble, such as a refused key, the connection is read anew, and `unknown` is told if that does not help.
 
     :param weblake_conn_id: The connection.
     :param kind: batch_scrape or crawl.
@@ -75,6 +86,9 @@ class WeblakeJobTrigger(BaseTrigger):
         self.owns_job = owns_job
         self.cancel_on_kill = cancel_on_kill
         self.ends_task = ends_task
+        #: The last reply's counts; whether one came since the connection was read, and whether the last poll failed.
+        self._head: dict[str, object] = {}
+        self._answered = self._in_trouble = False
 
     def serialize(self) -> tuple[str, dict[str, object]]:
         """Ids, numbers and the connection's name."""
@@ -95,8 +109,9 @@ class WeblakeJobTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Waits, and yields the one event."""
-        event = await self._wait()
-        if self.ends_task and event["status"] == "completed":
+        status = await self._end()
+        event = event_of(self._job, status, self._head)
+        if self.ends_task and status == "completed":
             yield TaskSuccessEvent(xcoms={"return_value": event})
         else:
             yield TriggerEvent(event)
@@ -105,71 +120,106 @@ class WeblakeJobTrigger(BaseTrigger):
         """Cancels the job of a task that a person marked or cleared; a restart of the triggerer does not come here."""
         if not self.cancel_on_kill:
             return
-        async with shared_client(self.weblake_conn_id) as client:
-            await self._cancel(client, "its task was marked or cleared")
+        # Airflow sends its cancel again every second until this trigger is gone, and breaks off with it whatever is
+        # awaited here: a cancel that the service takes longer for would never arrive.
+        killing = asyncio.create_task(self._kill(), name=f"cancel {self._job.words}")
+        _KILLING.add(killing)
+        killing.add_done_callback(_KILLING.discard)
+        await asyncio.shield(killing)
 
     @property
     def _job(self) -> orchestration.JobRef:
         return orchestration.JobRef(self.kind, self.job_id)
 
-    async def _wait(self) -> dict[str, JsonValue]:
-        ends_at = time.time() + NO_DEADLINE_S if self.deadline is None else self.deadline
-        until = time.monotonic() + ends_at - time.time()
-        head: dict[str, object] = {}
-        async with shared_client(self.weblake_conn_id) as client:
-            await asyncio.sleep(min(FIRST_S, self.poll_interval, max(0.0, ends_at - time.time())))
-            while True:
-                try:
-                    head = await client.run(self._flow(client, until, head))
-                    return self._event(str(head.get("status")).lower(), head)
-                except orchestration.OverBudget:
-                    return await self._stop(client, "over_budget", head)
-                except errors.DeadlineExceeded:
-                    return await self._stop(client, "deadline", head)
-                except errors.JobGone:
-                    return self._event("gone", head)
-                except errors.RetryLater as error:
-                    self.log.warning("%s cannot be asked about now: %s", self._job.words, error)
-                    await asyncio.sleep(min(self.poll_interval, max(0.0, ends_at - time.time())))
-                except errors.WeblakeError as error:
-                    self.log.warning("%s cannot be asked about: %s", self._job.words, error)
-                    return self._event("unknown", head)
+    async def _end(self) -> str:
+        """How the waiting ended: the job's own last word, or one of ours."""
+        until = time.monotonic() + self._left()
+        await self._pause(FIRST_S)
+        asked_twice = False
+        while True:
+            try:
+                async with shared_client(self.weblake_conn_id) as client:
+                    return await self._watch(client, until)
+            except (errors.WeblakeError, AirflowException) as error:
+                # A key may have been changed, or the connection not readable for a moment. If it stays so, a worker
+                # looks at it: it names what is wrong, or goes on where only the triggerer is at fault.
+                self.log.warning("%s cannot be asked about: %s", self._job.words, error)
+                if asked_twice and not self._answered:
+                    return "unknown"
+                asked_twice, self._answered = True, False
+                await self._pause(FIRST_S)
 
-    def _flow(
-        self, client: AsyncClient, until: float, head: dict[str, object]
-    ) -> orchestration.Flow[dict[str, object]]:
-        """The wait; `head` holds the last reply's counts whatever happens."""
+    async def _watch(self, client: AsyncClient, until: float) -> str:
+        """Polls until the end with this client; raises what asking again with it will not mend."""
+        first = FIRST_S
+        while True:
+            try:
+                head = await client.run(self._flow(client, until, min(first, self.poll_interval)))
+                return str(head.get("status")).lower()
+            except orchestration.OverBudget:
+                return await self._stop(client, "over_budget")
+            except errors.DeadlineExceeded:
+                return await self._stop(client, "deadline")
+            except errors.JobGone:
+                return "gone"
+            except errors.RetryLater as error:
+                if not self._in_trouble:
+                    self.log.warning("%s cannot be asked about now; it is asked again: %s", self._job.words, error)
+                self._in_trouble, first = True, self.poll_interval
+                await self._pause(self.poll_interval)
 
-        def seen(found: Mapping[str, object]) -> None:
-            if found.get("status") != head.get("status"):
-                self.log.info("%s is %s.", self._job.words, found.get("status"))
-            head.update(found)
-
+    def _flow(self, client: AsyncClient, until: float, first: float) -> orchestration.Flow[dict[str, object]]:
         return orchestration.wait(
             self._job,
             client.retry,
             until=until,
-            unseen_s=UNSEEN_S if not head else 0.0,
+            unseen_s=0.0 if self._head else UNSEEN_S,
+            first_s=first,
             poll_s=self.poll_interval,
             max_credits=self.max_credits if self.owns_job else None,
-            progress=seen,
+            progress=self._seen,
         )
 
-    async def _stop(self, client: AsyncClient, why: str, head: Mapping[str, object]) -> dict[str, JsonValue]:
+    def _seen(self, found: Mapping[str, object]) -> None:
+        """Keeps a reply's counts, whatever happens later, and logs what is new."""
+        if found.get("status") != self._head.get("status") or self._in_trouble:
+            self.log.info("%s is %s.", self._job.words, found.get("status"))
+        self._answered, self._in_trouble = True, False
+        self._head.update(found)
+
+    async def _stop(self, client: AsyncClient, why: str) -> str:
         if self.owns_job:
-            await self._cancel(client, why)
-        return self._event(why, head)
+            try:
+                async with asyncio.timeout(CANCEL_S):
+                    await self._cancel(client, why)
+            except (errors.WeblakeError, TimeoutError) as error:
+                self._not_cancelled(why, error)
+        return why
+
+    async def _kill(self) -> None:
+        why = "its task was marked or cleared"
+        try:
+            async with asyncio.timeout(CANCEL_S), shared_client(self.weblake_conn_id) as client:
+                await self._cancel(client, why)
+        except (errors.WeblakeError, AirflowException, TimeoutError) as error:
+            self._not_cancelled(why, error)
 
     async def _cancel(self, client: AsyncClient, why: str) -> None:
-        try:
-            await asyncio.wait_for(client.run(orchestration.cancel(self._job, client.retry)), CANCEL_S)
-        except (errors.WeblakeError, TimeoutError) as error:
-            self.log.warning("%s is to be cancelled (%s), and could not be: %s", self._job.words, why, error)
-        else:
-            self.log.info("Cancelled %s: %s.", self._job.words, why)
+        await client.run(orchestration.cancel(self._job, client.retry))
+        self.log.info("Cancelled %s: %s.", self._job.words, why)
 
-    def _event(self, status: str, head: Mapping[str, object]) -> dict[str, JsonValue]:
-        return event_of(self._job, status, head)
+    def _not_cancelled(self, why: str, error: Exception) -> None:
+        said = str(error) or f"no answer within {CANCEL_S:g} s"
+        self.log.warning("%s is to be cancelled (%s), and could not be: %s", self._job.words, why, said)
+
+    def _left(self) -> float:
+        """Seconds to the deadline."""
+        return NO_DEADLINE_S if self.deadline is None else max(0.0, self.deadline - time.time())
+
+    async def _pause(self, seconds: float) -> None:
+        """So long, or the poll interval if that is shorter, and a part of it more; never beyond the deadline."""
+        spread = 1 + SPREAD * random.random()  # noqa: S311  # no secret
+        await asyncio.sleep(min(min(seconds, self.poll_interval) * spread, self._left()))
 
 
 def event_of(job: orchestration.JobRef, status: str, head: Mapping[str, object]) -> dict[str, JsonValue]:
@@ -185,4 +235,7 @@ def event_of(job: orchestration.JobRef, status: str, head: Mapping[str, object])
 
 
 def _number(value: object) -> float | int | None:
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+    """A count that a database takes: JSON has no infinity, and a service may send any digits."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < MOST:
+        return None
+    return value

@@ -1,0 +1,97 @@
+"""Triggers of jobs run as Airflow's triggerer runs them, on a loop that must be empty afterwards.
+
+Imports airflow, so a test module imports it after conftest.py has set Airflow's home.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from airflow.jobs import triggerer_job_runner
+from airflow.jobs.triggerer_job_runner import TriggerRunner
+from airflow.models.trigger import Trigger
+from airflow.sdk.module_loading import import_string
+from airflow.triggers.base import TriggerEvent
+from event_triggerer import in_loop, until
+
+from airflow_provider_weblake.hooks import shared
+from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
+from weblake.testing import WeblakeService
+
+STATUS = {"method": "GET", "path": "/v2/batch/scrape/"}
+CANCEL = {"method": "DELETE", "path": "/v2/batch/scrape/"}
+NOBODY = "00000000-0000-4000-8000-000000000000"
+#: What the triggerer sends with the cancel of a task that a person marked or cleared.
+BY_A_PERSON = triggerer_job_runner._USER_ACTION_CANCEL_MSG
+
+
+class Runner:
+    """Airflow's runner of triggers without its supervisor: each trigger goes through what a database keeps of it."""
+
+    def __init__(self) -> None:
+        self._runner = TriggerRunner()
+
+    def start(self, trigger: WeblakeJobTrigger) -> asyncio.Task[None]:
+        classpath, kwargs = trigger.serialize()
+        kept = Trigger._decrypt_kwargs(Trigger(classpath=classpath, kwargs=kwargs).encrypted_kwargs)
+        number = len(self._runner.triggers) + 1
+        running = import_string(classpath)(**kept)
+        self._runner.triggers[number] = {"name": f"number {number}", "events": 0, "is_watcher": False}  # type: ignore[typeddict-item]
+        task = asyncio.create_task(self._runner.run_trigger(number, running), name=f"trigger {number}")
+        self._runner.triggers[number]["task"] = task
+        return task
+
+    @property
+    def fired(self) -> list[TriggerEvent]:
+        return [entry.event for entry in self._runner.events]
+
+
+@asynccontextmanager
+async def nothing_left() -> AsyncIterator[Runner]:
+    """A runner, after which neither a task nor a client is left on this loop."""
+    before = asyncio.all_tasks()
+    yield Runner()
+    await until(lambda: asyncio.all_tasks() <= before)
+    mine = shared._LOOPS.get(asyncio.get_running_loop())
+    assert mine is None or (not mine.clients and not mine.reads)
+
+
+def run(story: Callable[[Runner], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with nothing_left() as runner:
+            await story(runner)
+
+    in_loop(main)
+
+
+def trigger(job_id: str, **options: Any) -> WeblakeJobTrigger:
+    given = {"weblake_conn_id": "weblake_default", "kind": "batch_scrape", "poll_interval": 0.1}
+    return WeblakeJobTrigger(job_id=job_id, **{**given, **options})
+
+
+async def fire(runner: Runner, job_id: str, **options: Any) -> dict[str, Any]:
+    """Runs a trigger to its event."""
+    await asyncio.wait_for(runner.start(trigger(job_id, **options)), 60)
+    (event,) = runner.fired
+    payload = event.payload
+    assert isinstance(payload, dict)
+    return payload
+
+
+def asked(service: WeblakeService, method: str, job_id: str = "") -> int:
+    return len([r for r in service.requests() if r["method"] == method and job_id in str(r["path"])])
+
+
+async def status_of(service: WeblakeService, job_id: str) -> str:
+    with service.client() as client:
+        return str((await asyncio.to_thread(client.get_batch_scrape, job_id)).status)
+
+
+def connect(monkeypatch: pytest.MonkeyPatch, url: str, key: str) -> None:
+    connection = {"conn_type": "weblake", "host": url, "password": key}
+    monkeypatch.setenv("AIRFLOW_CONN_WEBLAKE_DEFAULT", json.dumps(connection))

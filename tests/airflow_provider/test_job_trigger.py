@@ -1,0 +1,281 @@
+"""The trigger of a job on a real event loop, against the embedded service, run by Airflow's own TriggerRunner."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from airflow.serialization.encoders import encode_trigger
+from airflow.triggers.base import TaskSuccessEvent, TriggerEvent
+from event_triggerer import start, until
+from gated_site import GatedSite
+from job_trigger_runner import NOBODY, STATUS, Runner, asked, connect, fire, run, status_of, trigger
+
+from airflow_provider_weblake.hooks.shared import shared_client
+from airflow_provider_weblake.triggers import weblake as triggers
+from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
+from weblake.service.server import LocalService
+from weblake.testing import WeblakeService
+
+
+def test_it_fires_when_the_job_has_completed(weblake_connection: WeblakeService, site: GatedSite) -> None:
+    async def story(runner: Runner) -> None:
+        job_id = await start(weblake_connection, *site.pages(2), *site.held(1))
+        task = runner.start(trigger(job_id))
+        await until(lambda: asked(weblake_connection, "GET", job_id) >= 3)
+        assert not task.done()
+        site.release()
+        await task
+        (event,) = runner.fired
+        assert type(event) is TriggerEvent
+        assert event.payload == {
+            "status": "completed",
+            "kind": "batch_scrape",
+            "job_id": job_id,
+            "completed": 3,
+            "total": 3,
+            "credits_used": 3,
+        }
+        assert len(json.dumps(event.payload)) < 1024
+
+    run(story)
+
+
+def test_a_task_that_it_ends_gets_the_event_as_its_result(weblake_connection: WeblakeService, site: GatedSite) -> None:
+    async def story(runner: Runner) -> None:
+        job_id = await start(weblake_connection, *site.pages(1))
+        await runner.start(trigger(job_id, ends_task=True))
+        (event,) = runner.fired
+        assert isinstance(event, TaskSuccessEvent)
+        assert event.xcoms is not None
+        assert event.xcoms["return_value"]["status"] == "completed"
+
+    run(story)
+
+
+def test_a_job_that_was_cancelled_is_told_and_ends_no_task_with_success(
+    weblake_connection: WeblakeService, site: GatedSite
+) -> None:
+    async def story(runner: Runner) -> None:
+        job_id = await start(weblake_connection, *site.held(1))
+        task = runner.start(trigger(job_id, ends_task=True))
+        await until(lambda: asked(weblake_connection, "GET", job_id))
+        with weblake_connection.client() as client:
+            await asyncio.to_thread(client.cancel_batch_scrape, job_id)
+        await task
+        (event,) = runner.fired
+        assert type(event) is TriggerEvent
+        assert event.payload["status"] == "cancelled"
+
+    run(story)
+
+
+@pytest.mark.parametrize("owns_job", [True, False])
+def test_its_deadline_ends_a_job_that_it_owns(
+    weblake_connection: WeblakeService, site: GatedSite, owns_job: bool
+) -> None:
+    async def story(runner: Runner) -> None:
+        job_id = await start(weblake_connection, *site.held(1))
+        ends = time.time() + 1.5
+        event = await fire(runner, job_id, deadline=ends, owns_job=owns_job)
+        assert time.time() >= ends
+        assert (event["status"], event["total"]) == ("deadline", 1)
+        assert asked(weblake_connection, "DELETE", job_id) == owns_job
+        assert await status_of(weblake_connection, job_id) == ("cancelled" if owns_job else "scraping")
+
+    run(story)
+
+
+def test_a_deadline_holds_while_the_service_does_not_answer(
+    weblake_connection: WeblakeService, site: GatedSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(triggers, "CANCEL_S", 0.5)
+
+    async def story(runner: Runner) -> None:
+        job_id = await start(weblake_connection, *site.held(1))
+        weblake_connection.faults({"match": {}, "times": None, "effect": {"stall": True}})
+        began = time.time()
+        event = await fire(runner, job_id, deadline=began + 1.0, owns_job=True)
+        assert event["status"] == "deadline"
+        assert time.time() - began < 15
+
+    run(story)
+
+
+@pytest.mark.parametrize("owns_job", [True, False])
+def test_its_credits_end_a_job_that_it_owns(
+    weblake_connection: WeblakeService, site: GatedSite, owns_job: bool
+) -> None:
+    async def story(runner: Runner) -> None:
+        job_id = await start(weblake_connection, *site.pages(3), *site.held(1))
+        task = runner.start(trigger(job_id, max_credits=2, owns_job=owns_job))
+        if owns_job:
+            await task
+            (event,) = runner.fired
+            assert (event.payload["status"], event.payload["credits_used"]) == ("over_budget", 3)
+            assert await status_of(weblake_connection, job_id) == "cancelled"
+        else:
+            await until(lambda: asked(weblake_connection, "GET", job_id) >= 5)
+            assert not task.done()
+            site.release()
+            await task
+            assert runner.fired[0].payload["status"] == "completed"
+        assert asked(weblake_connection, "DELETE") == owns_job
+
+    run(story)
+
+
+def test_a_job_that_nobody_knows_is_gone_after_a_while(
+    weblake_connection: WeblakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(triggers, "UNSEEN_S", 0.5)
+
+    async def story(runner: Runner) -> None:
+        event = await fire(runner, NOBODY)
+        assert (event["status"], event["completed"]) == ("gone", None)
+        assert asked(weblake_connection, "GET", NOBODY) > 1
+
+    run(story)
+
+
+def test_a_job_that_has_expired_is_gone(weblake_connection: WeblakeService, site: GatedSite) -> None:
+    async def story(runner: Runner) -> None:
+        job_id = await start(weblake_connection, *site.pages(1), *site.held(1))
+        task = runner.start(trigger(job_id))
+        await until(lambda: asked(weblake_connection, "GET", job_id))
+        weblake_connection.faults({"match": STATUS, "times": None, "effect": {"status": 404}})
+        await task
+        assert runner.fired[0].payload["status"] == "gone"
+
+    run(story)
+
+
+def test_a_key_that_stays_refused_is_for_a_worker_to_tell(weblake_connection: WeblakeService, site: GatedSite) -> None:
+    async def story(runner: Runner) -> None:
+        job_id = await start(weblake_connection, *site.held(1))
+        weblake_connection.faults({"match": STATUS, "times": None, "effect": {"status": 401}})
+        assert (await fire(runner, job_id, owns_job=True))["status"] == "unknown"
+        assert asked(weblake_connection, "GET", job_id) == 2
+        assert asked(weblake_connection, "DELETE") == 0
+
+    run(story)
+
+
+def test_a_key_that_was_changed_is_read_anew(
+    weblake_connection: WeblakeService, site: GatedSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect(monkeypatch, weblake_connection.url, "test-key-of-yesterday")
+
+    async def story(runner: Runner) -> None:
+        job_id = await start(weblake_connection, *site.pages(1))
+        task = runner.start(trigger(job_id, poll_interval=0.4))
+        await until(lambda: asked(weblake_connection, "GET", job_id))
+        connect(monkeypatch, weblake_connection.url, weblake_connection.key)
+        await task
+        assert runner.fired[0].payload["status"] == "completed"
+
+    run(story)
+
+
+def test_a_connection_that_cannot_be_read_is_for_a_worker_to_tell(
+    weblake_connection: WeblakeService, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async def story(runner: Runner) -> None:
+        event = await fire(runner, NOBODY, weblake_conn_id="nobody_knows")
+        assert event["status"] == "unknown"
+        assert asked(weblake_connection, "GET") == 0
+
+    run(story)
+    assert "nobody_knows" in capfd.readouterr().out
+
+
+def test_a_service_that_is_down_for_a_while_is_waited_for(
+    site: GatedSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        port = reserved.getsockname()[1]
+    first = LocalService(tmp_path / "jobs.db", port=port)
+    first.start()
+    again = LocalService(tmp_path / "jobs.db", port=port, keys=first.key)
+    connect(monkeypatch, first.url, first.key)
+
+    async def story(runner: Runner) -> None:
+        job_id = await start(WeblakeService(first), *site.held(1))
+        task = runner.start(trigger(job_id))
+        await until(lambda: asked(WeblakeService(first), "GET", job_id))
+        site.release()
+        await asyncio.to_thread(first.stop)
+        async with shared_client("weblake_default") as client:
+            # As after an outage with thousands of waiting jobs: there are no retries left in the client.
+            while client.retry.budget.take():
+                pass
+        await polls_refused(port, task)
+        again.start()
+        await task
+        assert runner.fired[0].payload["status"] == "completed"
+
+    try:
+        run(story)
+    finally:
+        first.stop()
+        again.stop()
+
+
+async def polls_refused(port: int, task: asyncio.Task[None]) -> None:
+    """Waits until three polls have met a closed port, seen by a listener that hangs up."""
+    met = 0
+
+    def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal met
+        met += 1
+        writer.transport.abort()
+
+    server = await asyncio.start_server(hang_up, "127.0.0.1", port)
+    await until(lambda: met >= 3)
+    server.close()
+    await server.wait_closed()
+    assert not task.done()
+
+
+@pytest.mark.parametrize("effect", [{"status": 503}, {"garbage": True}, {"drop_before": True}, {"status": 500}])
+def test_polls_that_fail_are_made_again(
+    weblake_connection: WeblakeService, site: GatedSite, effect: dict[str, object]
+) -> None:
+    async def story(runner: Runner) -> None:
+        job_id = await start(weblake_connection, *site.pages(1))
+        weblake_connection.faults({"match": STATUS, "times": 2, "effect": effect})
+        assert (await fire(runner, job_id))["status"] == "completed"
+        assert asked(weblake_connection, "GET", job_id) >= 3
+
+    run(story)
+
+
+def test_what_is_kept_of_it_is_json_and_no_secret(weblake_connection: WeblakeService) -> None:
+    mine = trigger(NOBODY, deadline=1.8e9, max_credits=7, owns_job=True, cancel_on_kill=True, ends_task=True)
+    classpath, kwargs = mine.serialize()
+    assert classpath == f"{WeblakeJobTrigger.__module__}.{WeblakeJobTrigger.__qualname__}"
+    text = json.dumps(kwargs)
+    assert WeblakeJobTrigger(**json.loads(text)).serialize() == mine.serialize()
+    assert encode_trigger(mine)["kwargs"] == kwargs, "nothing needs Airflow's own encoding"
+    for shown in (text, repr(mine), str(vars(mine))):
+        assert weblake_connection.key not in shown
+        assert weblake_connection.url not in shown
+
+
+def test_the_event_carries_no_text_of_the_service(weblake_connection: WeblakeService) -> None:
+    body = (
+        '{"success": true, "status": "completed", "completed": 1e999, "total": "all of them", "creditsUsed": true,'
+        ' "error": "a word of the service", "warning": "a word of the service", "data": []}'
+    )
+
+    async def story(runner: Runner) -> None:
+        weblake_connection.faults({"match": STATUS, "times": None, "effect": {"status": 200, "body": body}})
+        event = await fire(runner, NOBODY)
+        counts = {"completed": None, "total": None, "credits_used": None}
+        assert event == {"status": "completed", "kind": "batch_scrape", "job_id": NOBODY, **counts}
+
+    run(story)

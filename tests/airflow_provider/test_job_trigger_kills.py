@@ -1,0 +1,145 @@
+"""What the trigger of a job does when it is stopped: by a person, by a restart, and while nothing answers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from airflow.configuration import conf
+from event_triggerer import start, until
+from gated_site import GatedSite
+from job_trigger_runner import BY_A_PERSON, CANCEL, Runner, asked, run, status_of, trigger
+
+from airflow_provider_weblake.triggers import weblake as triggers
+from weblake.testing import WeblakeService
+
+
+def test_a_restarted_triggerer_neither_cancels_nor_loses_the_job(
+    weblake_connection: WeblakeService, site: GatedSite
+) -> None:
+    async def story(runner: Runner) -> None:
+        job_id = await start(weblake_connection, *site.held(1))
+        mine = trigger(job_id, cancel_on_kill=True, owns_job=True, deadline=time.time() + 600)
+        for _ in range(2):
+            seen = asked(weblake_connection, "GET", job_id)
+            task = runner.start(mine)
+            await until(lambda seen=seen: asked(weblake_connection, "GET", job_id) > seen)
+            task.cancel()  # as the end of the event loop does it: without the message of a person
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        assert asked(weblake_connection, "DELETE") == 0
+        again = runner.start(mine)
+        site.release()
+        await again
+        assert [event.payload["status"] for event in runner.fired] == ["completed"]
+
+    run(story)
+
+
+@pytest.mark.parametrize("cancel_on_kill", [True, False])
+def test_a_kill_by_a_person_cancels_the_job_where_that_is_wanted(
+    weblake_connection: WeblakeService, site: GatedSite, cancel_on_kill: bool
+) -> None:
+    async def story(runner: Runner) -> None:
+        job_id = await start(weblake_connection, *site.held(1))
+        task = runner.start(trigger(job_id, cancel_on_kill=cancel_on_kill))
+        await until(lambda: asked(weblake_connection, "GET", job_id))
+        task.cancel(BY_A_PERSON)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert asked(weblake_connection, "DELETE", job_id) == cancel_on_kill
+        assert await status_of(weblake_connection, job_id) == ("cancelled" if cancel_on_kill else "scraping")
+        assert runner.fired == []
+
+    run(story)
+
+
+def test_a_kill_survives_that_airflow_repeats_it_every_second(
+    weblake_connection: WeblakeService, site: GatedSite
+) -> None:
+    """The first try of the cancel fails; before the second, the next kill breaks off whatever `on_kill` awaits."""
+
+    async def story(runner: Runner) -> None:
+        job_id = await start(weblake_connection, *site.held(1))
+        task = runner.start(trigger(job_id, cancel_on_kill=True))
+        await until(lambda: asked(weblake_connection, "GET", job_id))
+        weblake_connection.faults({"match": CANCEL, "times": 1, "effect": {"status": 503, "retry_after": 1}})
+        task.cancel(BY_A_PERSON)
+        await until(lambda: asked(weblake_connection, "DELETE", job_id))
+        while not task.done():
+            task.cancel(BY_A_PERSON)
+            await asyncio.sleep(0.01)
+        assert task.cancelled()
+        await until(lambda: asked(weblake_connection, "DELETE", job_id) == 2)
+        await until(lambda: not triggers._KILLING)
+        assert await status_of(weblake_connection, job_id) == "cancelled"
+
+    run(story)
+
+
+def test_a_kill_is_over_in_time_when_the_service_hangs(
+    weblake_connection: WeblakeService,
+    site: GatedSite,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert conf.getint("triggerer", "on_kill_timeout") > triggers.CANCEL_S
+    monkeypatch.setattr(triggers, "CANCEL_S", 0.5)
+
+    async def story(runner: Runner) -> None:
+        job_id = await start(weblake_connection, *site.held(1))
+        task = runner.start(trigger(job_id, cancel_on_kill=True))
+        await until(lambda: asked(weblake_connection, "GET", job_id))
+        weblake_connection.faults({"match": CANCEL, "times": None, "effect": {"stall": True}})
+        began = time.monotonic()
+        task.cancel(BY_A_PERSON)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert time.monotonic() - began < 15
+
+    run(story)
+    assert "could not be: no answer within 0.5 s" in capfd.readouterr().out
+
+
+def test_a_cancel_goes_through_at_whatever_moment(weblake_connection: WeblakeService, site: GatedSite) -> None:
+    async def story(runner: Runner) -> None:
+        job_id = await start(weblake_connection, *site.held(1))
+        tasks = [runner.start(trigger(job_id, poll_interval=0.02)) for _ in range(100)]
+        for number, task in enumerate(tasks):
+            for _ in range(number % 7):
+                await asyncio.sleep(0)
+            task.cancel()
+        await asyncio.wait(tasks, timeout=30)
+        assert [task.cancelled() for task in tasks] == [True] * len(tasks)
+        assert asked(weblake_connection, "DELETE") == 0
+        assert runner.fired == []
+
+    run(story)
+
+
+def test_it_never_blocks_the_event_loop(weblake_connection: WeblakeService, site: GatedSite) -> None:
+    """Every reply takes two seconds, that to the cancel too: whoever waited in the loop itself would stop it so long."""
+
+    async def story(runner: Runner) -> None:
+        asyncio.get_running_loop().set_debug(True)
+        job_id = await start(weblake_connection, *site.held(1))
+        weblake_connection.faults({"match": {}, "times": None, "effect": {"latency_ms": 2000}})
+        gaps: list[float] = []
+
+        async def tick() -> None:
+            while True:
+                began = time.monotonic()
+                await asyncio.sleep(0.01)
+                gaps.append(time.monotonic() - began)
+
+        ticking = asyncio.create_task(tick())
+        task = runner.start(trigger(job_id, cancel_on_kill=True))
+        await until(lambda: asked(weblake_connection, "GET", job_id) >= 2)
+        task.cancel(BY_A_PERSON)
+        await asyncio.wait({task}, timeout=30)
+        ticking.cancel()
+        assert task.cancelled()
+        assert max(gaps) < 1.5, "something was waited for in the loop itself"
+
+    run(story)

@@ -1,0 +1,241 @@
+"""Shards of long lists on CeleryExecutor: a million URLs cut, 600 scraped in 12 shards, and one of two workers lost.
+
+Scraping the million is no test's size, so it is cut and read back, by Airflow tasks, and a shorter list of the same
+kind is scraped. Lists and dataset lie on an S3 server that only an Airflow connection reaches.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import boto3
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import sqlalchemy as sa
+
+from airflow_processes import lives
+from celery_lab import CeleryLab
+from gated_site import GatedSite
+
+from weblake.service.config import ServiceKey
+from weblake.service.server import LocalService
+
+HERE = Path(__file__).parent
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("airflow"), pytest.mark.timeout(900)]
+
+MILLION = 1_000_000
+PER_MILLIONTH_SHARD = 5_000
+SHARDS = 12
+PER_SHARD = 50
+#: Tasks that run at a time: two on each worker.
+SLOTS = 4
+#: Bytes of the largest XCom: the account of 200 shards, some 240 bytes each.
+LARGEST_XCOM = 64 << 10
+
+
+class Bucket:
+    """A bucket on the S3 server, as whoever owns it sees it: without Airflow and without weblake."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.name = f"bucket-{secrets.token_hex(6)}"
+        self.secret = f"canary-{secrets.token_hex(16)}"
+        self._client = boto3.client(
+            "s3",
+            endpoint_url=endpoint,
+            aws_access_key_id="test-key",
+            aws_secret_access_key=self.secret,
+            region_name="us-east-1",
+        )
+        self._client.create_bucket(Bucket=self.name)
+        extra = {"endpoint_url": endpoint, "region_name": "us-east-1"}
+        self.connection = {"conn_type": "aws", "login": "test-key", "password": self.secret, "extra": extra}
+
+    def path(self, key: str) -> str:
+        """What a DAG calls an object."""
+        return f"s3://lake@{self.name}/{key}"
+
+    def put(self, key: str, urls: list[str], row_group: int) -> str:
+        """Writes a list as Parquet; its path."""
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.table({"n": range(len(urls)), "page": urls}), sink, row_group_size=row_group)
+        self._client.put_object(Bucket=self.name, Key=key, Body=sink.getvalue().to_pybytes())
+        return self.path(key)
+
+    def save(self, prefix: str, to: Path) -> Path:
+        """Copies all below a prefix to a local directory."""
+        for page in self._client.get_paginator("list_objects_v2").paginate(Bucket=self.name, Prefix=prefix):
+            for entry in page["Contents"]:
+                file = to / entry["Key"]
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(self._client.get_object(Bucket=self.name, Key=entry["Key"])["Body"].read())
+        return to / prefix
+
+
+@dataclass
+class World:
+    """Airflow with two workers, the service, the site and the bucket."""
+
+    lab: CeleryLab
+    service: LocalService
+    site: GatedSite
+    bucket: Bucket
+
+    def running(self, run: str) -> dict[int, list[int]]:
+        """The shards that are being scraped now, each with its processes."""
+        return {
+            task["map_index"]: pids
+            for task in self.lab.tasks("sharded", run)
+            if task["task_id"] == "scrape" and task["state"] == "running"
+            if (pids := self.lab.worker_pids("sharded", run, "scrape", task["map_index"]))
+        }
+
+    def awaited(self) -> set[str]:
+        """The jobs whose status has been asked for."""
+        requests = self.service.requests()
+        asked = [str(each["path"]).partition("?")[0] for each in requests if each["method"] == "GET"]
+        return {path for path in asked if path.startswith("/v2/batch/scrape/")}
+
+    @property
+    def started(self) -> int:
+        return self.service.counts().get("batch_scrape_started", 0)
+
+
+@pytest.fixture
+def world(s3_endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    bucket, site, key = Bucket(s3_endpoint), GatedSite(), f"canary-{secrets.token_hex(16)}"
+    try:
+        with LocalService(keys=[ServiceKey(key)], allow_private=True) as service:
+            weblake = {"conn_type": "weblake", "host": service.url, "password": key}
+            connections = {"WEBLAKE_DEFAULT": weblake, "LAKE": bucket.connection}
+            env = {f"AIRFLOW_CONN_{name}": json.dumps(value) for name, value in connections.items()}
+            with CeleryLab(tmp_path / "airflow", HERE / "celery_dags", env) as lab:
+                lab.wait_for_dags({"cut_only", "sharded"})
+                yield World(lab, service, site, bucket)
+                site.release()
+    finally:
+        site.close()
+
+
+def test_a_million_urls_in_shards_and_a_worker_that_dies(
+    world: World, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    host = f"million-{secrets.token_hex(6)}.example"
+    a_million_is_cut_and_read_back(world, host)
+    urls = [f"{world.site.url}/page/{n}" for n in range(SHARDS * PER_SHARD)]
+    urls[::PER_SHARD] = world.site.held(SHARDS)  # one of each shard waits
+    shards = [urls[first : first + PER_SHARD] for first in range(0, len(urls), PER_SHARD)]
+    path = world.bucket.put("lists/short.parquet", urls, 70)
+    run = world.lab.trigger("sharded", {"list": path, "per_shard": PER_SHARD, "to": world.bucket.path("lake")})
+    jobs = a_worker_dies(world, run, record_property)
+    receipts = every_shard_is_a_load(world, run, jobs)
+    lake = world.bucket.save("lake", tmp_path / "saved")
+    the_dataset_is_the_list(lake, receipts, shards)
+    no_url_travelled(world, [f"https://{host}/", f"{world.site.url}/"])
+    no_key_was_written(world, run, receipts[0], lake)
+
+
+def a_million_is_cut_and_read_back(world: World, host: str) -> None:
+    urls = [f"https://{host}/{n:06}" for n in range(MILLION)]
+    path = world.bucket.put("lists/million.parquet", urls, 50_000)
+    run = world.lab.trigger("cut_only", {"list": path, "per_shard": PER_MILLIONTH_SHARD})
+    assert world.lab.wait_run("cut_only", run, timeout=240) == "success", world.lab.describe("cut_only", run)
+    shards = world.lab.xcom("cut_only", run, "cut")
+    assert [shard["index"] for shard in shards] == list(range(MILLION // PER_MILLIONTH_SHARD))
+    assert {shard["file"] for shard in shards} == {path}
+    back = world.lab.xcom("cut_only", run, "read_back")
+    digest = sha256("".join(f"{url}\n" for url in urls).encode()).hexdigest()
+    assert (back["urls"], back["digest"]) == (MILLION, digest)
+
+
+def a_worker_dies(world: World, run: str, record: Callable[[str, object], None]) -> dict[int, str]:
+    """Kills a worker when both hold shards, and returns those shards' jobs when the run has succeeded all the same."""
+    lab = world.lab
+    lab.until(
+        "all slots to wait for their jobs",
+        lambda: len(world.running(run)) == SLOTS == len(world.awaited()),
+        180,
+        lambda: lab.describe("sharded", run),
+    )
+    held = world.running(run)
+    workers = {index: lab.worker_of("sharded", run, "scrape", index) for index in held}
+    assert sorted(workers.values()) == [1, 1, 2, 2]
+    jobs = {index: str(lab.xcom("sharded", run, "scrape", "job_id", index)) for index in held}
+    assert world.started == SLOTS
+
+    victim = workers[min(held)]
+    lab.kill_worker(victim)
+    killed_at = time.time()
+    for index, pids in held.items():
+        assert all(lives(pid) != (workers[index] == victim) for pid in pids)
+    world.site.release()
+    assert lab.wait_run("sharded", run, timeout=420) == "success", lab.describe("sharded", run)
+    record("seconds from the kill to the end", round(time.time() - killed_at, 1))
+
+    for index in (index for index, worker in workers.items() if worker == victim):
+        task = lab.task("sharded", run, "scrape", index)
+        assert task["try_number"] == 2
+        seconds = datetime.fromisoformat(task["start_date"]).timestamp() - killed_at
+        record(f"seconds from the kill to the retry of shard {index}", round(seconds, 1))
+    return jobs
+
+
+def every_shard_is_a_load(world: World, run: str, jobs: dict[int, str]) -> list[dict[str, Any]]:
+    """The receipts, by shard; a shard whose worker died has the job that was running then."""
+    receipts = [world.lab.xcom("sharded", run, "scrape", map_index=index) for index in range(SHARDS)]
+    assert {index: receipts[index]["job_id"] for index in jobs} == jobs
+    assert [(each["submitted"], each["stored"], each["complete"]) for each in receipts] == [
+        (PER_SHARD, PER_SHARD, True)
+    ] * SHARDS
+    for name in ("load_id", "job_id"):
+        assert len({each[name] for each in receipts}) == SHARDS
+    assert world.started == SHARDS, "nothing was bought twice"
+    assert world.service.counts()["pages_billed"] == SHARDS * PER_SHARD
+    return receipts
+
+
+def the_dataset_is_the_list(lake: Path, receipts: list[dict[str, Any]], shards: list[list[str]]) -> None:
+    files = {str(file.relative_to(lake)) for file in lake.rglob("documents/**/*.parquet")}
+    assert len(files) == SHARDS
+    assert {part["path"] for each in receipts for part in each["files"]} == files
+    for receipt, shard in zip(receipts, shards, strict=True):
+        (part,) = receipt["files"]
+        assert sorted(pq.ParquetFile(lake / part["path"]).read(["url"])["url"].to_pylist()) == sorted(shard)
+    found = duckdb.connect().execute(f"select url from '{lake}/documents/**/*.parquet'").fetchall()
+    assert sorted(url for (url,) in found) == sorted(url for shard in shards for url in shard)
+
+
+def no_url_travelled(world: World, urls: list[str]) -> None:
+    """No XCom is large, and no URL of a list stands anywhere in Airflow, Postgres, Redis or a log."""
+    with sa.create_engine(world.lab.database, poolclass=sa.NullPool).connect() as db:
+        xcoms = db.execute(sa.text("SELECT dag_id, octet_length(value::text) FROM xcom")).all()
+    largest = {dag_id: max(size for owner, size in xcoms if owner == dag_id) for dag_id, _ in xcoms}
+    assert largest["cut_only"] < LARGEST_XCOM
+    assert largest["sharded"] < LARGEST_XCOM
+    for url in urls:
+        assert world.lab.grep(url) == []
+
+
+def no_key_was_written(world: World, run: str, receipt: dict[str, Any], lake: Path) -> None:
+    """Neither the service's key nor the storage's stands anywhere but in the connections."""
+    # The search finds what is there, also in Redis: what the killed worker had taken lies there still.
+    places = world.lab.grep(run) + world.lab.grep(receipt["job_id"])
+    for kind in ("row xcom.value", "row dag_run.run_id", "queue unacked", "file "):
+        assert any(place.startswith(kind) for place in places), f"found in no {kind}"
+    assert any(place.endswith(".log") for place in places)
+    assert not [name for name in world.lab.environment() if name.startswith("AWS_")]
+    for canary in (world.service.key, world.bucket.secret):
+        assert world.lab.grep(canary) == []
+        assert [file for file in lake.rglob("*") if file.is_file() and canary.encode() in file.read_bytes()] == []

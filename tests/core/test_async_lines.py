@@ -1,0 +1,218 @@
+"""Many requests of one AsyncClient at once: few connections, each used again, and nobody stands behind polls."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from uuid import uuid4
+
+import pytest
+
+from weblake import AsyncClient, steps, waiting
+from weblake.errors import ServiceUnreachable
+from weblake.starts import cancel
+from weblake.transport import MAX_CONNECTIONS, MAX_POLLS
+from weblake.waiting import JobRef
+
+HEAD = {"success": True, "status": "scraping", "total": 9, "completed": 1, "creditsUsed": 1, "data": []}
+MANY = 2000
+
+
+class Service:
+    """Answers every request after `delay_s`, or never; counts."""
+
+    def __init__(self) -> None:
+        self.delay_s = 0.0
+        self.silent = False
+        self.body = json.dumps(HEAD).encode()
+        self.connections = self.under_way = self.most_under_way = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            while await reader.readuntil(b"\r\n\r\n"):
+                self.under_way += 1
+                self.most_under_way = max(self.most_under_way, self.under_way)
+                try:
+                    await asyncio.sleep(self.delay_s)
+                    if self.silent:
+                        await reader.read(1)
+                        return
+                finally:
+                    self.under_way -= 1
+                length = len(self.body)
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % length + self.body)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.transport.abort()
+
+
+@asynccontextmanager
+async def service() -> AsyncIterator[tuple[Service, AsyncClient]]:
+    mine = Service()
+    server = await asyncio.start_server(mine.serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with AsyncClient(f"http://127.0.0.1:{port}", "test-key") as client:
+        yield mine, client
+    server.close()
+
+
+async def poll(client: AsyncClient) -> object:
+    job = JobRef("batch_scrape", str(uuid4()))
+    return (await client.run(waiting.glance(job, client.retry)))["status"]
+
+
+def test_thousands_of_polls_at_once_take_few_connections_and_time_in_proportion() -> None:
+    async def story() -> None:
+        async with service() as (mine, client):
+            began = time.process_time()
+            assert set(await asyncio.gather(*(poll(client) for _ in range(MANY)))) == {"scraping"}
+            spent = time.process_time() - began
+            assert mine.connections <= MAX_POLLS, "the connections were not used again"
+            assert mine.most_under_way <= MAX_POLLS
+            # With httpcore's own queue one of a thousand took 22 ms, and one of three thousand more than 60.
+            assert spent / MANY < 0.01, f"{spent / MANY * 1000:.1f} ms of CPU for one poll of {MANY}"
+
+    asyncio.run(story())
+
+
+def test_a_reply_with_documents_is_left_in_the_middle_and_one_without_is_not() -> None:
+    async def story() -> None:
+        async with service() as (mine, client):
+            for _ in range(3):
+                await poll(client)
+            assert mine.connections == 1
+            mine.body = json.dumps({**HEAD, "data": [{"markdown": "x" * 5_000_000}]}).encode()
+            began = time.perf_counter()
+            assert await poll(client) == "scraping"
+            assert time.perf_counter() - began < 10
+            mine.body = json.dumps(HEAD).encode()
+            await poll(client)
+            assert mine.connections == 2
+
+    asyncio.run(story())
+
+
+def test_a_cancel_does_not_stand_in_line_behind_polls() -> None:
+    async def story() -> None:
+        async with service() as (mine, client):
+            mine.delay_s = 0.5
+            polls = [asyncio.create_task(poll(client)) for _ in range(MANY)]
+            while mine.under_way < MAX_POLLS:
+                await asyncio.sleep(0.01)
+            await client.run(cancel(JobRef("crawl", str(uuid4())), client.retry))
+            waiting_still = sum(not task.done() for task in polls)
+            assert waiting_still > MANY / 2, "it came after most of them"
+            for task in polls:
+                task.cancel()
+            await asyncio.wait(polls)
+
+    asyncio.run(story())
+
+
+def test_other_calls_have_connections_of_their_own_and_a_bound() -> None:
+    async def story() -> None:
+        async with service() as (mine, client):
+            mine.body = b'{"success": true, "data": {"remainingCredits": 1}}'
+            mine.delay_s = 0.05
+            await asyncio.gather(*(client.credit_usage() for _ in range(300)))
+            assert mine.connections <= MAX_CONNECTIONS - MAX_POLLS
+
+    asyncio.run(story())
+
+
+def test_a_request_whose_time_ends_in_the_line_was_never_sent() -> None:
+    async def story() -> None:
+        async with service() as (mine, client):
+            mine.silent = True
+            hung = [asyncio.create_task(poll(client)) for _ in range(MAX_POLLS)]
+            while mine.under_way < MAX_POLLS:
+                await asyncio.sleep(0.01)
+            late = steps.Request("GET", "/v2/crawl/x", deadline_s=0.2, enough=lambda body: True)
+            answer = await client.transport.send(late)
+            assert isinstance(answer, steps.NoReply)
+            assert answer.sent is False
+            assert "within 0.2 s" in answer.reason
+            for task in hung:
+                task.cancel()
+            await asyncio.wait(hung)
+            # Each of those connections was broken off in the middle: none of them may be lost to those who come.
+            mine.silent = False
+            assert set(await asyncio.gather(*(poll(client) for _ in range(2 * MAX_POLLS)))) == {"scraping"}
+
+    asyncio.run(story())
+
+
+def test_a_cancel_at_whatever_moment_costs_no_turn() -> None:
+    async def story() -> None:
+        async with service() as (mine, client):
+            for number in range(300):
+                tasks = [asyncio.create_task(poll(client)) for _ in range(3)]
+                for _ in range(number % 25):
+                    await asyncio.sleep(0)
+                for task in tasks:
+                    task.cancel()
+                await asyncio.wait(tasks)
+            assert set(await asyncio.gather(*(poll(client) for _ in range(2 * MAX_POLLS)))) == {"scraping"}
+            assert mine.most_under_way <= MAX_POLLS
+
+    asyncio.run(story())
+
+
+def test_a_client_that_is_closed_meanwhile_ends_what_is_under_way() -> None:
+    async def story() -> None:
+        async with service() as (mine, client):
+            mine.silent = True
+            request = steps.Request("GET", "/v2/crawl/x", enough=lambda body: True)
+            under_way = asyncio.create_task(client.transport.send(request))
+            while not mine.under_way:
+                await asyncio.sleep(0.01)
+            await client.aclose()
+            assert isinstance(await asyncio.wait_for(under_way, 10), steps.NoReply)
+
+    asyncio.run(story())
+
+
+def test_each_loop_has_connections_of_its_own() -> None:
+    async def story(client: AsyncClient | None = None) -> AsyncClient:
+        async with service() as (mine, fresh):
+            await poll(fresh)
+            assert mine.connections == 1
+            return fresh
+
+    client = asyncio.run(story())
+
+    async def later() -> None:
+        with pytest.raises(ServiceUnreachable):  # its service is gone; its semaphores belonged to another loop
+            await client.call(waiting.JobRef("crawl", str(uuid4())).read())
+
+    asyncio.run(later())
+
+
+@pytest.mark.parametrize("first_s", [0.3, 5.0])
+def test_pauses_between_polls_grow_from_the_first_to_the_most_and_are_spread(first_s: float) -> None:
+    client = AsyncClient("http://127.0.0.1:9", "test-key")
+    pauses: list[float] = []
+    clock = 0.0
+
+    class Transport:
+        def send(self, request: steps.Request) -> steps.Reply:
+            head = {**HEAD, "status": "completed"} if len(pauses) == 14 else HEAD
+            return steps.Reply(200, {}, json.dumps(head).encode())
+
+    def sleep(seconds: float) -> None:
+        nonlocal clock
+        clock += seconds
+        pauses.append(seconds)
+
+    job = JobRef("batch_scrape", str(uuid4()))
+    flow = waiting.wait(job, client.retry, until=1e6, first_s=first_s, poll_s=30.0)
+    head = steps.run(flow, Transport(), sleep=sleep, clock=lambda: clock)
+    assert head["status"] == "completed"
+    assert (1 - waiting.SPREAD) * first_s <= pauses[0] <= first_s
+    assert all((1 - waiting.SPREAD) * 30 <= pause <= 30 for pause in pauses[-2:])
+    assert len({round(pause, 6) for pause in pauses}) == len(pauses)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
+import pyarrow.parquet as pq
 import pytest
 from airflow.sdk import DAG, BaseOperator
 
@@ -182,6 +184,37 @@ def test_mapped_tasks_are_loads_of_their_own(
     assert [receipt["stored"] for receipt in receipts] == [2, 2, 1]
     assert len(list(tmp_path.glob("documents/day=2026-11-21/*.parquet"))) == 3
     assert duckdb.sql(f"select count(*) from '{tmp_path}/documents/**/*.parquet'").fetchall() == [(5,)]
+
+
+def test_a_batch_lands_on_s3_through_an_airflow_connection(
+    run_dag: Run, weblake_connection: WeblakeService, site: GatedSite, s3_root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.sdk import ObjectStoragePath
+
+    from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator
+
+    connection = {
+        "conn_type": "aws",
+        "login": os.environ["AWS_ACCESS_KEY_ID"],
+        "password": os.environ["AWS_SECRET_ACCESS_KEY"],
+        "extra": {"endpoint_url": os.environ["AWS_ENDPOINT_URL"], "region_name": "us-east-1"},
+    }
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(connection))
+    for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)  # the connection is all that there is
+    root = s3_root.replace("s3://", "s3://lake@")
+    run = run_one(
+        run_dag,
+        lambda: WeblakeBatchScrapeOperator(
+            task_id="land", urls=site.pages(3), to=ObjectStoragePath(root), partition={"day": "2026-11-21"}
+        ),
+        "on_s3",
+    )
+    assert run.state == "success"
+    (file,) = returned(run, "land")["files"]
+    path = ObjectStoragePath(f"{root}/{file['path']}")
+    with path.open("rb") as source:
+        assert pq.read_table(source, columns=["url"]).num_rows == 3
 
 
 def test_what_would_cost_more_is_not_started_and_not_tried_again(

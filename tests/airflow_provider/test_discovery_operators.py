@@ -9,14 +9,13 @@ from __future__ import annotations
 import json
 import threading
 import time
-import uuid
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from airflow.sdk import DAG, BaseOperator
+from airflow.sdk import BaseOperator
+from dag_runs import Run, returned, run_one, said
 
 from weblake import orchestration
 from weblake.testing import WeblakeService
@@ -24,35 +23,7 @@ from weblake.testing import WeblakeService
 if TYPE_CHECKING:
     from gated_site import GatedSite
 
-Run = Callable[..., Any]
 SCRAPE = "0198a7c0-1111-7000-8000-000000000001"
-
-
-def run_one(run_dag: Run, make: Callable[[], BaseOperator], **kwargs: Any) -> Any:
-    with DAG(f"discovery_{uuid.uuid4().hex[:8]}", schedule=None) as dag:
-        make()
-    return run_dag(dag, **kwargs)
-
-
-def returned(run: Any, task_id: str) -> Any:
-    from airflow.models.xcom import XComModel
-    from airflow.utils.session import create_session
-    from sqlalchemy import select
-
-    with create_session() as session:
-        found = select(XComModel.value).where(
-            XComModel.dag_id == run.dag_id,
-            XComModel.run_id == run.run_id,
-            XComModel.task_id == task_id,
-            XComModel.key == "return_value",
-        )
-        value = session.scalar(found)
-    return json.loads(value) if isinstance(value, str) else value
-
-
-def said(capfd: pytest.CaptureFixture[str]) -> str:
-    """What the tasks logged: Airflow writes it to standard output."""
-    return "".join(capfd.readouterr())
 
 
 def sent(service: WeblakeService, path: str) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,48 +12,12 @@ import duckdb
 import pyarrow.parquet as pq
 import pytest
 from airflow.sdk import DAG, BaseOperator
+from dag_runs import Run, returned, run_one, said, states
 
 from weblake.testing import WeblakeService
 
 if TYPE_CHECKING:
     from gated_site import GatedSite
-
-Run = Callable[..., Any]
-
-
-def run_one(run_dag: Run, make: Callable[[], BaseOperator], dag_id: str, **kwargs: Any) -> Any:
-    with DAG(dag_id, schedule=None) as dag:
-        make()
-    return run_dag(dag, **kwargs)
-
-
-def returned(run: Any, task_id: str, key: str = "return_value", map_index: int = -1) -> Any:
-    from airflow.models.xcom import XComModel
-    from airflow.utils.session import create_session
-    from sqlalchemy import select
-
-    with create_session() as session:
-        query = select(XComModel.value).where(
-            XComModel.dag_id == run.dag_id,
-            XComModel.run_id == run.run_id,
-            XComModel.task_id == task_id,
-            XComModel.key == key,
-            XComModel.map_index == map_index,
-        )
-        value = session.scalar(query)
-    try:
-        return json.loads(value)
-    except (TypeError, ValueError):
-        return value
-
-
-def said(capfd: pytest.CaptureFixture[str]) -> str:
-    """What the tasks logged: Airflow writes it to standard output."""
-    return "".join(capfd.readouterr())
-
-
-def states(run: Any) -> dict[str, str]:
-    return {ti.task_id: str(ti.state) for ti in run.get_task_instances()}
 
 
 @pytest.mark.parametrize("deferrable", [False, True])

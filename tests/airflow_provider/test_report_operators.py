@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -11,37 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pytest
-from airflow.sdk import DAG, Asset, AssetAlias, BaseOperator
+from airflow.sdk import Asset, AssetAlias, BaseOperator
+from dag_runs import Run, returned, run_one, said
 
 from weblake.testing import WeblakeService
 
 if TYPE_CHECKING:
     from gated_site import GatedSite
 
-Run = Callable[..., Any]
 USAGE = "/v2/team/(credit|token)-usage/historical"
-
-
-def run_one(run_dag: Run, make: Callable[[], BaseOperator], **kwargs: Any) -> Any:
-    with DAG(f"reports_{uuid.uuid4().hex[:8]}", schedule=None) as dag:
-        make()
-    return run_dag(dag, **kwargs)
-
-
-def returned(run: Any, task_id: str) -> Any:
-    from airflow.models.xcom import XComModel
-    from airflow.utils.session import create_session
-    from sqlalchemy import select
-
-    with create_session() as session:
-        found = select(XComModel.value).where(
-            XComModel.dag_id == run.dag_id,
-            XComModel.run_id == run.run_id,
-            XComModel.task_id == task_id,
-            XComModel.key == "return_value",
-        )
-        value = session.scalar(found)
-    return json.loads(value) if isinstance(value, str) else value
 
 
 def events(run: Any) -> dict[str, dict[str, Any]]:
@@ -57,11 +34,6 @@ def events(run: Any) -> dict[str, dict[str, Any]]:
             .where(AssetEvent.source_dag_id == run.dag_id)
         )
         return {row.uri: row.extra for row in session.execute(found)}
-
-
-def said(capfd: pytest.CaptureFixture[str]) -> str:
-    """What the tasks logged: Airflow writes it to standard output."""
-    return "".join(capfd.readouterr())
 
 
 def paid(service: WeblakeService, site: GatedSite, pages: int) -> None:

@@ -78,10 +78,11 @@ def _weblake_error(exception: BaseException) -> WeblakeError | None:
 
 
 def _pause(error: RetryLater, try_number: int) -> float:
+    named = min(error.retry_after or 0.0, RETRY_AFTER_MOST_S)
     if isinstance(error, RateLimited) and error.retry_after is not None:
-        return min(error.retry_after, RETRY_AFTER_MOST_S) + 1.0  # a second more: both sides round
+        return named + 1.0  # a second more: both sides round
     backoff = min(MOST_S, FIRST_S * 2.0 ** min(max(0, try_number - 1), 16))
-    return max(error.retry_after or 0.0, backoff * (0.5 + 0.5 * random.random()))  # noqa: S311  # jitter, no secret
+    return max(named, backoff * (0.5 + 0.5 * random.random()))  # noqa: S311  # jitter, no secret
 
 
 def _name(error: WeblakeError) -> str:

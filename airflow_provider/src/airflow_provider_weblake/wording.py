@@ -14,7 +14,9 @@ from weblake.errors import WeblakeError
 _WORDS = (
     ("Run the same command again", "Retry or clear the task"),
     ("start afresh with --new", "trigger a new DAG run"),
+    ("`weblake land` it", "land it with WeblakeLandOperator"),
     ("`weblake land`", "WeblakeLandOperator"),
+    ("in `weblake activity`", "with WeblakeActivityOperator"),
     ("--new starts another job", "clearing the task starts another job"),
     ("--new starts another one", "clearing the task starts another one"),
     ("--new tries again", "clearing the task tries again"),
@@ -30,8 +32,7 @@ _WORDS = (
         "in the connection's extra: insecure",
     ),
     ("from WEBLAKE_BASE_URL", "as the connection's host"),
-    ("Set WEBLAKE_BASE_URL to", "Set the connection's host to"),
-    ("Set WEBLAKE_API_KEY to", "Set the connection's password to"),
+    ("WEBLAKE_BASE_URL", "the connection's host"),
     ("WEBLAKE_API_KEY", "the connection's password"),
     ("--new", "a new DAG run"),
 )

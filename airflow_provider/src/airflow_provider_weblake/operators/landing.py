@@ -227,15 +227,7 @@ class JobOperator(LandingOperator):
         limit = _seconds(self.deadline)
         if self.execution_timeout is not None:
             limit = min(limit, self.execution_timeout.total_seconds())
-        return orchestration.Terms(
-            allow_partial=self.allow_partial,
-            missing_ratio=self.missing_ratio,
-            fail_ratio=self.fail_ratio,
-            max_credits=_credits(self.max_credits),
-            timeout_s=limit,
-            ends_job=self.owns_job,
-            poll_s=self.poll_interval,
-        )
+        return replace(super().terms(), timeout_s=limit, ends_job=self.owns_job, poll_s=float(self.poll_interval))
 
     def _run(self, context: Context, generation: int | None = None) -> dict[str, object]:
         with self.service() as client:

@@ -16,9 +16,10 @@ import contextlib
 import itertools
 import json
 import os
-import selectors
+import select
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -26,6 +27,8 @@ from typing import Any, Self
 from airflow_processes import Processes, tail
 
 WIDTH, HEIGHT = 1400, 900
+#: Seconds between two looks, and for how long a page must look the same before it is taken for finished.
+POLL, QUIET = 0.2, 1.0
 _FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"),
     *("--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"),
@@ -37,20 +40,30 @@ _FLAGS = (
 #: The program's file descriptors 3 and 4 are what the flag above reads from and writes to.
 _WITH_PIPES = 'orders=$1 answers=$2; shift 2; exec "$@" 3<"$orders" 4>"$answers"'
 
-#: What a person reads: the text, and what stands in the fields, which is no part of the text.
-_TEXT = """[document.body.innerText, ...[...document.querySelectorAll('input, textarea')]
+#: What a person reads: the text, and what stands in the fields, which is no part of the text; of a key, nothing.
+_TEXT = """[document.body?.innerText ?? '', ...[...document.querySelectorAll('input, textarea')]
     .filter(field => field.type !== 'password').map(field => field.value || field.placeholder)].join('\\n')"""
-#: What the page holds, seen or not: its source, and the values of all fields.
+#: What the page holds, seen or not: its source, and the values of all fields, those of a key too.
 _SOURCE = """[document.documentElement.outerHTML, ...[...document.querySelectorAll('input, textarea')]
     .map(field => field.value)].join('\\n')"""
-#: The innermost element that is seen and is called so; %s is the name as JSON.
-_NAMED = """(name => {
+#: The middle of the innermost element that is seen and is called so, brought into the window; %s is the name as JSON.
+_MIDDLE = """(name => {
     const seen = each => each.getClientRects().length > 0 && getComputedStyle(each).visibility !== 'hidden';
     const called = each => [each.innerText, each.getAttribute('aria-label'), each.getAttribute('placeholder'),
-        each.getAttribute('name'), each.getAttribute('data-testid')].some(text => text && text.trim() === name);
+        each.getAttribute('name')].some(text => text && text.trim() === name);
     const found = [...document.querySelectorAll('body *')].filter(each => called(each) && seen(each));
-    return found.find(each => !found.some(other => other !== each && each.contains(other)));
+    const inner = found.find(each => !found.some(other => other !== each && each.contains(other)));
+    if (!inner) return null;
+    inner.scrollIntoView({block: 'nearest'});
+    const box = inner.getBoundingClientRect();
+    return [box.x + box.width / 2, box.y + box.height / 2];
 })(%s)"""
+#: What the protocol answers when a page goes while it is asked.
+_GOES = ("Cannot find default execution context", "Execution context was destroyed", "navigated or closed")
+
+
+class PageWentError(AssertionError):
+    """The page was left while it was asked; the next one can be asked again."""
 
 
 class Browser:
@@ -65,14 +78,12 @@ class Browser:
     def __init__(self, folder: Path) -> None:
         program = shutil.which("chromium")
         assert program, "there is no chromium; install it: apt-get install -y chromium"
-        self._program = program
-        self._folder = folder
-        self._log = folder / "chromium.log"
+        self._program, self._folder, self._log = program, folder, folder / "chromium.log"
         self._processes = Processes()
         self._numbers = itertools.count(1)
-        self._answers = b""
-        self._page: dict[str, str] = {}
-        self._orders_fd = self._answers_fd = -1
+        self._session: dict[str, str] = {}
+        self._orders = self._answers = -1
+        self._read = b""
 
     def __enter__(self) -> Self:
         try:
@@ -85,35 +96,34 @@ class Browser:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
 
-    def _start(self) -> None:
-        pipes = [self._folder / name for name in ("orders", "answers")]
-        for pipe in pipes:
-            os.mkfifo(pipe, 0o600)
-        # A reader and a writer of our own keep each pipe open from the start: nothing waits for the other side then.
-        self._orders_fd, self._answers_fd = (os.open(pipe, os.O_RDWR | os.O_CLOEXEC) for pipe in pipes)
-        home = {"HOME": str(self._folder), "PATH": os.environ.get("PATH", "/usr/bin:/bin"), "TZ": "UTC"}
-        profile = f"--user-data-dir={self._folder / 'profile'}"
-        command = ["sh", "-c", _WITH_PIPES, "sh", *map(str, pipes), self._program, *_FLAGS, profile]
-        self._processes.start("chromium", command, home, self._log)
-        target = self._call("Target.createTarget", url="about:blank")["targetId"]
-        attached = self._call("Target.attachToTarget", targetId=target, flatten=True)
-        self._page = {"sessionId": attached["sessionId"]}
-        self._call("Emulation.setDeviceMetricsOverride", width=WIDTH, height=HEIGHT, deviceScaleFactor=1, mobile=False)
-        # What moves would be on one picture and not on the next.
-        reduced = [{"name": "prefers-reduced-motion", "value": "reduce"}]
-        self._call("Emulation.setEmulatedMedia", features=reduced)
-
     def close(self) -> None:
-        """Ends the browser and everything it started."""
+        """Ends the browser and everything it started; the folder stays."""
         self._processes.close()
-        for fd in (self._orders_fd, self._answers_fd):
-            with contextlib.suppress(OSError):
-                os.close(fd)
-        self._orders_fd = self._answers_fd = -1
+        for pipe in {self._orders, self._answers} - {-1}:
+            os.close(pipe)
+        self._orders = self._answers = -1
 
     def pids(self) -> set[int]:
         """Every living process of the browser."""
         return self._processes.pids()
+
+    def _start(self) -> None:
+        pipes = [self._folder / name for name in ("orders", "answers")]
+        for pipe in pipes:
+            os.mkfifo(pipe, 0o600)
+        # Open for both at our end: neither we nor the browser wait for the other one then.
+        self._orders, self._answers = (os.open(pipe, os.O_RDWR | os.O_CLOEXEC) for pipe in pipes)
+        profile = f"--user-data-dir={self._folder / 'profile'}"
+        command = ["sh", "-c", _WITH_PIPES, "sh", *map(str, pipes), self._program, *_FLAGS, profile]
+        env = {"HOME": str(self._folder), "PATH": os.environ.get("PATH", os.defpath), "TZ": "UTC"}
+        self._processes.start("chromium", command, env, self._log)
+        target = self._call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = {"sessionId": self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]}
+        self._call("Emulation.setDeviceMetricsOverride", width=WIDTH, height=HEIGHT, deviceScaleFactor=1, mobile=False)
+        # The same picture on every machine: what a person may have chosen, and what moves, is set.
+        wanted = {"prefers-color-scheme": "light", "prefers-reduced-motion": "reduce"}
+        features = [{"name": name, "value": value} for name, value in wanted.items()]
+        self._call("Emulation.setEmulatedMedia", features=features)
 
     # What a person does
 
@@ -124,112 +134,96 @@ class Browser:
 
     def wait_for(self, *texts: str) -> str:
         """Waits until all of these can be read on the page, and returns what can be read there."""
-        missing = f"{', '.join(map(repr, texts))} on the page"
-        self._until(missing, lambda: all(text in self.text() for text in texts))
-        return self.text()
 
-    def wait_until_gone(self, text: str) -> None:
-        """Waits until this can no longer be read on the page."""
-        self._until(f"{text!r} to go", lambda: text not in self.text())
+        def there() -> str:
+            now = self.text()
+            return now if all(text in now for text in texts) else ""
+
+        found: str = self._until(f"{', '.join(map(repr, texts))} on the page", there)
+        return found
 
     def text(self) -> str:
         """What can be read on the page; of its fields what stands in them, or else their placeholder."""
-        return str(self.run(_TEXT))
+        return str(self.run(_TEXT)).replace("\N{NO-BREAK SPACE}", " ")  # which editors of code show for each space
 
     def source(self) -> str:
         """The page as HTML with the values of all fields, those of a key too."""
         return str(self.run(_SOURCE))
 
     def click(self, name: str) -> None:
-        """Clicks in the middle of what has this text, label, placeholder or name."""
-        x, y = self._place(name)
-        for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
-            buttons = {} if kind == "mouseMoved" else {"button": "left", "clickCount": 1}
-            self._call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **buttons)
+        """Clicks in the middle of what has this text, label, placeholder or name, once it stands still."""
+        before: list[float] | None = None
+
+        def still() -> list[float] | None:
+            nonlocal before
+            now, before = before, self.run(_MIDDLE % json.dumps(name))
+            return now if now == before else None
+
+        x, y = self._until(f"something called {name!r}", still)
+        for kind, buttons in (("mouseMoved", 0), ("mousePressed", 1), ("mouseReleased", 0)):
+            self._call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", buttons=buttons, clickCount=1)
 
     def write(self, name: str, text: str) -> None:
         """Clicks on a field and writes into it."""
         self.click(name)
-        self.insert(text)
-
-    def insert(self, text: str) -> None:
-        """Writes where the cursor stands."""
         self._call("Input.insertText", text=text)
 
-    def press(self, key: str) -> None:
-        """Presses a key that has a name: Enter, Escape, Tab."""
-        code = {"Enter": 13, "Escape": 27, "Tab": 9}[key]
-        for kind in ("rawKeyDown", "keyUp"):
-            self._call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code)
-
     def screenshot(self, path: Path) -> None:
-        """Writes the window as a PNG."""
-        # The pointer is put aside: what it stands on would look different.
+        """Writes the window as a PNG, once it has looked the same for a second; without pointer, cursor and focus."""
         self._call("Input.dispatchMouseEvent", type="mouseMoved", x=1, y=HEIGHT - 1)
-        path.write_bytes(base64.b64decode(self._call("Page.captureScreenshot", format="png")["data"]))
+        self.run("document.activeElement?.blur()")
+        before, since = b"", time.monotonic()
+
+        def still() -> bytes | None:
+            nonlocal before, since
+            now = base64.b64decode(self._call("Page.captureScreenshot", format="png")["data"])
+            if now != before:
+                before, since = now, time.monotonic()
+            return now if time.monotonic() > since + QUIET else None
+
+        path.write_bytes(self._until("the page to stand still", still))
 
     def run(self, expression: str) -> Any:
         """The value of a JavaScript expression in the page, as plain JSON."""
-        done = self._call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
-        if "exceptionDetails" in done:
-            raise AssertionError(f"{expression}: {done['exceptionDetails']}")
+        done = self._call("Runtime.evaluate", expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in done, f"{expression}: {done.get('exceptionDetails')}"
         return done["result"].get("value")
 
     # Inside
 
-    def _place(self, name: str) -> tuple[float, float]:
-        """The middle of what is called so, once it stands still."""
-        named = _NAMED % json.dumps(name)
-        middle = f"(each => {{ if (!each) return null; each.scrollIntoView({{block: 'nearest'}}); const box = "
-        middle += f"each.getBoundingClientRect(); return [box.x + box.width / 2, box.y + box.height / 2]; }})({named})"
-        before: list[Any] = [None]
-
-        def still() -> Any:
-            now = self.run(middle)
-            same, before[0] = now == before[0], now
-            return now if same and now else None
-
-        x, y = self._until(f"something called {name!r}", still)
-        return x, y
-
-    def _until(self, what: str, done: Any) -> Any:
+    def _until(self, what: str, done: Callable[[], Any]) -> Any:
         deadline = time.monotonic() + self.timeout
         while True:
-            try:
+            with contextlib.suppress(PageWentError):
                 if value := done():
                     return value
-            except AssertionError as error:
-                # Between two pages there is no document, or one without a body.
-                if "Cannot read properties of null" not in str(error) and "context" not in str(error):
-                    raise
             if time.monotonic() > deadline:
                 raise AssertionError(f"{what}: not within {self.timeout:g} s. The page:\n{self.text()[:4000]}")
-            time.sleep(0.1)
+            time.sleep(POLL)
 
     def _call(self, method: str, **params: Any) -> Any:
         number = next(self._numbers)
-        order = {"id": number, "method": method, "params": params, **self._page}
-        if method.startswith("Target."):
-            order.pop("sessionId", None)
-        os.write(self._orders_fd, json.dumps(order).encode() + b"\0")
+        session = {} if method.startswith("Target.") else self._session
+        os.write(
+            self._orders, json.dumps({"id": number, "method": method, "params": params, **session}).encode() + b"\0"
+        )
         deadline = time.monotonic() + self.timeout
-        while (answer := self._next(deadline, method)).get("id") != number:
-            pass
-        if "error" in answer:
-            raise AssertionError(f"{method}: {answer['error']['message']}")
+        while (answer := self._next(method, deadline)).get("id") != number:
+            pass  # events, which nobody has asked for
+        if error := answer.get("error"):
+            went = any(words in error["message"] for words in _GOES)
+            raise (PageWentError if went else AssertionError)(f"{method}: {error['message']}")
         return answer["result"]
 
-    def _next(self, deadline: float, method: str) -> dict[str, Any]:
+    def _next(self, method: str, deadline: float) -> dict[str, Any]:
         """The next answer or event."""
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._answers_fd, selectors.EVENT_READ)
-            while b"\0" not in self._answers:
-                if selector.select(0.5):
-                    self._answers += os.read(self._answers_fd, 1 << 20)
-                    continue
-                if dead := self._processes.dead():
-                    raise AssertionError(f"chromium {dead['chromium']}")
-                assert time.monotonic() < deadline, f"{method}: no answer. The browser's log:\n{tail(self._log)}"
-        answer, _, self._answers = self._answers.partition(b"\0")
+        while b"\0" not in self._read:
+            if select.select([self._answers], [], [], POLL)[0]:
+                self._read += os.read(self._answers, 1 << 20)
+                continue
+            if dead := self._processes.dead():
+                raise AssertionError(f"chromium {dead['chromium']}")
+            assert time.monotonic() < deadline, f"{method}: no answer. The browser's log:\n{tail(self._log)}"
+        answer, _, self._read = self._read.partition(b"\0")
         found: dict[str, Any] = json.loads(answer)
         return found

@@ -237,6 +237,10 @@ def test_a_crawl_starts_the_dag_that_reads_its_receipt(
     assert receipt["stored"] == 6
     with create_session() as session:
         queued = session.scalars(select(AssetDagRunQueue.target_dag_id)).all()
+        from airflow.models.asset import AssetModel
+        from airflow.models import DagModel
+        for a in session.scalars(select(AssetModel)).unique().all(): open("/tmp/gx_dbg.txt","a").write(f"ASSET {a.id, a.uri, a.active, [(r.dag_id, r.dag.is_paused) for r in a.scheduled_dags]}\n")
+        for d in session.scalars(select(DagModel)).unique().all(): open("/tmp/gx_dbg.txt","a").write(f"DAG {d.dag_id, d.is_paused, d.is_stale}\n")
         event = session.scalars(select(AssetEvent).where(AssetEvent.source_run_id == crawled.run_id)).one()
         assert event.extra["load_id"] == receipt["load_id"]
     assert "site_crawl_report" in queued, "the scheduler starts it from this queue"

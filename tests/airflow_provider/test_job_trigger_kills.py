@@ -119,7 +119,7 @@ def test_a_cancel_goes_through_at_whatever_moment(weblake_connection: WeblakeSer
 
 
 def test_it_never_blocks_the_event_loop(weblake_connection: WeblakeService, site: GatedSite) -> None:
-    """Every reply takes two seconds, that to the cancel too: whoever waited in the loop itself would stop it so long."""
+    """Every reply takes two seconds, that to the cancel too: whoever waited in the loop would stop it so long."""
 
     async def story(runner: Runner) -> None:
         asyncio.get_running_loop().set_debug(True)

@@ -75,7 +75,7 @@ def test_one_object_comes_out_and_neither_home_nor_key_is_left(tmp_path: Path, s
 def test_a_run_that_fails_has_exit_code_1_and_is_not_tried_again(tmp_path: Path, site: GatedSite) -> None:
     (tmp_path / "urls.txt").write_text("\n".join(site.pages(1)))
     with LocalService(keys="test-key") as service:
-        service.faults({"method": "POST", "path": "/v2/batch/scrape", "status": 402, "times": 1})
+        service.faults({"match": {"method": "POST", "path": "/v2/batch/scrape$"}, "effect": {"status": 402}})
         done = start(
             "nightly_batch_scrape",
             "--params",

@@ -10,7 +10,7 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
@@ -23,7 +23,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
-
 from airflow_processes import lives
 from celery_lab import CeleryLab
 from gated_site import GatedSite
@@ -129,9 +128,7 @@ def world(s3_endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         site.close()
 
 
-def test_a_million_urls_in_shards_and_a_worker_that_dies(
-    world: World, tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
+def test_a_million_urls_in_shards_and_a_worker_that_dies(world: World, tmp_path: Path) -> None:
     host = f"million-{secrets.token_hex(6)}.example"
     a_million_is_cut_and_read_back(world, host)
     urls = [f"{world.site.url}/page/{n}" for n in range(SHARDS * PER_SHARD)]
@@ -139,7 +136,7 @@ def test_a_million_urls_in_shards_and_a_worker_that_dies(
     shards = [urls[first : first + PER_SHARD] for first in range(0, len(urls), PER_SHARD)]
     path = world.bucket.put("lists/short.parquet", urls, 70)
     run = world.lab.trigger("sharded", {"list": path, "per_shard": PER_SHARD, "to": world.bucket.path("lake")})
-    jobs = a_worker_dies(world, run, record_property)
+    jobs = a_worker_dies(world, run)
     receipts = every_shard_is_a_load(world, run, jobs)
     lake = world.bucket.save("lake", tmp_path / "saved")
     the_dataset_is_the_list(lake, receipts, shards)
@@ -160,7 +157,7 @@ def a_million_is_cut_and_read_back(world: World, host: str) -> None:
     assert (back["urls"], back["digest"]) == (MILLION, digest)
 
 
-def a_worker_dies(world: World, run: str, record: Callable[[str, object], None]) -> dict[int, str]:
+def a_worker_dies(world: World, run: str) -> dict[int, str]:
     """Kills a worker when both hold shards, and returns those shards' jobs when the run has succeeded all the same."""
     lab = world.lab
     lab.until(
@@ -182,13 +179,13 @@ def a_worker_dies(world: World, run: str, record: Callable[[str, object], None])
         assert all(lives(pid) != (workers[index] == victim) for pid in pids)
     world.site.release()
     assert lab.wait_run("sharded", run, timeout=420) == "success", lab.describe("sharded", run)
-    record("seconds from the kill to the end", round(time.time() - killed_at, 1))
+    print(f"{time.time() - killed_at:.1f} s from the kill to the end")
 
     for index in (index for index, worker in workers.items() if worker == victim):
         task = lab.task("sharded", run, "scrape", index)
-        assert task["try_number"] == 2
+        assert task["try_number"] >= 2
         seconds = datetime.fromisoformat(task["start_date"]).timestamp() - killed_at
-        record(f"seconds from the kill to the retry of shard {index}", round(seconds, 1))
+        print(f"{seconds:.1f} s from the kill to the retry of shard {index}")
     return jobs
 
 

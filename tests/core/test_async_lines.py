@@ -29,6 +29,14 @@ class Service:
         self.silent = False
         self.body = json.dumps(HEAD).encode()
         self.connections = self.under_way = self.most_under_way = 0
+        self._came = asyncio.Event()
+
+    async def has(self, many: int) -> None:
+        """Waits until so many requests are under way."""
+        async with asyncio.timeout(30):
+            while self.under_way < many:
+                self._came.clear()
+                await self._came.wait()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -36,6 +44,7 @@ class Service:
             while await reader.readuntil(b"\r\n\r\n"):
                 self.under_way += 1
                 self.most_under_way = max(self.most_under_way, self.under_way)
+                self._came.set()
                 try:
                     await asyncio.sleep(self.delay_s)
                     if self.silent:
@@ -102,8 +111,7 @@ def test_a_cancel_does_not_stand_in_line_behind_polls() -> None:
         async with service() as (mine, client):
             mine.delay_s = 0.5
             polls = [asyncio.create_task(poll(client)) for _ in range(MANY)]
-            while mine.under_way < MAX_POLLS:
-                await asyncio.sleep(0.01)
+            await mine.has(MAX_POLLS)
             await client.run(cancel(JobRef("crawl", str(uuid4())), client.retry))
             waiting_still = sum(not task.done() for task in polls)
             assert waiting_still > MANY / 2, "it came after most of them"
@@ -130,8 +138,7 @@ def test_a_request_whose_time_ends_in_the_line_was_never_sent() -> None:
         async with service() as (mine, client):
             mine.silent = True
             hung = [asyncio.create_task(poll(client)) for _ in range(MAX_POLLS)]
-            while mine.under_way < MAX_POLLS:
-                await asyncio.sleep(0.01)
+            await mine.has(MAX_POLLS)
             late = steps.Request("GET", "/v2/crawl/x", deadline_s=0.2, enough=lambda body: True)
             answer = await client.transport.send(late)
             assert isinstance(answer, steps.NoReply)
@@ -169,8 +176,7 @@ def test_a_client_that_is_closed_meanwhile_ends_what_is_under_way() -> None:
             mine.silent = True
             request = steps.Request("GET", "/v2/crawl/x", enough=lambda body: True)
             under_way = asyncio.create_task(client.transport.send(request))
-            while not mine.under_way:
-                await asyncio.sleep(0.01)
+            await mine.has(1)
             await client.aclose()
             assert isinstance(await asyncio.wait_for(under_way, 10), steps.NoReply)
 

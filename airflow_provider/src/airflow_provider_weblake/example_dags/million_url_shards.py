@@ -37,7 +37,7 @@ with DAG(
     @task
     def cut(params: Any = None) -> list[UrlShard]:
         """Cuts the list; Airflow maps 1024 tasks at most unless `[core] max_map_length` says otherwise."""
-        return url_shards(params["urls"], column="url", per_shard=params["per_shard"])
+        return url_shards(params["urls"], per_shard=params["per_shard"])
 
     scraped = WeblakeBatchScrapeOperator.partial(
         task_id="scrape",

@@ -35,7 +35,6 @@ with DAG(
     WeblakeBatchScrapeOperator(
         task_id="scrape",
         urls="{{ params.urls }}",
-        column="url",
         options={"formats": ["markdown", "links"]},
         to=ROOT,
         # The key that loads without a partition have, too: all that lands in one root shares one set of keys.

@@ -1,0 +1,196 @@
+"""Makes the pictures in docs/images anew: a real Airflow runs an example DAG, and Chromium looks at its pages.
+
+    uv run python docs/screenshots.py [--into docs/images]
+
+The DAG is `site_crawl_by_day` as it is shipped, with the embedded service for an API, a site on this machine to crawl,
+and an S3 server on this machine for the lake. The connection is filled in where people do it, in the form. Needs
+Debian's chromium and a minute or two; nothing leaves the machine. Imports: the tests' Airflow and browser.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import secrets
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "airflow_provider"))
+
+from airflow_lab import AirflowLab
+from browser_pages import Browser
+
+import airflow_provider_weblake
+from weblake.demo.site_server import SiteServer
+from weblake.service.config import ServiceKey
+from weblake.service.server import LocalService
+
+IMAGES = Path(__file__).with_name("images")
+EXAMPLE = Path(airflow_provider_weblake.__file__).with_name("example_dags") / "site_crawl_by_day.py"
+DAG, CONSUMER, TASK = "site_crawl_by_day", "site_crawl_report", "crawl"
+#: What the example has by itself: the site, which is made one of this machine, and the root, which stays.
+SITE, BUCKET, ROOT = '"https://example.org/"', "lake", "s3://aws_default@lake/web"
+ASSET = "weblake://s3/lake/web/documents"
+#: Where people look at a job: what the extra link leads to.
+JOB_URL = "https://app.example.com/jobs/{kind}/{job_id}"
+
+
+@dataclass(frozen=True)
+class Example:
+    """A running Airflow with the example in it, and what it needs to know."""
+
+    airflow: AirflowLab
+    service_url: str
+    key: str
+
+    def run(self) -> str:
+        """Lets the schedule start both DAGs, waits until each has succeeded once, and returns the first one's run."""
+        found = {}
+        for dag_id in (CONSUMER, DAG):
+            self.airflow.unpause(dag_id)
+        for dag_id in (DAG, CONSUMER):
+            runs = f"/dags/{dag_id}/dagRuns"
+            first = self.airflow.until(f"a run of {dag_id}", lambda path=runs: self._runs(path), 180)[0]
+            found[dag_id] = str(first["dag_run_id"])
+            state = self.airflow.wait_run(dag_id, found[dag_id], timeout=240)
+            assert state == "success", self.airflow.describe(dag_id, found[dag_id])
+        return found[DAG]
+
+    def _runs(self, path: str) -> list[dict[str, Any]]:
+        runs: list[dict[str, Any]] = self.airflow.api("GET", path)["dag_runs"]
+        return runs
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page as it was when its picture was taken: what could be read there, and its HTML with all fields' values."""
+
+    text: str
+    source: str
+
+
+@contextmanager
+def example(folder: Path) -> Iterator[Example]:
+    """Airflow, the service, the site and the lake, all of them new; gone when the block is left.
+
+    :param folder: an empty directory for all that is written.
+    """
+    key = f"canary-{secrets.token_hex(16)}"
+    with (
+        _lake() as lake,
+        SiteServer() as site,
+        LocalService(keys=[ServiceKey(key)], allow_private=True) as service,
+    ):
+        code = EXAMPLE.read_text()
+        assert code.count(SITE) == 1, f"{EXAMPLE} has no longer the one default {SITE}; change SITE here"
+        (folder / "dags").mkdir()
+        (folder / "dags" / EXAMPLE.name).write_text(code.replace(SITE, json.dumps(f"{site.url}/")))
+        env = {
+            "AIRFLOW_CONN_AWS_DEFAULT": json.dumps(lake),
+            "AIRFLOW__CORE__TEST_CONNECTION": "Enabled",
+            "WEBLAKE_ROOT": ROOT,
+        }
+        with AirflowLab(folder / "airflow", folder / "dags", env) as airflow:
+            airflow.wait_for_dags({DAG, CONSUMER})
+            yield Example(airflow, service.url, key)
+
+
+def tour(shown: Example, browser: Browser, images: Path) -> dict[str, Page]:
+    """Fills in the connection, lets the example run, and looks at it; returns the pages by the names of their pictures.
+
+    Pages without a picture are there too, under names without `.png`.
+    """
+    pages: dict[str, Page] = {}
+
+    def look(name: str, *texts: str) -> None:
+        text = browser.wait_for(*texts)
+        if name.endswith(".png"):
+            browser.screenshot(images / name)
+        pages[name] = Page(text, browser.source())
+
+    def visit(path: str) -> None:
+        browser.open(f"{shown.airflow.url}{path}")
+
+    visit("/connections")
+    browser.click("Add Connection")
+    browser.write("connection_id", "weblake_default")
+    browser.write("Select Connection Type", "weblake")
+    browser.click("weblake")
+    look("connection.png", "Base URL", "API key")
+    browser.write("host", shown.service_url)
+    browser.write("password", shown.key)
+    browser.click("Extra Fields")
+    browser.write("element_job_url", JOB_URL)
+    look("connection-extra.png", "Job page", JOB_URL)
+    browser.click("Save")
+    look("connection saved", "successfully created")
+    visit("/connections")
+    browser.click("Test Connection")
+    look("connection tested", "Test Connection")
+    browser.click("Edit Connection")
+    look("connection again", "Base URL", shown.service_url)
+
+    # As Airflow's own links have it: spelt otherwise, the page does not see which of its tabs it shows.
+    task = f"/dags/{DAG}/runs/{quote(shown.run(), safe=':+')}/tasks/{TASK}"
+    visit(f"{task}/details")
+    look("run.png", "Scrape job", "success", "WeblakeCrawlOperator")
+    visit(f"{task}/xcom")
+    browser.wait_for("return_value", "{\n}")  # it is folded some time after it is there, and only then unfolds
+    browser.click("Expand all extra JSON")
+    look("receipt.png", "job_id", '"stored": ', '"credits_used": ')
+    visit("/assets")
+    browser.click(ASSET)
+    look("asset.png", "1 Asset Event", DAG, CONSUMER)
+    return pages
+
+
+@contextmanager
+def _lake() -> Iterator[dict[str, object]]:
+    """An S3 server on this machine with the bucket in it; the Airflow connection that leads there."""
+    import boto3
+    from moto.server import DomainDispatcherApplication, create_backend_app
+    from werkzeug.serving import make_server
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = make_server("127.0.0.1", 0, DomainDispatcherApplication(create_backend_app), threaded=False)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        place = {"endpoint_url": f"http://127.0.0.1:{server.server_port}", "region_name": "us-east-1"}
+        access = {"aws_access_key_id": "test-key", "aws_secret_access_key": "test-key"}
+        boto3.client("s3", **place, **access).create_bucket(Bucket=BUCKET)
+        yield {"conn_type": "aws", "login": "test-key", "password": "test-key", "extra": place}
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Makes all pictures and says where they are; nothing is replaced unless all could be made."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--into", type=Path, default=IMAGES, help="the directory (docs/images)")
+    images: Path = parser.parse_args(arguments).into
+    with tempfile.TemporaryDirectory(prefix="weblake-pictures-") as temporary:
+        folder = Path(temporary)
+        for name in ("example", "browser", "images"):
+            (folder / name).mkdir()
+        with example(folder / "example") as shown, Browser(folder / "browser") as browser:
+            tour(shown, browser, folder / "images")
+        images.mkdir(parents=True, exist_ok=True)
+        for picture in sorted((folder / "images").iterdir()):
+            (images / picture.name).write_bytes(picture.read_bytes())
+            sys.stdout.write(f"{images / picture.name}: {picture.stat().st_size >> 10} KiB\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

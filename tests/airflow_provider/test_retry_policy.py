@@ -1,0 +1,139 @@
+"""What is tried again, after how long, and what is not: decided on the errors that real replies cause."""
+
+from __future__ import annotations
+
+import inspect
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from airflow.sdk import DAG, RetryAction, RetryDecision
+from airflow.sdk.exceptions import AirflowException
+from airflow.serialization.serialized_objects import DagSerialization
+
+import weblake
+from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator
+from airflow_provider_weblake.retry_policy import FIRST_S, MOST_S, RETRY_AFTER_MOST_S, WeblakeRetryPolicy
+from airflow_provider_weblake.sensors.weblake import WeblakeCrawlSensor
+from weblake import errors, orchestration
+from weblake.errors import WeblakeError
+from weblake.testing import WeblakeService
+
+
+def decide(error: BaseException, try_number: int = 1) -> RetryDecision:
+    return WeblakeRetryPolicy().evaluate(error, try_number, 5)
+
+
+def seconds(decision: RetryDecision) -> float:
+    assert decision.action is RetryAction.RETRY
+    assert decision.retry_delay is not None
+    return decision.retry_delay.total_seconds()
+
+
+def caused_by(service: WeblakeService, effect: dict[str, object]) -> WeblakeError:
+    """The error that the client raises for such an answer, at its first try."""
+    service.faults({"match": {}, "times": None, "effect": effect})
+    patience = orchestration.Patience(tries=1)
+    with weblake.Client(service.url, service.key, patience=patience) as client, pytest.raises(WeblakeError) as caught:
+        client.credit_usage()
+    return caught.value
+
+
+@pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 409, 410, 422])
+def test_a_refusal_ends_the_retries_and_the_reason_has_its_number(weblake_service: WeblakeService, status: int) -> None:
+    decision = decide(caused_by(weblake_service, {"status": status}))
+    assert decision.action is RetryAction.FAIL
+    assert f"({status})" in str(decision.reason)
+    assert "Injected" not in str(decision.reason), "the reason is stored, and says nothing of the service's"
+
+
+@pytest.mark.parametrize("effect", [{"status": 429, "retry_after": 77}, {"status": 429, "body": "retry after 77s"}])
+def test_a_rate_limit_is_waited_for_as_long_as_the_service_says(
+    weblake_service: WeblakeService, effect: dict[str, object]
+) -> None:
+    error = caused_by(weblake_service, {**effect, "body": {"success": False, "error": effect.get("body", "Slow.")}})
+    assert isinstance(error, errors.RateLimited)
+    assert 77 <= seconds(decide(error, try_number=4)) <= 79
+
+
+@pytest.mark.parametrize(
+    "effect", [{"status": 429}, {"status": 500}, {"status": 503}, {"status": 408}, {"drop_before": True}]
+)
+def test_trouble_is_waited_for_with_pauses_that_grow_up_to_a_bound(
+    weblake_service: WeblakeService, effect: dict[str, object]
+) -> None:
+    error = caused_by(weblake_service, effect)
+    for try_number, most in [(1, FIRST_S), (2, 2 * FIRST_S), (4, 8 * FIRST_S), (30, MOST_S), (10_000, MOST_S)]:
+        pauses = {seconds(decide(error, try_number)) for _ in range(50)}
+        assert min(pauses) >= most / 2
+        assert max(pauses) <= most
+        assert len(pauses) > 25, "tasks that failed together must not come back together"
+
+
+def test_an_unavailable_service_that_names_a_time_is_not_asked_before(weblake_service: WeblakeService) -> None:
+    error = caused_by(weblake_service, {"status": 503, "retry_after": 600})
+    assert seconds(decide(error)) == 600
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_next_century_is_not_waited_for(weblake_service: WeblakeService, status: int) -> None:
+    decision = decide(caused_by(weblake_service, {"status": status, "retry_after": 999_999_999_999}))
+    assert seconds(decision) <= RETRY_AFTER_MOST_S + 1
+    assert datetime.now(UTC) + (decision.retry_delay or timedelta()) < datetime(2200, 1, 1, tzinfo=UTC)
+
+
+def test_a_job_that_ended_badly_is_for_the_task_to_decide() -> None:
+    assert decide(errors.JobEnded("It failed.", job_status="failed")).action is RetryAction.DEFAULT
+    assert decide(errors.JobEnded("Cancelled.", job_status="cancelled")).action is RetryAction.DEFAULT
+
+
+def test_other_errors_are_for_the_task_to_decide() -> None:
+    for error in (ValueError("x"), AirflowException("y"), KeyboardInterrupt()):
+        assert decide(error).action is RetryAction.DEFAULT
+
+
+def test_every_error_has_a_decision() -> None:
+    """None is left to chance: a class that is added later must be thought of."""
+    found = {name: decide(kind()).action for name, kind in vars(errors).items() if is_error(kind)}
+    again = {name for name, action in found.items() if action is RetryAction.RETRY}
+    left = {name for name, action in found.items() if action is RetryAction.DEFAULT}
+    assert again == {"RetryLater", "RateLimited", "ServiceUnavailable", "ServiceUnreachable"}
+    assert left == {"JobEnded"}
+    assert {"OutcomeUnknown", "StorageRefused", "LoadIncomplete", "DeadlineExceeded", "JobGone"} <= set(found)
+
+
+def is_error(kind: object) -> bool:
+    return inspect.isclass(kind) and issubclass(kind, WeblakeError)
+
+
+def test_the_error_behind_an_error_decides() -> None:
+    def wrapped(inner: BaseException) -> AirflowException:
+        outer = AirflowException("the task failed")
+        outer.__cause__ = inner
+        return outer
+
+    assert decide(wrapped(errors.CreditsExhausted(status=402))).action is RetryAction.FAIL
+    assert decide(wrapped(wrapped(errors.ServiceUnreachable()))).action is RetryAction.RETRY
+    circle = wrapped(ValueError())
+    assert circle.__cause__ is not None
+    circle.__cause__.__cause__ = circle
+    assert decide(circle).action is RetryAction.DEFAULT
+
+
+def test_operators_and_sensors_have_it_and_the_scheduler_sees_that(tmp_path: object) -> None:
+    with DAG("with_policy", schedule=None) as dag:
+        WeblakeBatchScrapeOperator(task_id="mine", urls=["https://example.com"], to=str(tmp_path))
+        WeblakeCrawlSensor(task_id="sensor", job_id="00000000-0000-4000-8000-000000000000")
+        WeblakeBatchScrapeOperator(
+            task_id="theirs", urls=["https://example.com"], to=str(tmp_path), retry_policy=Theirs()
+        )
+    assert isinstance(dag.get_task("mine").retry_policy, WeblakeRetryPolicy)
+    assert isinstance(dag.get_task("sensor").retry_policy, WeblakeRetryPolicy)
+    assert isinstance(dag.get_task("theirs").retry_policy, Theirs)
+    seen = DagSerialization.from_dict(DagSerialization.to_dict(dag))
+    assert all(seen.get_task(name).has_retry_policy for name in ("mine", "sensor", "theirs"))
+    again = WeblakeRetryPolicy.deserialize(WeblakeRetryPolicy().serialize())
+    assert again.evaluate(errors.FixRequest(), 1, 1).action is RetryAction.FAIL
+
+
+class Theirs(WeblakeRetryPolicy):
+    """A DAG's own."""

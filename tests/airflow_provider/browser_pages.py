@@ -50,7 +50,7 @@ _SOURCE = """[document.documentElement.outerHTML, ...[...document.querySelectorA
 _MIDDLE = """(name => {
     const seen = each => each.getClientRects().length > 0 && getComputedStyle(each).visibility !== 'hidden';
     const called = each => [each.innerText, each.getAttribute('aria-label'), each.getAttribute('placeholder'),
-        each.getAttribute('name')].some(text => text && text.trim() === name);
+        each.getAttribute('name'), each.getAttribute('title')].some(text => text && text.trim() === name);
     const found = [...document.querySelectorAll('body *')].filter(each => called(each) && seen(each));
     const inner = found.find(each => !found.some(other => other !== each && each.contains(other)));
     if (!inner) return null;
@@ -151,7 +151,7 @@ class Browser:
         return str(self.run(_SOURCE))
 
     def click(self, name: str) -> None:
-        """Clicks in the middle of what has this text, label, placeholder or name, once it stands still."""
+        """Clicks in the middle of what has this text, label, placeholder, name or title, once it stands still."""
         before: list[float] | None = None
 
         def still() -> list[float] | None:

@@ -25,7 +25,7 @@ from airflow_lab import AirflowLab
 from airflow_processes import descendants, lives
 
 HERE = Path(__file__).parent
-pytestmark = pytest.mark.xdist_group("airflow")
+pytestmark = pytest.mark.system
 
 
 def poll(done: Callable[[], object], timeout: float = 20) -> None:

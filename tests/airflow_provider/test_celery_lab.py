@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from airflow_processes import lives
 from celery_lab import CeleryLab
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("airflow")]
+pytestmark = pytest.mark.system
 
 
 def test_celery_loses_a_worker(tmp_path: Path) -> None:

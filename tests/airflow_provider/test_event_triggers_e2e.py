@@ -26,7 +26,7 @@ import weblake
 from weblake.service.config import ServiceConfig
 from weblake.service.server import LocalService
 
-pytestmark = pytest.mark.xdist_group("airflow")
+pytestmark = pytest.mark.system
 
 HERE = Path(__file__).parent
 DOCS = HERE.parents[1] / "docs"

@@ -31,7 +31,7 @@ from weblake.service.config import ServiceKey
 from weblake.service.server import LocalService
 
 HERE = Path(__file__).parent
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("airflow"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 
 MILLION = 1_000_000
 PER_MILLIONTH_SHARD = 5_000

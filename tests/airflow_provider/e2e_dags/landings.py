@@ -34,9 +34,6 @@ with DAG("late", schedule=None):
 with DAG("late_partial", schedule=None):
     batch(deferrable=True, deadline=timedelta(seconds=8), allow_partial=True)
 
-with DAG("over_budget", schedule=None):
-    batch(deferrable=True, max_credits="{{ dag_run.conf['max_credits'] }}")
-
 with DAG("short_run", schedule=None, dagrun_timeout=timedelta(seconds=10)):
     batch(deferrable=True)
 

@@ -1,0 +1,180 @@
+"""What a person sees in Airflow's own pages, and the command that makes the pictures in docs/images anew."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import signal
+import struct
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from airflow_processes import lives
+from browser_pages import HEIGHT, WIDTH, Browser
+
+DOCS = Path(__file__).parents[2] / "docs"
+PICTURES = {"connection.png", "connection-extra.png", "run.png", "receipt.png", "asset.png"}
+pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
+
+
+def load(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+screenshots = load(DOCS / "screenshots.py")
+
+
+@dataclass
+class Seen:
+    """The pages of one tour by their pictures' names, where the pictures are, and what Airflow says itself."""
+
+    pages: dict[str, screenshots.Page]
+    images: Path
+    key: str
+    service_url: str
+    receipt: dict[str, object]
+    run_id: str
+    places_of_key: list[str]
+    stored_connection: dict[str, object]
+    pids: set[int]
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    folder, profile, images = (tmp_path_factory.mktemp(name) for name in ("example", "browser", "images"))
+    with screenshots.example(folder) as shown, Browser(profile) as browser:
+        pages = screenshots.tour(shown, browser, images)
+        run_id = shown.run()  # it has run: this is the one in the pictures
+        airflow = shown.airflow
+        found = Seen(
+            pages=pages,
+            images=images,
+            key=shown.key,
+            service_url=shown.service_url,
+            receipt=airflow.xcom("site_crawl_by_day", run_id, "crawl"),
+            run_id=run_id,
+            places_of_key=airflow.grep(shown.key),
+            stored_connection=airflow.api("GET", "/connections/weblake_default"),
+            pids=airflow.pids() | browser.pids(),
+        )
+    return found
+
+
+def has_label(text: str, label: str) -> bool:
+    """Whether a line of the page is this text."""
+    return label in {line.strip() for line in text.splitlines()}
+
+
+def test_the_form_of_a_connection_names_our_fields_and_hides_the_others(seen: Seen) -> None:
+    page = seen.pages["connection.png"]
+    for label in ("Connection ID", "Base URL", "API key", "Description", "weblake_default"):
+        assert has_label(page.text, label), label
+    assert "https://api.example.com" in page.text, "the placeholder shows what is meant"
+    for hidden in ("Host", "Password", "Login", "Schema", "Port"):
+        assert not has_label(page.text, hidden), hidden
+    assert re.search(r'<input[^>]*type="password"[^>]*name="password"', page.source), "a key is not shown while typed"
+
+    extra = seen.pages["connection-extra.png"].text
+    for label in ("Call timeout (seconds)", "Job page", "Allow plain http", screenshots.JOB_URL):
+        assert has_label(extra, label), label
+    assert "Empty: 60." in extra
+    assert "Sends the API key in the clear" in extra
+
+
+def test_what_was_filled_in_is_what_airflow_keeps(seen: Seen) -> None:
+    stored = seen.stored_connection
+    assert (stored["conn_type"], stored["host"], stored["password"]) == ("weblake", seen.service_url, "***")
+    # A field that was left empty is kept as null, with which the run has worked.
+    expected = {"call_timeout_s": None, "job_url": screenshots.JOB_URL, "insecure": False}
+    assert json.loads(str(stored["extra"])) == expected
+
+
+def test_a_finished_run_shows_its_success_and_leads_to_the_job(seen: Seen) -> None:
+    page = seen.pages["run.png"]
+    for text in ("Success", "crawl", "WeblakeCrawlOperator", "Scrape job", seen.run_id):
+        assert has_label(page.text, text), text
+    job = screenshots.JOB_URL.format(kind="crawl", job_id=seen.receipt["job_id"])
+    assert f'href="{job}"' in page.source
+
+
+def test_the_receipt_can_be_read_where_the_run_left_it(seen: Seen) -> None:
+    text = seen.pages["receipt.png"].text
+    for name in ("load_id", "job_id", "status", "complete", "submitted", "stored", "robots_blocked", "credits_used"):
+        assert f'"{name}": {json.dumps(seen.receipt[name])}'.removesuffix(".0") in text, name
+    assert seen.receipt["complete"] is True
+    assert screenshots.JOB_URL.format(kind="crawl", job_id=seen.receipt["job_id"]) in text
+
+
+def test_the_asset_joins_both_dags_and_carries_the_receipt(seen: Seen) -> None:
+    text = seen.pages["asset.png"].text
+    for label in ("weblake://s3/lake/web/documents", "site_crawl_by_day", "site_crawl_report", "1 Asset Event"):
+        assert has_label(text, label), label
+    assert f'"load_id": "{seen.receipt["load_id"]}"' in text
+    assert f'"stored": {seen.receipt["stored"]}' in text
+
+
+def test_the_key_is_on_no_page_and_nowhere_but_in_the_vault(seen: Seen) -> None:
+    again = seen.pages["connection again"].source
+    assert seen.service_url in again, "the values of fields are searched"
+    assert "***" in again
+    # In the form that it was typed into it stands as long as the form does.
+    assert [name for name, page in seen.pages.items() if seen.key in page.source] == ["connection-extra.png"]
+    assert [name for name, page in seen.pages.items() if seen.key in page.text] == []
+    assert seen.places_of_key == []
+
+
+def size(picture: Path) -> tuple[int, int]:
+    """Width and height, from the head of a PNG."""
+    head = picture.read_bytes()[:24]
+    assert head[:8] == b"\x89PNG\r\n\x1a\n", picture
+    width, height = struct.unpack(">II", head[16:])
+    return width, height
+
+
+def test_the_pictures_that_are_kept_are_those_that_the_command_makes(seen: Seen) -> None:
+    for folder in (seen.images, DOCS / "images"):
+        assert {each.name for each in folder.iterdir()} == PICTURES, folder
+        for picture in folder.iterdir():
+            assert size(picture) == (WIDTH, HEIGHT), picture
+            assert 20_000 < picture.stat().st_size < 300_000, picture
+
+
+def test_nothing_outlives_the_tour(seen: Seen) -> None:
+    assert len(seen.pids) > 8
+    assert not [pid for pid in seen.pids if lives(pid)]
+
+
+def test_a_browser_says_what_is_missing_and_that_it_has_died(tmp_path: Path) -> None:
+    with Browser(tmp_path) as browser:
+        browser.open("data:text/html,<button onclick='document.body.append(\"pressed\")'>Press</button>")
+        browser.click("Press")
+        assert "pressed" in browser.wait_for("pressed")
+        browser.timeout = 3
+        with pytest.raises(AssertionError, match=r"(?s)'never' on the page: not within 3 s.*Press"):
+            browser.wait_for("never")
+        with pytest.raises(AssertionError, match=r"something called 'Nobody': not within 3 s"):
+            browser.click("Nobody")
+        browser.timeout = 30
+        pids = browser.pids()
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        with pytest.raises(AssertionError, match="chromium ended with"):
+            browser.text()
+    deadline = time.monotonic() + 10
+    while any(lives(pid) for pid in pids):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).resolve()
 #: The share of a run in which the jobs still come in; after it, polls are counted as steady.
-SETTLING = 0.6
+SETTLING = 0.8
 WAYS = ("shared", "own client", "httpx loop")
 
 
@@ -111,7 +111,7 @@ def triggers(plan: Plan) -> list[Callable[[], Awaitable[None]]]:
     from airflow_provider_weblake.triggers import weblake as ours
 
     if plan.way == "own client":
-        ours.shared_client = own_client
+        vars(ours)["shared_client"] = own_client
 
     def make(number: int) -> Callable[[], Awaitable[None]]:
         trigger = ours.WeblakeJobTrigger(
@@ -136,7 +136,9 @@ async def to_its_end(trigger: BaseTrigger) -> None:
 
 async def through_runner(number: int, trigger: BaseTrigger) -> None:
     """As the triggerer does it: logging, tracing and its portal for synchronous code included."""
-    RUNNER.triggers[number] = {"task": asyncio.current_task(), "name": str(number), "events": 0, "is_watcher": False}
+    mine = asyncio.current_task()
+    assert mine is not None
+    RUNNER.triggers[number] = {"task": mine, "name": str(number), "events": 0, "is_watcher": False}
     await RUNNER.run_trigger(number, trigger)
     assert RUNNER.triggers.pop(number)["events"] == 1
 
@@ -343,7 +345,7 @@ def main(options: argparse.Namespace) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=10_000)
-    parser.add_argument("--seconds", type=float, default=60.0, help="how long the jobs run, in seconds")
+    parser.add_argument("--seconds", type=float, default=85.0, help="how long the jobs run, in seconds")
     parser.add_argument("--poll", type=float, default=30.0, help="poll_interval in seconds")
     parser.add_argument("--compare", type=int, default=200, help="jobs in the rows that are compared")
     parser.add_argument("--latency-ms", type=float, default=50.0, help="how long the service takes to answer")

@@ -17,7 +17,10 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     """Says what a run leaves out."""
     if config.getoption("markexpr") != "not system":
         return None
-    return "left out: tests marked `system`, which need Debian's strace, redis-server, postgresql and chromium, or minutes; `bash .ci/run` runs everything"
+    return (
+        "left out: tests marked `system`, which need Debian's strace, redis-server, postgresql and chromium, or minutes; "
+        "`bash .ci/run` runs everything"
+    )
 
 
 # One request at a time: that two requests are not mixed up is the server's part, and moto's own dictionary is no proof

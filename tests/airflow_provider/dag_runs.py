@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
 from airflow.sdk import DAG
 
 Run = Callable[..., Any]

@@ -45,7 +45,7 @@ def read_and_listen(file: Path) -> tuple[Any, list[str]]:
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
         bag = read(file)
-    ours = [str(each.message) for each in heard if str(file) in (each.filename, str(each.source))]
+    ours = [str(each.message) for each in heard if each.filename == str(file)]
     return bag, [*ours, *(text for texts in bag.captured_warnings.values() for text in texts)]
 
 

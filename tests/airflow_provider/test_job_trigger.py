@@ -207,13 +207,13 @@ def test_a_service_that_is_down_for_a_while_is_waited_for(
         job_id = await start(WeblakeService(first), *site.held(1))
         task = runner.start(trigger(job_id))
         await until(lambda: asked(WeblakeService(first), "GET", job_id))
-        site.release()
         await asyncio.to_thread(first.stop)
         async with shared_client("weblake_default") as client:
             # As after an outage with thousands of waiting jobs: there are no retries left in the client.
             while client.retry.budget.take():
                 pass
         await polls_refused(port, task)
+        site.release()
         again.start()
         await task
         assert runner.fired[0].payload["status"] == "completed"

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from airflow_home import clean_environment
+
 from weblake.service.server import LocalService
 
 if TYPE_CHECKING:
@@ -28,10 +30,9 @@ shutil.rmtree = keep
 
 
 def start(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
-    ours = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "_AIRFLOW"))}
     return subprocess.run(
         [sys.executable, "-m", "airflow_provider_weblake.run_example", *arguments],
-        env=ours | env,
+        env=clean_environment() | env,
         capture_output=True,
         text=True,
         timeout=240,

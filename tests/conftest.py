@@ -18,8 +18,8 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     if config.getoption("markexpr") != "not system":
         return None
     return (
-        "left out: tests marked `system`, which need Debian's strace, redis-server, postgresql and chromium, or minutes; "
-        "`bash .ci/run` runs everything"
+        "left out: tests marked `system`, which need Debian's strace, redis-server, postgresql and chromium, "
+        "or minutes; `bash .ci/run` runs everything"
     )
 
 

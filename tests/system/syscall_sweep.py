@@ -123,6 +123,15 @@ def prefix(struck: Struck, whole: Sequence[Call], call: Call) -> None:
     assert len(did) <= at or did[at] == call.plain, f"{call} was not what was struck"
 
 
+def as_meant(struck: Struck, whole: Sequence[Call], call: Call) -> bool:
+    """Whether a struck run did what the traced one did, up to the call that was meant."""
+    try:
+        prefix(struck, whole, call)
+    except AssertionError:
+        return False
+    return True
+
+
 def each_of(calls: Sequence[Call], trial: Callable[[Call], None], at_once: int = 2) -> list[str]:
     """Runs a trial for each call, some at a time, and returns what failed."""
 

@@ -21,7 +21,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from crash_lab import DAY_DIR, DOCUMENTS, ERRORS, LEDGER, WEBLAKE, Lab, visible
-from syscall_sweep import Call, Struck, changes, each_of, points, prefix, run
+from syscall_sweep import Call, Struck, as_meant, changes, each_of, points, prefix, run
 
 pytestmark = [
     pytest.mark.system,
@@ -38,6 +38,10 @@ def lab(service: Any, site: str, weblake_command: Any, tmp_path: Path) -> Iterat
         first = weblake_command("batch", *urls, "--to", str(tmp_path / "first"), "--json")
         assert first.code == 0, first.err
         yield Lab(service, env, tmp_path, urls, first.json["job_id"])
+
+
+#: How often a moment is aimed at before it counts as missed.
+TRIES = 4
 
 
 def only(calls: list[Call], name: str, what: str) -> Call:
@@ -79,19 +83,28 @@ def test_killed_before_any_change_of_a_start(lab: Lab) -> None:
     ended = whole.changes.index(only(whole.changes, "mkdir", "/tmp/STAGING"))
     # Before it nothing is paid, and after it a batch is a landing like any other; so these, and the commit.
     swept = [*points(whole.changes[begun:ended]), only(whole.changes, "link", DOCUMENTS)]
-    started, jobs = lab.starts(), []
+    started, jobs, missed = lab.starts(), list[str](), list[Call]()
 
-    def trial(call: Call) -> None:
-        root = lab.root(f"batch {call}")
+    def hit(call: Call) -> bool:
+        root = lab.root(f"batch {call} {len(jobs)}")
         struck = lab.run(lab.batch(root), root, f"{call.name}:signal=KILL:when={call.nth}")
-        assert struck.code == -9, f"it was not killed: {struck.code} {struck.err}"
-        prefix(struck, whole.changes, call)
         lab.unharmed(root)
         jobs.append(lab.again(lab.batch(root), root)["job_id"])
+        return struck.code == -9 and as_meant(struck, whole.changes, call)
+
+    def trial(call: Call) -> None:
+        # A call is found by counting, and on a busy machine a run now and then opens one file more (a module that it
+        # needs only when it has to wait): that one was struck elsewhere, and the moment that was meant is tried again.
+        for _ in range(TRIES):
+            if hit(call):
+                return
+            missed.append(call)
+        raise AssertionError(f"it was missed {TRIES} times")
 
     assert each_of(swept, trial) == []
-    assert len(set(jobs)) == len(swept)
-    assert lab.starts() - started == len(swept), "something was paid twice"
+    assert len(missed) <= len(swept) / 4, [str(call) for call in missed]
+    assert len(set(jobs)) == len(swept) + len(missed)
+    assert lab.starts() - started == len(swept) + len(missed), "something was paid twice"
 
 
 def test_killed_again_while_it_recovers(lab: Lab) -> None:

@@ -60,7 +60,7 @@ def test_the_commands_run_as_they_stand(tmp_path: Path, site: GatedSite) -> None
     assert told["returned"]["crawl"]["stored"] == 3
     assert told["returned"]["crawl"]["load_id"] in done.stdout.partition("\n")[2], "`weblake loads` lists it"
     count = duckdb.execute("SELECT count(*) FROM read_parquet(?)", [f"{tmp_path}/lake/documents/**/*.parquet"])
-    assert count.fetchone() == (3,)
+    assert count.fetchall() == [(3,)]
 
     (tmp_path / "home" / "dags").mkdir(parents=True)
     subprocess.run(["sh", "-ec", copy], cwd=tmp_path, env=env, check=True, timeout=60)

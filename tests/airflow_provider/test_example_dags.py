@@ -161,9 +161,9 @@ def test_the_nightly_scrape_lands_its_list_and_a_second_night_of_a_day_takes_its
     assert (receipt["submitted"], receipt["complete"]) == (5, True)
     assert files(lake) == ["documents/load_date=2026-11-20"]
     assert urls_in(lake) == set(urls)
-    columns = duckdb.execute(
+    (columns,) = duckdb.execute(
         "SELECT count(*), count(markdown), count(links) FROM read_parquet(?)", [f"{lake}/documents/**/*.parquet"]
-    ).fetchone()
+    ).fetchall()
     assert columns == (receipt["stored"],) * 3
     again = nightly(site.pages(2), datetime(2026, 11, 20, 5, tzinfo=UTC))
     assert states(again) == {"scrape": "success"}

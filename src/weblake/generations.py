@@ -28,7 +28,7 @@ from weblake.orders import Order, Slot, Terms
 from weblake.orders import elsewhere as elsewhere_order
 from weblake.publishing import Dataset
 from weblake.staging import Runs
-from weblake.waiting import JobRef, glance
+from weblake.waiting import JobRef, glance, over_budget
 
 #: Words with which a job ends without having done what was asked.
 _IN_VAIN = frozenset({"failed", "cancelled"})
@@ -116,10 +116,7 @@ def _in_vain(client: Runs, newest: Intent, job: Job, terms: Terms, *, again: boo
 
 
 def _stopped_by_us(head: Mapping[str, object], newest: Intent, terms: Terms) -> bool:
-    used = head.get("creditsUsed")
-    if terms.max_credits is not None and isinstance(used, int | float) and used > terms.max_credits:
-        return True
-    return terms.ends_job and newest.age_s() >= terms.timeout_s
+    return over_budget(head, terms.max_credits) or (terms.ends_job and newest.age_s() >= terms.timeout_s)
 
 
 def _landed_elsewhere(dataset: Dataset, job: Job) -> bool:

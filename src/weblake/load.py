@@ -143,7 +143,7 @@ def _land(client: Runs, dataset: Dataset, order: Order, terms: Terms, watch: Wat
 
 
 def _wait(client: Runs, order: Order, job: Job, terms: Terms, watch: Watch, until: float) -> None:
-    """Waits for the job's end, and brings it about where the terms say so; `_trouble` tells what that means."""
+    """Waits for the job's end, and brings it about where the terms say so; `_stopped` tells what that means."""
     ref = JobRef(order.kind, job.job_id)
     unseen = JUST_STARTED_S - job.age_s() if order.start is not None else ELSEWHERE_S
     flow = wait(

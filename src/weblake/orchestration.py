@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from weblake.url_shards import UrlShard, read_shard, url_shards
     from weblake.usage import Report, activity, report
     from weblake.usage_landing import land_activity, land_report
-    from weblake.waiting import UNSEEN_S, JobRef, OverBudget, glance, wait
+    from weblake.waiting import UNSEEN_S, JobRef, OverBudget, glance, over_budget, wait
 
 #: The room and the name that each is known by there.
 _HOMES = {
@@ -72,6 +72,7 @@ _HOMES = {
     "landed": "weblake.load:landed",
     "open_dataset": "weblake.lake:open_dataset",
     "parquet_list": "weblake.url_lists:parquet_list",
+    "over_budget": "weblake.waiting:over_budget",
     "parse_order": "weblake.orders:parse",
     "place": "weblake.generations:place",
     "place_elsewhere": "weblake.generations:place_elsewhere",
@@ -120,6 +121,7 @@ __all__ = [
     "land_report",
     "landed",
     "open_dataset",
+    "over_budget",
     "parquet_list",
     "parse_order",
     "place",

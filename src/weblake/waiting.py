@@ -44,9 +44,14 @@ Progress = Callable[[Mapping[str, object]], None]
 class OverBudget(Exception):
     """A running job has used more credits than it may: whoever waits decides what follows."""
 
-    def __init__(self, job: JobRef, credits: float) -> None:
-        super().__init__(f"{job.words} has used {credits:g} credits")
-        self.credits = credits
+    def __init__(self, job: JobRef, used: object) -> None:
+        super().__init__(f"{job.words} has used {used} credits")
+
+
+def over_budget(head: Mapping[str, object], max_credits: float | None) -> bool:
+    """Whether a job's status says that it has used more credits than it may; no limit allows all."""
+    used = head.get("creditsUsed")
+    return max_credits is not None and isinstance(used, int | float) and used > max_credits
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +113,8 @@ def wait(
                 progress(head.fields)
             if models.is_terminal(head.fields.get("status")):
                 return dict(head.fields)
-            used = head.fields.get("creditsUsed")
-            if max_credits is not None and isinstance(used, int | float) and used > max_credits:
-                raise OverBudget(job, float(used))
+            if over_budget(head.fields, max_credits):
+                raise OverBudget(job, head.fields["creditsUsed"])
             following = query_of(head.fields.get("next"), path)
             if not head.empty and following is not None and following not in visited:
                 asked = following  # there are documents: what is new lies behind them

@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
 import signal
 import struct
-import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from airflow_processes import lives
 from browser_pages import HEIGHT, WIDTH, Browser
+from docs_programs import load
 
 DOCS = Path(__file__).parents[2] / "docs"
 PICTURES = {"connection.png", "connection-extra.png", "run.png", "receipt.png", "asset.png"}
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
-
-
-def load(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 screenshots = load(DOCS / "screenshots.py")

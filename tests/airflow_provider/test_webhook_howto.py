@@ -6,22 +6,20 @@ test_event_triggers_e2e.py.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import secrets
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import httpx
 import pytest
 from airflow.api_fastapi.auth.managers.simple.datamodels.login import LoginBody
 from airflow.api_fastapi.core_api.datamodels.assets import CreateAssetEventsBody
+from docs_programs import load
 from gated_site import GatedSite
 
 from weblake import Client, webhooks
@@ -30,16 +28,6 @@ from weblake.service.server import LocalService
 
 DOCS = Path(__file__).parents[2] / "docs"
 JOB = "0f6f1c1e-0000-4000-8000-000000000001"
-
-
-def load(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 howto = load(DOCS / "webhook_receiver.py")

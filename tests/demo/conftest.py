@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
@@ -23,6 +26,31 @@ def _bytecode() -> Iterator[None]:
         patch.setenv("PYTHONPYCACHEPREFIX", str(cache() / "bytecode"))
         patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
         yield
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Path:
+    (tmp_path / "scratch").mkdir()
+    return tmp_path / "scratch"
+
+
+@pytest.fixture
+def demo(tmp_path: Path, scratch: Path) -> Iterator[subprocess.Popen[str]]:
+    """The demo as a process, its temporary files in a directory of their own."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "weblake", "demo", "--to", str(tmp_path / "lake")],
+        env=os.environ | {"TMPDIR": str(scratch)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A runner in the background has SIGINT ignored, and a child inherits that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(10)
 
 
 class _Hrefs(HTMLParser):

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -357,30 +357,13 @@ def test_a_directory_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
         run_demo(Path("s3://bucket/lake"))
 
 
-@pytest.fixture
-def interrupted(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "weblake", "demo", "--to", str(tmp_path / "lake")],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        # A runner in the background has SIGINT ignored, and a child inherits that.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait(10)
-
-
-def test_ctrl_c_ends_it_in_one_line(interrupted: subprocess.Popen[str]) -> None:
-    assert interrupted.stderr is not None
-    for line in interrupted.stderr:
+def test_ctrl_c_ends_it_in_one_line(demo: subprocess.Popen[str]) -> None:
+    assert demo.stderr is not None
+    for line in demo.stderr:
         if "service" in line:
             break
-    interrupted.send_signal(signal.SIGINT)
-    rest = interrupted.stderr.read()
-    assert interrupted.wait(20) == 130
+    demo.send_signal(signal.SIGINT)
+    rest = demo.stderr.read()
+    assert demo.wait(20) == 130
     assert "interrupted" in rest
     assert "Traceback" not in rest

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,31 +17,6 @@ from weblake.demo.airflow_step import AirflowFailed, Lake
 from weblake.service.server import LocalService
 
 DEADLINE_S = 120.0
-
-
-@pytest.fixture
-def scratch(tmp_path: Path) -> Path:
-    (tmp_path / "scratch").mkdir()
-    return tmp_path / "scratch"
-
-
-@pytest.fixture
-def demo(tmp_path: Path, scratch: Path) -> Iterator[subprocess.Popen[str]]:
-    """The demo as a process, its temporary files in a directory of their own."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "weblake", "demo", "--to", str(tmp_path / "lake")],
-        env=os.environ | {"TMPDIR": str(scratch)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        # A runner in the background has SIGINT ignored, and a child inherits that.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait(10)
 
 
 def children(pid: int) -> set[int]:

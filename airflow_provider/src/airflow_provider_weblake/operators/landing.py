@@ -31,7 +31,6 @@ from weblake import errors, orchestration
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context, ObjectStoragePath
-    from airflow.sdk.types import RuntimeTaskInstanceProtocol
     from openlineage.client.event_v2 import Dataset as LineageDataset
     from openlineage.client.facet_v2 import RunFacet
 
@@ -42,8 +41,6 @@ if TYPE_CHECKING:
 JOB_ID, JOB_URL = "job_id", "weblake_job_url"
 #: Seconds that the metadata database may fire later than the trigger itself at the deadline: a net under the trigger.
 NET_S = 900.0
-#: An id to try the trigger's arguments with, before anything is paid.
-_NO_JOB = "00000000-0000-0000-0000-000000000000"
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +229,6 @@ class JobOperator(LandingOperator):
     def _run(self, context: Context, generation: int | None = None) -> dict[str, object]:
         with self.service() as client:
             load = self.prepare(context, client, generation)
-            self._trigger(load.order.kind, _NO_JOB, 0.0, load.terms).serialize()
             landing = orchestration.landed(load.dataset, load.order, load.terms)
             if landing is not None:
                 return self.finish(context, landing)
@@ -252,7 +248,7 @@ class JobOperator(LandingOperator):
     def _started(self, context: Context, order: Order, job: Job) -> None:
         if self.cancel_on_kill:
             ref = orchestration.JobRef(order.kind, job.job_id)
-            self._killing = Killing(ref, self.hook, task_key(context), self.log)
+            self._killing = Killing(ref, self.hook, context["ti"], self.log)
         url = self.hook.job_url(order.kind, job.job_id)
         self.log.info("Job %s of load %s: %s", job.job_id, job.load_id, url)
         context["ti"].xcom_push(key=JOB_ID, value=job.job_id)
@@ -266,8 +262,7 @@ class JobOperator(LandingOperator):
             return job.age_s() < orchestration.UNSEEN_S
         except errors.RetryLater:
             return True  # the trigger has more patience than a worker
-        used, limit = head.get("creditsUsed"), load.terms.max_credits
-        over = limit is not None and isinstance(used, int | float) and used > limit
+        over = orchestration.over_budget(head, load.terms.max_credits)
         return not over and not orchestration.is_terminal(head.get("status"))
 
     def _wait_in_triggerer(self, load: Load, intent: Intent, job: Job, ends_at: float) -> None:
@@ -299,11 +294,6 @@ def task_of(context: Context) -> orchestration.Task:
     ti = context["ti"]
     map_index = -1 if ti.map_index is None else ti.map_index
     return orchestration.Task(("airflow", ti.dag_id, ti.task_id, map_index), ti.run_id, f"max_tries={ti.max_tries}")
-
-
-def task_key(context: Context) -> RuntimeTaskInstanceProtocol:
-    """The running task instance."""
-    return context["ti"]
 
 
 def _credits(given: float | str | None) -> float | None:

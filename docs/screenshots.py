@@ -23,6 +23,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "airflow_provider"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "labs"))
 
 from airflow_lab import AirflowLab
 from browser_pages import Browser

@@ -1,4 +1,4 @@
-"""Dataset roots for every test: a local directory, and a bucket on an S3 server over a real socket."""
+"""Dataset roots for every test: a local directory, and a bucket on an S3 server over a real socket; and a site."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ from pathlib import Path
 import pytest
 
 from weblake.storage import Storage, open_storage
+
+# What several folders of tests share, sites and real processes, lies in one of its own.
+sys.path.insert(0, str(Path(__file__).parent / "labs"))
+from gated_site import GatedSite
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
@@ -87,3 +91,18 @@ def storage(request: pytest.FixtureRequest) -> Storage:
     if request.param == "memory":
         return open_storage(f"memory://{uuid.uuid4().hex}/lake")
     return open_storage(request.getfixturevalue(f"{request.param}_root"))
+
+
+@pytest.fixture(scope="session")
+def _gated_site() -> Iterator[GatedSite]:
+    site = GatedSite()
+    yield site
+    site.close()
+
+
+@pytest.fixture
+def site(_gated_site: GatedSite) -> Iterator[GatedSite]:
+    """A site with pages that are answered at once and pages that the test holds back."""
+    _gated_site.release()
+    yield _gated_site
+    _gated_site.release()

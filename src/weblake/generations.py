@@ -44,16 +44,21 @@ class Task:
     run: str
     #: What made the orchestrator ask: a retry has the same, another request by a person has another.
     occasion: str
+    #: The partition of the graph that it lands; None where the graph knows no partitions.
+    partition: str | None = None
 
     def load_id(self, generation: int) -> str:
         """The load of one generation."""
-        return load_id_of("task", *self.names, self.run, generation)
+        return load_id_of("task", *self._whole(), self.run, generation)
 
-    def slot(self, generation: int, partition: Mapping[str, str] | None) -> Slot:
-        """Where this task's loads replace each other."""
-        values = None if partition is None else list(partition.items())
-        name = load_id_of("slot", *self.names, values)
-        return Slot(name, bool(partition), generation, self.run, self.occasion)
+    def slot(self, generation: int, path_keys: Mapping[str, str] | None) -> Slot:
+        """Where this task's loads replace each other: one for each partition of the graph, or else of the path."""
+        values = None if path_keys is None or self.partition is not None else list(path_keys.items())
+        name = load_id_of("slot", *self._whole(), values)
+        return Slot(name, self.partition is not None or bool(path_keys), generation, self.run, self.occasion)
+
+    def _whole(self) -> tuple[str | int, ...]:
+        return self.names if self.partition is None else (*self.names, "partition", self.partition)
 
 
 def place(order: Order, task: Task, generation: int) -> Order:

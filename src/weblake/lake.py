@@ -18,9 +18,12 @@ from weblake.receipt import Receipt
 from weblake.storage import RootPath, open_storage
 
 
-def open_dataset(root: RootPath) -> Dataset:
-    """The dataset at a root: a local path, an s3://, gs://, abfs:// or memory:// URL, or a path that brings its fs."""
-    return Dataset.at(open_storage(root))
+def open_dataset(root: RootPath, *, storage_options: Mapping[str, object] | None = None) -> Dataset:
+    """The dataset at a root: a local path, an s3://, gs://, abfs:// or memory:// URL, or a path that brings its fs.
+
+    `storage_options` are for the file system of a URL, as fsspec takes them; by default the environment's.
+    """
+    return Dataset.at(open_storage(root, storage_options=storage_options))
 
 
 def root_name(root: RootPath) -> str:

@@ -21,6 +21,7 @@ from weblake.storage import Storage
 LAYOUT = "_weblake/layout.json"
 LEDGER = "_weblake/ledger"
 REFUSED = "_weblake/refused"
+SUBMITTED = "_weblake/submitted"
 
 #: The keys of a table whose user names none.
 DEFAULT_KEYS = ("load_date",)
@@ -94,6 +95,11 @@ def load_path(table: str, partition: Mapping[str, str] | None, created: datetime
 def refused_path(table: str, load_id: str) -> str:
     """Where a checked file is kept that may not be published."""
     return f"{REFUSED}/{checked_load_id(load_id)}.{_table(table)}.parquet"
+
+
+def submitted_path(load_id: str) -> str:
+    """Where the list of URLs is kept of a load that another process will land."""
+    return f"{SUBMITTED}/{checked_load_id(load_id)}.json.gz"
 
 
 def usage_path(report: str, period: str) -> str:

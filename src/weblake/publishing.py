@@ -187,31 +187,40 @@ def _finish(dataset: Dataset, intent: Intent, receipt: Receipt) -> Receipt:
         if storage.exists(name):
             files.append(LandedFile(name, _rows(dataset, name) if rows is None else rows, storage.size(name)))
     receipt = replace(receipt, files=tuple(files))
-    older = _replaced(dataset, intent)
+    older, newer = _rivals(dataset, intent)
     done = Receipt.from_dict(dataset.ledger.record_done(intent.load_id, receipt.to_dict(), retired=older))
     for load_id in older:
         _retire(dataset, load_id, by=intent.load_id)
+    if newer is not None:
+        _retire(dataset, intent.load_id, by=newer)
     return done
 
 
-def _replaced(dataset: Dataset, intent: Intent) -> list[str]:
-    """The older loads of the slot that this one takes the place of (design: "Slots")."""
+def _rivals(dataset: Dataset, intent: Intent) -> tuple[list[str], str | None]:
+    """Landed loads of the slot (design: "Slots"): those that this one takes the place of, and one that took its own.
+
+    The second is there where a job that was started later was over first.
+    """
     if intent.slot is None:
-        return []
-    return [
-        load.load_id
-        for load in dataset.ledger.loads()
-        if load.intent is not None
-        and load.done is not None
-        and load.load_id != intent.load_id
-        and load.intent.slot == intent.slot
-        and load.intent.created() < intent.created()
-        and (intent.slot_has_partition or _earlier_generation(load.intent, intent))
-    ]
+        return [], None
+    older: list[str] = []
+    newer: str | None = None
+    for load in dataset.ledger.loads():
+        if load.intent is None or load.done is None or load.load_id == intent.load_id:
+            continue
+        if _replaces(intent, load.intent):
+            older.append(load.load_id)
+        elif _replaces(load.intent, intent):
+            newer = load.load_id
+    return older, newer
 
 
-def _earlier_generation(older: Intent, newer: Intent) -> bool:
-    return older.run == newer.run and older.generation < newer.generation
+def _replaces(newer: Intent, older: Intent) -> bool:
+    return (
+        newer.slot == older.slot
+        and older.created() < newer.created()
+        and (newer.slot_has_partition or (older.run == newer.run and older.generation < newer.generation))
+    )
 
 
 def _retire(dataset: Dataset, load_id: str, *, by: str) -> None:

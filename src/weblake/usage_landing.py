@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -38,8 +38,11 @@ _OURS = re.compile(r"/\d{4}-\d{2}-\d{2}\.\d{8}T\d{6}-[0-9a-f]{16}\.json$")
 Rows = dict[str, dict[str, object]]
 
 
-def land_report(found: Report, storage: Storage) -> list[LandedFile]:
-    """Replaces the file of each period that was reported; returns the files."""
+def land_report(found: Report, storage: Storage, only: Collection[str] | None = None) -> list[LandedFile]:
+    """Replaces the file of each period that was reported; returns the files.
+
+    `only` names the months that are wanted, as `2026-11`; all by default. One that was not reported is left as it is.
+    """
     months: dict[str, dict[tuple[str | None, str | None], dict[str, object]]] = {}
     for period in found.periods:
         row = _usage_row(period, found)
@@ -49,6 +52,8 @@ def land_report(found: Report, storage: Storage) -> list[LandedFile]:
         months.setdefault(f"{start:%Y-%m}", {})[(period.start_date, period.api_key)] = row
     files = []
     for month, rows in sorted(months.items()):
+        if only is not None and month not in only:
+            continue
         name = layout.usage_path(found.name, month)
         files.append(_replace(storage, name, schemas.USAGE_PERIODS, list(rows.values())))
     return files

@@ -1,7 +1,7 @@
-"""What an Airflow home needs before its first process: an environment, a port and a migrated database.
+"""What an Airflow home needs before its first process: an environment and a migrated database.
 
 What every lab of this machine can use again lies in one directory of this user's: the migrated database, and compiled
-bytecode, for a component imports two seconds long with it and five without. Imports: the standard library.
+bytecode, for a component imports two seconds long with it and five without. Imports: lab_home.
 """
 
 from __future__ import annotations
@@ -10,16 +10,15 @@ import contextlib
 import fcntl
 import hashlib
 import os
-import random
-import socket
 import sqlite3
-import stat
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from importlib.metadata import distributions
 from pathlib import Path
+
+from lab_home import cache
 
 AIRFLOW = str(Path(sys.executable).with_name("airflow"))
 
@@ -29,17 +28,6 @@ def clean_environment() -> dict[str, str]:
     ours = {name: value for name, value in os.environ.items() if not name.lstrip("_").startswith("AIRFLOW")}
     ours.pop("PYTHONDONTWRITEBYTECODE", None)
     return ours | {"PYTHONPYCACHEPREFIX": str(cache() / "bytecode")}
-
-
-def cache() -> Path:
-    """A directory of ours alone, for what every lab of this machine can use again."""
-    path = Path(tempfile.gettempdir(), f"weblake-airflow-lab-{os.getuid()}")
-    path.mkdir(mode=0o700, exist_ok=True)
-    found = path.lstat()
-    # The name is known to everybody: a link, or somebody else's directory, would choose our database.
-    ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
-    assert ours, f"{path} is not a directory of ours; remove it"
-    return path
 
 
 @contextlib.contextmanager
@@ -72,12 +60,3 @@ def migrate(env: Mapping[str, str]) -> None:
     """Runs `airflow db migrate`."""
     done = subprocess.run([AIRFLOW, "db", "migrate"], env=dict(env), capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, f"airflow db migrate failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
-
-
-def free_port() -> int:
-    """A free loopback port below those that the system gives away by itself, so that it stays free until used."""
-    for port in random.sample(range(20000, 32000), 200):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
-    raise AssertionError("no free port between 20000 and 32000")

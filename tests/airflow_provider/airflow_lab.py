@@ -19,11 +19,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import airflow_grep
 import httpx
-from airflow_home import AIRFLOW, clean_environment, free_port, template_database
-from airflow_processes import Processes, descendants, tail
+import lab_grep
+from airflow_home import AIRFLOW, clean_environment, template_database
 from airflow_rest import AirflowRest
+from lab_home import free_port
+from lab_processes import Processes, descendants, tail
 
 #: What a test needs that a production installation does not: short intervals, and nothing that leaves the machine.
 SETTINGS = {
@@ -212,9 +213,7 @@ class AirflowLab(AirflowRest):
 
     def grep(self, needle: str) -> list[str]:
         """Where a text stands: files below home (logs too), and rows of the metadata, encrypted columns too."""
-        return airflow_grep.in_files([self.home], needle) + airflow_grep.in_database(
-            self.database, needle, self.fernet_key
-        )
+        return lab_grep.in_files([self.home], needle) + lab_grep.in_database(self.database, needle, self.fernet_key)
 
     # Inside
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import airflow_grep
+import lab_grep
 import redis
 import sqlalchemy as sa
 from airflow_home import migrate
@@ -88,7 +88,7 @@ class CeleryLab(AirflowLab):
             return [
                 f"queue {key.decode(errors='replace')}"
                 for key in broker.scan_iter("*")
-                if any(airflow_grep.in_bytes(each, needle, self.fernet_key) for each in (key, *_values(broker, key)))
+                if any(lab_grep.in_bytes(each, needle, self.fernet_key) for each in (key, *_values(broker, key)))
             ]
 
     # Inside

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 # Modules that only these tests share lie beside them.
 sys.path.insert(0, str(Path(__file__).parent))
-from airflow_home import cache, template_database
-from gated_site import GatedSite
+from airflow_home import template_database
+from lab_home import cache
 
 # Airflow imports for two seconds with compiled bytecode, and for five without.
 sys.dont_write_bytecode, sys.pycache_prefix = False, str(cache() / "bytecode")
@@ -48,21 +48,6 @@ def airflow_db() -> None:
     """An initialised metadata database."""
     (_HOME / "dags").mkdir(exist_ok=True)
     shutil.copyfile(template_database(), _HOME / "airflow.db")
-
-
-@pytest.fixture(scope="session")
-def _gated_site() -> Iterator[GatedSite]:
-    site = GatedSite()
-    yield site
-    site.close()
-
-
-@pytest.fixture
-def site(_gated_site: GatedSite) -> Iterator[GatedSite]:
-    """A site with pages that are answered at once and pages that the test holds back."""
-    _gated_site.release()
-    yield _gated_site
-    _gated_site.release()
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import duckdb
 import pytest
-from airflow_home import clean_environment, free_port
+from airflow_home import clean_environment
+from lab_home import free_port
 
 if TYPE_CHECKING:
     from gated_site import GatedSite

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from airflow_processes import lives
 from browser_pages import HEIGHT, WIDTH, Browser
 from docs_programs import load
+from lab_processes import lives
 
 DOCS = Path(__file__).parents[2] / "docs"
 PICTURES = {"connection.png", "connection-extra.png", "run.png", "receipt.png", "asset.png"}

@@ -10,8 +10,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from airflow_processes import lives
 from celery_lab import CeleryLab
+from lab_processes import lives
 
 pytestmark = pytest.mark.system
 

@@ -14,8 +14,9 @@ from airflow.triggers.base import BaseEventTrigger
 from event_triggerer import Supervisor, batches, count, in_loop, land, looks, start, supervisor, triggerer, until
 from gated_site import GatedSite
 
-from airflow_provider_weblake.triggers import ended_jobs, watching
+from airflow_provider_weblake.triggers import watching
 from airflow_provider_weblake.triggers.events import WeblakeJobsCompletedTrigger, WeblakeUsagePeriodTrigger
+from weblake import ended_jobs
 from weblake.errors import AuthenticationFailed, InvalidOption, WeblakeError
 from weblake.testing import WeblakeService
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from gated_site import GatedSite
 
 FOLDER = Path(airflow_provider_weblake.__file__).parent / "example_dags"
+#: Links to the same files, and to the example of another guest.
+AT_THE_ROOT = Path(__file__).parents[2] / "example_dags"
 DAGS = {
     "nightly_batch_scrape": ["nightly_batch_scrape"],
     "site_crawl_by_day": ["site_crawl_by_day", "site_crawl_report"],
@@ -101,10 +103,17 @@ def warehouse(lake: Path, sql: str) -> list[Any]:
 
 
 def test_the_examples_lie_in_the_package_and_at_the_root() -> None:
-    link = Path(__file__).parents[2] / "example_dags"
-    assert link.is_symlink()
-    assert link.resolve() == FOLDER.resolve()
     assert {path.stem for path in FOLDER.glob("[!_]*.py")} == set(DAGS)
+    links = {path.stem: path.resolve() for path in AT_THE_ROOT.glob("*.py")}
+    assert links == {name: (FOLDER / f"{name}.py").resolve() for name in DAGS}
+
+
+def test_the_folder_at_the_root_is_a_dag_folder_although_a_dagster_project_lies_in_it(airflow_db: None) -> None:
+    assert (AT_THE_ROOT / "dagster_project" / "web_lake" / "definitions.py").is_file()
+    bag = read(AT_THE_ROOT)
+    assert not bag.import_errors
+    assert sorted(bag.dags) == sorted(dag_id for ids in DAGS.values() for dag_id in ids)
+    assert not [stat.file for stat in bag.dagbag_stats if "dagster_project" in stat.file]
 
 
 @pytest.mark.parametrize("file", DAGS)

@@ -23,9 +23,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
-from airflow_processes import lives
 from celery_lab import CeleryLab
 from gated_site import GatedSite
+from lab_processes import lives
 
 from weblake.service.config import ServiceKey
 from weblake.service.server import LocalService

@@ -237,3 +237,17 @@ def test_a_job_that_completes_as_it_is_cancelled_lands(lab: Lab, monkeypatch: py
     monkeypatch.setattr(starts, "cancel", too_late)
     landing = load.land(lab.client, lab.dataset, order, Terms(timeout_s=1.0, ends_job=True, poll_s=0.2))
     assert landing.receipt.complete
+
+
+def test_the_partitions_of_a_graph_are_loads_and_slots_of_their_own() -> None:
+    def task(partition: str | None, run: str = "run") -> Task:
+        return Task(("dagster", "docs"), run, run, partition)
+
+    assert len({task(partition).load_id(0) for partition in (None, "a", "b")}) == 3
+    assert task("a").load_id(0) != task("a", "another run").load_id(0)
+    # The slot is the graph's partition, wherever in the path it lies; a graph without partitions has those of the path.
+    assert task("a").slot(0, None).name == task("a", "another run").slot(1, {"day": "2026-11-21"}).name
+    assert task("a").slot(0, None).name != task("b").slot(0, None).name
+    assert task("a").slot(0, None).has_partition
+    assert not task(None).slot(0, None).has_partition
+    assert task(None).slot(0, {"day": "1"}).name != task(None).slot(0, {"day": "2"}).name

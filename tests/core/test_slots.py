@@ -73,6 +73,26 @@ def test_a_load_retires_older_ones_of_its_own_slot_only(
     assert [row["retired_by"] for row in rows] == [second.load_id if gone else None, None]
 
 
+@pytest.mark.parametrize(
+    ("started", "left"),
+    [
+        ((intent(1, partition=True), intent(2, partition=True)), [2]),
+        ((intent(1), intent(2, generation=1)), [2]),
+        ((intent(1), intent(2)), [1, 2]),
+        ((intent(1, partition=True), intent(2, partition=True), intent(3, partition=True)), [3]),
+    ],
+)
+def test_a_load_that_lands_after_a_newer_one_of_its_slot_is_retired_at_once(
+    tmp_path: Path, started: tuple[Intent, ...], left: list[int]
+) -> None:
+    dataset = Dataset.at(LocalStorage(tmp_path))
+    for late_first in reversed(started):
+        land(dataset, late_first)
+    assert visible(tmp_path) == [f"{n:016x}" for n in left]
+    gone = {row.receipt.load_id: row.retired_by for row in publishing.history(dataset) if row.retired_by}
+    assert gone.keys() == {each.load_id for each in started} - {f"{n:016x}" for n in left}
+
+
 @pytest.mark.parametrize("step", ["record_retired", "delete"])
 def test_a_retirement_that_was_cut_off_is_finished_by_the_next_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str

@@ -195,3 +195,16 @@ def test_a_usage_month_is_replaced_whole(storage: Storage) -> None:
     with storage.open_input(files[0].path) as file:
         rows = pq.read_table(file).to_pylist()
     assert [(row["api_key"], row["total_credits"]) for row in rows] == [("one", 7.0)]
+
+
+def test_only_the_months_that_are_wanted_are_written() -> None:
+    storage = memory()
+    months = [
+        UsagePeriod(start_date=f"2026-{month:02}-01T00:00:00.000Z", end_date=None, api_key=None, total_credits=month)
+        for month in (9, 10, 11)
+    ]
+    found = Report("credits", tuple(months), datetime.now(UTC))
+    assert [file.path for file in land_report(found, storage, ["2026-10", "2026-12"])] == [
+        "usage_periods/report=credits/period=2026-10/usage.parquet"
+    ]
+    assert len(land_report(found, storage)) == 3

@@ -12,11 +12,9 @@ from pathlib import Path
 from urllib.parse import urljoin
 
 import pytest
+from lab_home import cache
 
 from weblake.demo.site import Page, Site
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "airflow_provider"))
-from airflow_home import cache
 
 
 @pytest.fixture(scope="session", autouse=True)

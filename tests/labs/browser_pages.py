@@ -6,7 +6,7 @@
         browser.click("Add Connection")
         browser.screenshot(tmp_path / "connection.png")
 
-It resolves no name but loopback's, and ends with its owner. Imports: airflow_processes, and the standard library.
+It resolves no name but loopback's, and ends with its owner. Imports: lab_processes, and the standard library.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from airflow_processes import Processes, tail
+from lab_processes import Processes, tail
 
 WIDTH, HEIGHT = 1400, 900
 #: Seconds between two looks, and for how long a page must look the same before it is taken for finished.

@@ -16,12 +16,15 @@ class GatedSite:
     def __init__(self) -> None:
         self.gate = threading.Event()
         self.gate.set()
+        #: The paths that were asked for.
+        self.asked: list[str] = []
         site = self
 
         class Page(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
+                site.asked.append(self.path)
                 kind, _, name = self.path.strip("/").partition("/")
                 if kind == "held":
                     site.gate.wait(HELD_S)

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-_TOKEN = "AIRFLOW_LAB_TOKEN"
+_TOKEN = "WEBLAKE_LAB_TOKEN"
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
-"""Where a text stands in what Airflow keeps: files, every column of every table, queued messages.
+"""Where a text stands in what an orchestrator keeps: files, every column of every table, queued messages.
 
-Airflow wraps texts (zlib, Fernet, base64 in queues, JSON escapes); what is wrapped is searched unwrapped too.
+Orchestrators wrap texts (zlib, Fernet, base64 in queues, JSON escapes); what is wrapped is searched unwrapped too.
 Imports: SQLAlchemy and cryptography, which Airflow needs itself.
 """
 

@@ -1,0 +1,286 @@
+"""Assets that land what they ask for: from a request, or from a function that makes one. Imports: execution, failures,
+landing, requests, specs.
+
+    docs = build_weblake_assets("docs", CrawlRequest(url="https://docs.example.com/", options={"limit": 500}))
+
+    @weblake_assets(partitions_def=sites, wait="sensor")
+    def pages(context, url_list: pa.Table):
+        return BatchScrapeRequest(urls=url_list, options={"formats": ["markdown"]})
+
+Both return a list: of one asset that starts its job, waits and lands; or with `wait="sensor"` of two, `pages_job` that
+starts it and `pages` that lands it when `build_collect_sensor` has seen its end, so that no process waits.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Set
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypedDict, Unpack
+
+import dagster as dg
+
+from dagster_weblake import landing
+from dagster_weblake.execution import materialize
+from dagster_weblake.failures import DEFAULT_RETRIES
+from dagster_weblake.landing import Result
+from dagster_weblake.requests import (
+    BatchScrapeRequest,
+    CrawlRequest,
+    JobRequest,
+    LoadRequest,
+    Request,
+)
+from dagster_weblake.resource import WeblakeResource
+from dagster_weblake.specs import Named, Wait, build_weblake_specs
+from weblake.errors import InvalidOption
+
+#: A function that says what to ask for; its parameters are what those of a Dagster asset are.
+Asks = Callable[..., Request]
+#: What a step asks for, from its context and inputs.
+_Request = Callable[[dg.AssetExecutionContext, Mapping[str, object]], Request]
+#: The body of every step of an asset, in place of ours: what is asked is known, and in a step that only collects its
+#: limits alone count.
+Executes = Callable[[dg.AssetExecutionContext, WeblakeResource, Request], Iterator[Result]]
+
+
+class StepOptions(TypedDict, total=False):
+    """How the steps of the assets run; each has a default."""
+
+    backfill_policy: dg.BackfillPolicy | None
+    """How many partitions a run of a backfill takes; one by default. With several, all of their jobs are started
+    before the first is waited for."""
+    pool: str | None
+    """The concurrency pool of the steps that talk to the service."""
+    retry_policy: dg.RetryPolicy | None
+    """Which failures are tried again: three times by default, after 15 s, 30 s and 60 s, and none that cannot help."""
+    op_tags: Mapping[str, object] | None
+    hooks: Set[dg.HookDefinition] | None
+    resource_key: str
+    """The key of the WeblakeResource; `weblake` by default."""
+
+
+class JobConfig(dg.Config):
+    """Which job to land, where the request does not say."""
+
+    kind: str
+    job_id: str
+
+
+def build_weblake_assets(
+    asset: Named,
+    request: Request,
+    *,
+    wait: Wait = "step",
+    to: str | None = None,
+    partitions_def: dg.PartitionsDefinition[str] | None = None,
+    execute: Executes | None = None,
+    **step: Unpack[StepOptions],
+) -> list[dg.AssetsDefinition]:
+    """Returns assets that land a request.
+
+    Args:
+        asset: The asset's key, or a spec with group, owners, tags, automation condition and the like.
+        request: What is asked for; its text may name the partition.
+        wait: `step`: the step waits for its job. `sensor`: `<asset>_job` starts it, `<asset>` lands it, and
+            `build_collect_sensor` says when; both may also be materialized by hand, or in one run.
+        to: The dataset's root, where it is not the resource's.
+        partitions_def: The partitions: days, months, or names of sites, but never one for each URL.
+        execute: What each step does instead, for the one that lands and with `wait="sensor"` also for the one that
+            starts: gets the context, the resource and what is asked, and yields the step's results.
+        **step: See StepOptions.
+
+    Raises:
+        InvalidOption: `wait="sensor"` for something that is no job.
+    """
+    ins: dict[str, dg.AssetIn] = {}
+    if isinstance(request, BatchScrapeRequest) and isinstance(request.urls, dg.AssetKey):
+        ins = {"urls": dg.AssetIn(request.urls)}
+
+    def ask(context: dg.AssetExecutionContext, given: Mapping[str, object]) -> Request:
+        if isinstance(request, BatchScrapeRequest) and ins:
+            return replace(request, urls=given["urls"])
+        config = given.get("config")
+        if isinstance(request, JobRequest) and isinstance(config, JobConfig):
+            return replace(request, kind=config.kind, job_id=config.job_id)
+        return request
+
+    parameters = [_parameter("context", dg.AssetExecutionContext), *(_parameter(name, None) for name in ins)]
+    if isinstance(request, JobRequest) and not (request.kind and request.job_id):
+        parameters.append(_parameter("config", JobConfig))
+    specs = build_weblake_specs(asset, request, wait=wait, to=to, partitions_def=partitions_def)
+    terms = request if isinstance(request, LoadRequest) else None
+    return _Maker(ask, parameters, ins, to, terms, step, execute).make(specs)
+
+
+def weblake_assets(
+    asset: Named | None = None,
+    *,
+    wait: Wait = "step",
+    to: str | None = None,
+    partitions_def: dg.PartitionsDefinition[str] | None = None,
+    ins: Mapping[str, dg.AssetIn] | None = None,
+    terms: LoadRequest | None = None,
+    **step: Unpack[StepOptions],
+) -> Callable[[Asks], list[dg.AssetsDefinition]]:
+    """Makes assets of a function that returns a request: whatever it needs is a parameter, as in `@dg.asset`.
+
+    The function is called once for a run, in the step that starts; it may take `context`, upstream assets, resources
+    and config. Everything else is as in `build_weblake_assets`.
+
+    Args:
+        asset: The asset's key or spec; the function's name by default.
+        wait: As there.
+        to: As there.
+        partitions_def: As there.
+        ins: Inputs that are not named like their assets.
+        terms: With `wait="sensor"`: tolerances and limits of the landing, which the function, called in another step,
+            cannot give; a request of which only those count. Default: a request's own defaults.
+        **step: See StepOptions.
+    """
+
+    def decorate(asks: Asks) -> list[dg.AssetsDefinition]:
+        named = asks.__name__ if asset is None else asset
+        signature = inspect.signature(asks)
+        hints = inspect.get_annotations(asks, eval_str=True)
+        given = [_parameter(name, hints.get(name)) for name in signature.parameters]
+        with_context = bool(given) and given[0].name in ("context", "_context", "_")
+
+        def ask(context: dg.AssetExecutionContext, inputs: Mapping[str, object]) -> Request:
+            return asks(context, **inputs) if with_context else asks(**inputs)
+
+        parameters = [_parameter("context", dg.AssetExecutionContext), *(given[1:] if with_context else given)]
+        inputs = {each.name: dg.AssetIn() for each in parameters[1:] if _is_input(each)} | dict(ins or {})
+        specs = build_weblake_specs(asset=named, wait=wait, to=to, partitions_def=partitions_def)
+        if asks.__doc__:
+            specs = [*specs[:-1], specs[-1].replace_attributes(description=inspect.cleandoc(asks.__doc__))]
+        return _Maker(ask, parameters, inputs, to, terms, step).make(specs)
+
+    return decorate
+
+
+@dataclass(frozen=True, slots=True)
+class _Maker:
+    """Makes the ops of an asset, or of a job and what it lands."""
+
+    ask: _Request
+    #: Those of the op that asks: the context, then what Dagster is to fill in.
+    parameters: list[inspect.Parameter]
+    ins: Mapping[str, dg.AssetIn]
+    to: str | None
+    terms: LoadRequest | None
+    step: StepOptions
+    execute: Executes | None = None
+
+    def make(self, specs: list[dg.AssetSpec]) -> list[dg.AssetsDefinition]:
+        # What the first of them takes as an input it depends on.
+        specs = [_depending_on(specs[0], self.ins), *specs[1:]]
+        data = specs[-1]
+        if len(specs) == 1:
+            return [self._asset(data, self.parameters, self.ins, partial(self._land, data.key))]
+        job = specs[0]
+        start = self._asset(job, self.parameters, self.ins, partial(self._start, job.key, data.key))
+        collect = self._asset(data, self.parameters[:1], {}, partial(self._collect, data.key, job.key))
+        return [start, collect]
+
+    def _asset(
+        self,
+        spec: dg.AssetSpec,
+        parameters: list[inspect.Parameter],
+        ins: Mapping[str, dg.AssetIn],
+        work: Callable[..., Iterator[Result]],
+    ) -> dg.AssetsDefinition:
+        name = self.step.get("resource_key", "weblake")
+        asked = name in (each.name for each in parameters)  # also by the function that says what to ask for
+        if not asked:
+            parameters = [*parameters, _parameter(name, WeblakeResource)]
+
+        def compute(context: dg.AssetExecutionContext, **given: object) -> Iterator[Result]:
+            weblake = given[name] if asked else given.pop(name)
+            assert isinstance(weblake, WeblakeResource)
+            yield from work(context, weblake, given)
+
+        compute.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        compute.__annotations__ = {
+            each.name: each.annotation for each in parameters if each.annotation is not each.empty
+        }
+        decorate = dg.multi_asset(
+            name=spec.key.to_python_identifier(),
+            specs=[spec],
+            ins=ins,
+            retry_policy=self.step.get("retry_policy", DEFAULT_RETRIES),
+            backfill_policy=self.step.get("backfill_policy"),
+            pool=self.step.get("pool"),
+            op_tags=self.step.get("op_tags"),
+            hooks=self.step.get("hooks"),
+        )
+        return decorate(compute)
+
+    def _land(
+        self, key: dg.AssetKey, context: dg.AssetExecutionContext, weblake: WeblakeResource, given: Mapping[str, object]
+    ) -> Iterator[Result]:
+        request = self.ask(context, given)
+        if self.execute is not None:
+            yield from self.execute(context, weblake, request)
+        else:
+            yield from materialize(context, weblake, request, key=key, to=self.to)
+
+    def _start(
+        self,
+        key: dg.AssetKey,
+        data_key: dg.AssetKey,
+        context: dg.AssetExecutionContext,
+        weblake: WeblakeResource,
+        given: Mapping[str, object],
+    ) -> Iterator[Result]:
+        request = self.ask(context, given)
+        if not isinstance(request, CrawlRequest | BatchScrapeRequest):
+            raise InvalidOption(f"wait='sensor' is for jobs, and a {type(request).__name__} is none.")
+        if self.execute is not None:
+            yield from self.execute(context, weblake, request)
+        else:
+            yield from landing.start(context, weblake, request, key, self.to, data_key)
+
+    def _collect(
+        self,
+        key: dg.AssetKey,
+        job_key: dg.AssetKey,
+        context: dg.AssetExecutionContext,
+        weblake: WeblakeResource,
+        given: Mapping[str, object],
+    ) -> Iterator[Result]:
+        terms = self.terms or LoadRequest()
+        if self.execute is not None and isinstance(terms, CrawlRequest | BatchScrapeRequest):
+            yield from self.execute(context, weblake, terms)
+        else:
+            yield from landing.collect(context, weblake, terms, key, self.to, job_key)
+
+
+def _is_input(parameter: inspect.Parameter) -> bool:
+    """Whether a parameter of an asset's function is an upstream asset: else it is a resource or the config."""
+    kind = parameter.annotation
+    if parameter.name == "config" or dg.ResourceParam[object].__metadata__[0] in getattr(kind, "__metadata__", ()):  # type: ignore[attr-defined]
+        return False
+    kind = getattr(kind, "__origin__", kind)
+    return not (isinstance(kind, type) and issubclass(kind, dg.ConfigurableResource | dg.ConfigurableIOManager))
+
+
+def _depending_on(spec: dg.AssetSpec, ins: Mapping[str, dg.AssetIn]) -> dg.AssetSpec:
+    known = {dep.asset_key for dep in spec.deps}
+    keys = {_key_of(name, given): given for name, given in ins.items()}
+    more = [
+        dg.AssetDep(key, partition_mapping=given.partition_mapping) for key, given in keys.items() if key not in known
+    ]
+    return spec.replace_attributes(deps=[*spec.deps, *more]) if more else spec
+
+
+def _key_of(name: str, given: dg.AssetIn) -> dg.AssetKey:
+    if given.key is not None:
+        return dg.AssetKey.from_coercible(given.key)
+    return dg.AssetKey([*(given.key_prefix or []), name])
+
+
+def _parameter(name: str, annotation: object) -> inspect.Parameter:
+    found = inspect.Parameter.empty if annotation is None else annotation
+    return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=found)

@@ -1,0 +1,62 @@
+"""Which failures of a step are worth another try, and after how long. Imports: wording, weblake.errors.
+
+    a job that ended as failed or cancelled          the step's retry policy decides; the retry buys a new job
+    429, network trouble, 5xx                        likewise, after the time that the service names, if it names one
+    anything else (400, 401, 402, 403, an option     no retry: the same call would end the same way, or buy twice
+    outside the contract, expired, incomplete, ...)
+
+`Failure(allow_retries=False)` ends the step's own retries. A run retry is the instance's; it finds what is on record
+and buys nothing that has been bought.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import dagster as dg
+
+from dagster_weblake.wording import speaking
+from weblake.errors import JobEnded, RetryLater, WeblakeError
+
+#: The most that is taken from Retry-After: a service that says "next week" is not worth a worker that waits for it.
+RETRY_AFTER_MOST_S = 6 * 3600.0
+
+#: How assets of this package are retried where their author says nothing: after 15 s, 30 s and 60 s, with jitter.
+DEFAULT_RETRIES = dg.RetryPolicy(max_retries=3, delay=15, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS)
+
+
+@contextmanager
+def told(context: dg.AssetExecutionContext) -> Iterator[None]:
+    """Turns an error of weblake into what Dagster understands: a failure with its facts, or a retry after a while."""
+    try:
+        with speaking():
+            yield
+    except WeblakeError as error:
+        raise as_failure(context, error) from error
+
+
+def as_failure(context: dg.AssetExecutionContext, error: WeblakeError, text: str | None = None) -> Exception:
+    """The failure or the retry request for an error."""
+    pause = error.retry_after if isinstance(error, RetryLater) else None
+    policy = context.op_def.retry_policy
+    if pause is not None and policy is not None and context.retry_number < policy.max_retries:
+        seconds = min(pause, RETRY_AFTER_MOST_S) + 1.0  # a second more: both sides round
+        context.log.warning("%s Again in %.0f s.", error, seconds)
+        return dg.RetryRequested(max_retries=policy.max_retries, seconds_to_wait=seconds)
+    again = isinstance(error, RetryLater | JobEnded)
+    return dg.Failure(description=text or str(error), metadata=_facts(error), allow_retries=again)
+
+
+def _facts(error: WeblakeError) -> dict[str, dg.MetadataValue]:
+    facts: dict[str, object] = {"weblake/error": type(error).__name__}
+    if error.hint:
+        facts["weblake/what_to_do"] = error.hint
+    if error.status is not None:
+        facts["weblake/http_status"] = error.status
+    if error.receipt is not None:
+        facts["weblake/load_id"] = error.receipt.load_id
+        facts["weblake/receipt"] = dg.MetadataValue.json(error.receipt.to_dict())
+        if error.receipt.job_id:
+            facts["weblake/job_id"] = error.receipt.job_id
+    return {name: dg.MetadataValue.text(value) if isinstance(value, str) else value for name, value in facts.items()}  # type: ignore[misc]

@@ -1,0 +1,251 @@
+"""The one path of every asset that buys or lands pages: first run, retry or re-execution, one partition or many.
+
+    which generation -> landed already? -> intent, start, job id on record -> wait -> land -> metadata
+
+Each run begins at the top and goes by what the ledger of the dataset has on record, so a step may die on any line.
+A run over several partitions starts all of their jobs before it waits for the first, and one that fails does not keep
+the others from landing. Imports: failures, identity, metadata, progress, requests, resource, stopping, templates.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from dagster_weblake import metadata
+from dagster_weblake.failures import as_failure, told
+from dagster_weblake.identity import task_of
+from dagster_weblake.progress import Progress
+from dagster_weblake.stopping import Stopping
+from dagster_weblake.templates import Part
+from dagster_weblake.wording import speaking
+from weblake import orchestration
+from weblake.errors import AskPerson, JobEnded, RetryLater, WeblakeError
+
+if TYPE_CHECKING:
+    from dagster_weblake.requests import LoadRequest
+    from dagster_weblake.resource import WeblakeResource
+    from weblake.orchestration import Dataset, Job, Landing, Order
+
+#: It has no value: the data are in the dataset.
+Result = dg.MaterializeResult[None]
+Metadata = Mapping[str, dg.MetadataValue]
+
+#: The run tag with which a sensor says which load to collect.
+LOAD_TAG = "weblake/load_id"
+#: Kinds whose start is only the beginning.
+_JOBS = ("batch_scrape", "crawl")
+
+
+def land(
+    context: dg.AssetExecutionContext, weblake: WeblakeResource, request: LoadRequest, key: dg.AssetKey, to: str | None
+) -> Iterator[Result]:
+    """Lands the request for each partition of this step: starts its jobs, unless an earlier run did, and waits."""
+    step = Step(context, weblake, request, key, to)
+    orders: dict[str | None, Order] = {}
+
+    def begin(part: Part) -> Metadata:
+        order = orders[part.key] = step.order(part)
+        if order.start is not None and order.kind in _JOBS:
+            stopping.open[order.load_id] = order
+            if orchestration.landed(step.dataset, order, step.terms) is None:
+                _, job, _ = orchestration.begin(weblake.client, step.dataset, order, max_credits=step.terms.max_credits)
+                step.say_started(job)
+        return {}
+
+    def finish(part: Part) -> Metadata:
+        order = orders[part.key]
+        watch = Progress(context, key, part.key).watch()
+        landing = orchestration.land(weblake.client, step.dataset, order, step.terms, watch)
+        stopping.open.pop(order.load_id, None)
+        return step.landed(landing)
+
+    with told(context), step.stopping() as stopping:
+        unstarted = step.each(begin).failed
+        outcome = step.each(finish, unstarted)
+    yield from step.results(outcome)
+
+
+def start(
+    context: dg.AssetExecutionContext,
+    weblake: WeblakeResource,
+    request: LoadRequest,
+    key: dg.AssetKey,
+    to: str | None,
+    data_key: dg.AssetKey,
+) -> Iterator[Result]:
+    """Starts the job of each partition and leaves it to another run to land it as the asset `data_key`."""
+    step = Step(context, weblake, request, key, to)
+
+    def begin(part: Part) -> Metadata:
+        order = step.order(part, data_key)
+        stopping.open[order.load_id] = order
+        intent, job = orchestration.detach(weblake.client, step.dataset, order, max_credits=step.terms.max_credits)
+        stopping.open.pop(order.load_id)
+        step.say_started(job)
+        deadline = intent.created_seconds() + step.terms.timeout_s
+        return metadata.started_metadata(
+            step.dataset, intent, job, deadline=deadline, max_credits=step.terms.max_credits
+        )
+
+    with told(context), step.stopping() as stopping:
+        outcome = step.each(begin)
+    yield from step.results(outcome)
+
+
+def collect(
+    context: dg.AssetExecutionContext,
+    weblake: WeblakeResource,
+    request: LoadRequest,
+    key: dg.AssetKey,
+    to: str | None,
+    job_key: dg.AssetKey,
+) -> Iterator[Result]:
+    """Lands what the asset `job_key` started; waits where it has not ended yet."""
+    step = Step(context, weblake, request, key, to)
+
+    def finish(part: Part) -> Metadata:
+        load_id = step.load_to_collect(part, job_key)
+        watch = Progress(context, key, part.key).watch()
+        return step.landed(orchestration.collect(weblake.client, step.dataset, load_id, step.terms, watch))
+
+    with told(context):
+        outcome = step.each(finish)
+    yield from step.results(outcome)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of the partitions of a step."""
+
+    found: dict[str | None, Metadata]
+    failed: dict[str | None, WeblakeError]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One execution: the asset, its partitions, and where its loads go."""
+
+    context: dg.AssetExecutionContext
+    weblake: WeblakeResource
+    request: LoadRequest
+    key: dg.AssetKey
+    to: str | None
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        """Where it lands."""
+        return self.weblake.dataset(self.to)
+
+    @cached_property
+    def terms(self) -> orchestration.Terms:
+        """On which terms."""
+        return self.request.terms()
+
+    @cached_property
+    def parts(self) -> list[Part]:
+        """The partitions of this step; one without a key where the asset has none."""
+        return parts_of(self.context, self.key)
+
+    def stopping(self) -> AbstractContextManager[Stopping]:
+        """Decides what becomes of the jobs when the step is stopped."""
+        return Stopping(self.context, self.weblake.get_client, self.dataset).watching()
+
+    def order(self, part: Part, key: dg.AssetKey | None = None) -> Order:
+        """The load that is meant for a partition of this asset, or of another one for which this one starts."""
+        order, task = self.request.order(part), task_of(self.context, key or self.key, part.key)
+        if order.job_id is not None:
+            return orchestration.place_elsewhere(order, task)
+        generation = orchestration.choose_generation(self.weblake.client, self.dataset, task, self.terms)
+        return orchestration.place(order, task, generation)
+
+    def load_to_collect(self, part: Part, job_key: dg.AssetKey) -> str:
+        """The load that a sensor names, or else the newest that was started for the partition."""
+        named = self.context.run.tags.get(LOAD_TAG)
+        if named is not None and len(self.parts) == 1:
+            return named
+        wanted = dg.AssetRecordsFilter(job_key, asset_partitions=None if part.key is None else [part.key])
+        for record in self.context.instance.fetch_materializations(wanted, limit=1).records:
+            event = record.asset_materialization
+            entry = None if event is None else event.metadata.get("weblake/load_id")
+            if entry is not None and isinstance(entry.value, str):
+                return entry.value
+        raise AskPerson(
+            f"Nothing has been started for {_named(self.key, part.key)}.",
+            hint=f"Materialize {job_key.to_user_string()} first.",
+        )
+
+    def say_started(self, job: Job) -> None:
+        """The job's id and address, for whoever reads the log."""
+        url = self.weblake.job_url(job.kind, job.job_id)
+        self.context.log.info(f"Job {job.job_id} of load {job.load_id}: {url}")
+
+    def landed(self, landing: Landing) -> Metadata:
+        """What is told of a landing."""
+        if landing.landed_at is not None:
+            self.context.log.info(f"Load {landing.receipt.load_id} had landed before, at {landing.landed_at}.")
+        return metadata.load_metadata(self.dataset, landing, partitioned=self.parts[0].key is not None)
+
+    def each(self, work: Callable[[Part], Metadata], but: Mapping[str | None, WeblakeError] = {}) -> Outcome:
+        """Does the work for each partition but those that have failed; one that fails does not stop the others."""
+        found: dict[str | None, Metadata] = {}
+        failed = dict(but)
+        for part in self.parts:
+            if part.key not in failed:
+                try:
+                    with speaking():
+                        found[part.key] = work(part)
+                except WeblakeError as error:
+                    failed[part.key] = error
+        return Outcome(found, failed)
+
+    def results(self, outcome: Outcome) -> Iterator[Result]:
+        """What is told of the partitions that came out well; raises for those that did not."""
+        if not outcome.failed:
+            yield result_of(self.context, self.key, outcome.found)
+            return
+        for partition, values in outcome.found.items():
+            self.context.log_event(dg.AssetMaterialization(self.key, partition=partition, metadata=values))
+        errors = sorted(outcome.failed.values(), key=_worth_a_retry, reverse=True)
+        text = None
+        if len(self.parts) > 1:
+            told_of = [f"{partition}: {error}" for partition, error in outcome.failed.items()]
+            text = f"{len(told_of)} of {len(self.parts)} partitions failed. " + " | ".join(told_of)[:4000]
+        raise as_failure(self.context, errors[0], text) from errors[0]
+
+
+def result_of(context: dg.AssetExecutionContext, key: dg.AssetKey, found: Mapping[str | None, Metadata]) -> Result:
+    """One result for the step, with the metadata of each of its partitions."""
+    version = None
+    loads = [str(values["weblake/load_id"].value) for values in found.values() if "weblake/load_id" in values]
+    if loads:
+        # The same loads are the same data: what is downstream of a retry is not stale.
+        version = dg.DataVersion(hashlib.blake2b("+".join(loads).encode(), digest_size=8).hexdigest())
+    if len(found) == 1:
+        return dg.MaterializeResult(key, metadata=next(iter(found.values())), data_version=version)
+    for partition, values in found.items():
+        context.add_asset_metadata(values, key, partition)
+    return dg.MaterializeResult(key, data_version=version)
+
+
+def parts_of(context: dg.AssetExecutionContext, key: dg.AssetKey) -> list[Part]:
+    """The partitions that a step is for, in order; one without a key where its asset has none."""
+    definition = context.assets_def.specs_by_key[key].partitions_def
+    if definition is None:
+        return [Part()]
+    return [Part.of(definition, name) for name in context.partition_keys]
+
+
+def _worth_a_retry(error: WeblakeError) -> tuple[bool, float]:
+    """The one that decides about a step with several: if any is worth a retry, the step is."""
+    return isinstance(error, RetryLater | JobEnded), getattr(error, "retry_after", None) or 0.0
+
+
+def _named(key: dg.AssetKey, partition: str | None) -> str:
+    return key.to_user_string() + ("" if partition is None else f", partition {partition}")

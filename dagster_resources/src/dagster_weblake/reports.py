@@ -1,0 +1,66 @@
+"""What the service knows about the team, landed: usage by month and recent activity. Imports: failures, landing,
+metadata, requests, resource.
+
+One reading brings every month, so a run over several partitions asks once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from dagster_weblake import metadata
+from dagster_weblake.failures import told
+from dagster_weblake.landing import Result, parts_of, result_of
+from dagster_weblake.templates import Part
+from weblake import orchestration
+
+if TYPE_CHECKING:
+    from dagster_weblake.requests import UsageRequest
+    from dagster_weblake.resource import WeblakeResource
+
+
+def land_usage(
+    context: dg.AssetExecutionContext, weblake: WeblakeResource, request: UsageRequest, key: dg.AssetKey, to: str | None
+) -> Iterator[Result]:
+    """Lands the months of this step's partitions, or all that the service reports; each file is replaced whole.
+
+    A month of which the service reports nothing keeps the file that it has, if it has one.
+    """
+    with told(context):
+        client, dataset, parts = weblake.client, weblake.dataset(to), parts_of(context, key)
+        found = client.run(orchestration.report(request.report, client.retry, by_api_key=request.by_api_key))
+        if not found.split:
+            context.log.warning("The service did not split the report by API key, although it was asked to.")
+        months = None if parts[0].key is None else [_month(part) for part in parts]
+        files = orchestration.land_report(found, dataset.storage, months)
+        values = {
+            part.key: metadata.usage_metadata(
+                found, files, dataset, period=None if months is None else _month(part), budget=request.budget
+            )
+            for part in parts
+        }
+    yield result_of(context, key, values)
+
+
+def land_activity(
+    context: dg.AssetExecutionContext, weblake: WeblakeResource, key: dg.AssetKey, to: str | None
+) -> Iterator[Result]:
+    """Merges the calls that the service lists (24 hours) into the files of their UTC days."""
+    with told(context):
+        client, dataset, parts = weblake.client, weblake.dataset(to), parts_of(context, key)
+        entries = client.run(orchestration.activity(client.retry))
+        files = orchestration.land_activity(entries, dataset.storage)
+        values = {part.key: metadata.activity_metadata(files, dataset, len(entries), date=_day(part)) for part in parts}
+    yield result_of(context, key, values)
+
+
+def _month(part: Part) -> str:
+    """`2026-11`, of a time window or of a key that begins so."""
+    return f"{part.start:%Y-%m}" if part.start is not None else str(part.key)[:7]
+
+
+def _day(part: Part) -> str | None:
+    return f"{part.start:%Y-%m-%d}" if part.start is not None else part.key

@@ -1,0 +1,238 @@
+"""What an asset asks of the service: a crawl, a batch, one page, one file, usage, activity, or a job that is there.
+
+A request is plain data. Text in it may name the partition that is being materialized:
+
+    {partition_key}                       the key, such as 2026-11-21 or docs.example.com
+    {partition_key[site]}                 one dimension of a multi-partition
+    {partition_start} {partition_end}     where the time window begins and where it ends, as 2026-11-21
+
+A `dg.EnvVar` in it is looked up when the step runs: for a cookie in the headers, which must stand in no code.
+
+Imports: templates, weblake.options, weblake.orchestration, weblake.errors.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal, cast
+
+import dagster as dg
+
+from dagster_weblake.templates import Part, filled
+from dagster_weblake.url_inputs import urls_of
+from weblake import orchestration
+from weblake.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from weblake.options import BatchScrapeOptions, CrawlOptions, ParseOptions, ScrapeOptions
+    from weblake.orchestration import Order, Terms
+
+#: The version of what lands: another one makes assets stale.
+_SCHEMA = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoadRequest:
+    """What every request that buys or lands pages has.
+
+    Args:
+        partition: Path keys and values in place of `load_date`, such as `{"day": "{partition_key}"}`. All assets of a
+            root have the same keys. A later load of an asset's partition takes the earlier one's place in any case.
+        allow_partial: Stores what there is of a load that does not add up, with `complete: false`.
+        missing_ratio: The share of submitted URLs that may be missing, from 0 to 1; default 0.
+        fail_ratio: The share that may have failed before the load is refused; default 1, so that failed pages are
+            rows of `page_errors` and no failure.
+        max_credits: Refuses to start what would cost more, lowers the limit of a crawl, and cancels a job that passes
+            it.
+        deadline: How long the load may take from the record of its intent, retries included; then its job is cancelled
+            and what it had scraped is kept as a refused load. Default 24 hours.
+        poll_interval: Seconds between status polls at most; they begin sooner. Default 10.
+    """
+
+    partition: Mapping[str, str] | None = None
+    allow_partial: bool = False
+    missing_ratio: float = 0.0
+    fail_ratio: float = 1.0
+    max_credits: float | None = None
+    deadline: timedelta = timedelta(hours=24)
+    poll_interval: float = 10.0
+
+    #: The table that it lands in.
+    table: ClassVar[str] = "documents"
+    #: Whether the job is the asset's own, so that its deadline ends it.
+    owns_job: ClassVar[bool] = True
+
+    def terms(self) -> Terms:
+        """The tolerances and limits, as the core has them."""
+        return orchestration.Terms(
+            allow_partial=self.allow_partial,
+            missing_ratio=self.missing_ratio,
+            fail_ratio=self.fail_ratio,
+            max_credits=self.max_credits,
+            timeout_s=self.deadline.total_seconds(),
+            ends_job=self.owns_job,
+            poll_s=self.poll_interval,
+        )
+
+    def order(self, part: Part) -> Order:
+        """What is bought for one partition; raises InvalidOption for what the contract does not know."""
+        raise NotImplementedError
+
+    def naming(self, part: Part) -> orchestration.Naming:
+        """Where it lands."""
+        return orchestration.Naming(root="", partition=filled(self.partition, part) if self.partition else None)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CrawlRequest(LoadRequest):
+    """A crawl of a site, as one job.
+
+    Args:
+        url: Where it begins; may name the partition, such as `https://{partition_key}/`.
+        options: Crawl options of the contract in snake_case, such as `{"limit": 500, "scrape_options": {"formats":
+            ["markdown"]}}`.
+    """
+
+    url: str
+    options: CrawlOptions = field(default_factory=lambda: cast("CrawlOptions", {}))
+
+    def order(self, part: Part) -> Order:
+        """One job; `max_credits` lowers its limit."""
+        options = filled(self.options, part)
+        return orchestration.crawl_order(filled(self.url, part), self.naming(part), self.terms(), **options)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchScrapeRequest(LoadRequest):
+    """A scrape of many URLs, as one job.
+
+    Args:
+        urls: The URLs; or the path or storage URL of a text, CSV or Parquet file of them; or the `dg.AssetKey` of an
+            upstream asset that returns them: a list, or an Arrow, pandas or Polars table, of which `column` is taken.
+            A function under `@weblake_assets` gives what it got from upstream.
+        column: The column of a table or of a CSV or Parquet file; `url` by default.
+        options: Scrape options of the contract in snake_case, such as `{"formats": ["markdown", "links"]}`.
+    """
+
+    urls: object
+    column: str | None = None
+    options: BatchScrapeOptions = field(default_factory=lambda: cast("BatchScrapeOptions", {}))
+
+    def order(self, part: Part) -> Order:
+        """One job for all URLs, which are read now."""
+        given = filled(self.urls, part) if isinstance(self.urls, str) else self.urls
+        urls = [filled(url, part) for url in urls_of(given, self.column)]
+        return orchestration.batch_order(urls, self.naming(part), **filled(self.options, part))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScrapeRequest(LoadRequest):
+    """One page; the step waits for it, which takes a minute at most unless the options say otherwise.
+
+    Args:
+        url: The page.
+        options: Scrape options of the contract in snake_case.
+    """
+
+    url: str
+    options: ScrapeOptions = field(default_factory=lambda: cast("ScrapeOptions", {}))
+
+    def order(self, part: Part) -> Order:
+        """One page."""
+        return orchestration.scrape_order(filled(self.url, part), self.naming(part), **filled(self.options, part))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ParseRequest(LoadRequest):
+    """One file that the step can read, parsed by the service.
+
+    Args:
+        file: A local path.
+        options: Parse options of the contract in snake_case.
+    """
+
+    file: str
+    options: ParseOptions = field(default_factory=lambda: cast("ParseOptions", {}))
+
+    def order(self, part: Part) -> Order:
+        """One file, known by its name and content."""
+        path = Path(filled(self.file, part))
+        if not path.is_file():
+            raise InvalidOption(f"{path} is no file here.", hint="Give a path that the step's process can read.")
+        return orchestration.parse_order(path, self.naming(part), **filled(self.options, part))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobRequest(LoadRequest):
+    """A job that was started elsewhere; landing it buys nothing, and nothing here cancels it.
+
+    Args:
+        kind: `batch_scrape` (or `batch`) or `crawl`; where it is not given, the run's config says it.
+        job_id: The job's UUID, likewise.
+    """
+
+    kind: str | None = None
+    job_id: str | None = None
+    owns_job: ClassVar[bool] = False
+
+    def order(self, part: Part) -> Order:
+        """The job that is there."""
+        if not self.kind or not self.job_id:
+            raise InvalidOption("It is not said which job to land.", hint="Give kind and job_id in the run's config.")
+        return orchestration.elsewhere_order(self.kind, self.job_id.strip(), self.naming(part).partition)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UsageRequest:
+    """What the team has used, month by month; reading it costs nothing.
+
+    Args:
+        report: `credits` (default) or `tokens`.
+        by_api_key: Splits the report by API key: a report of its own, `credits_by_key` or `tokens_by_key`.
+        budget: Credits or tokens that a month may use; stands in the metadata, and checks hold the report against it.
+    """
+
+    report: Literal["credits", "tokens"] = "credits"
+    by_api_key: bool = False
+    budget: float | None = None
+
+    table: ClassVar[str] = "usage_periods"
+
+    def __post_init__(self) -> None:
+        if self.report not in ("credits", "tokens"):
+            raise InvalidOption(f"There is no report of {self.report!r}.", hint="Give credits or tokens.")
+
+    @property
+    def name(self) -> str:
+        """The report's name in the layout."""
+        return f"{self.report}_by_key" if self.by_api_key else self.report
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ActivityRequest:
+    """The calls of the last 24 hours, merged by id into one file for each day; reading them costs nothing."""
+
+    table: ClassVar[str] = "activity"
+
+
+Request = CrawlRequest | BatchScrapeRequest | ScrapeRequest | ParseRequest | JobRequest | UsageRequest | ActivityRequest
+
+
+def code_version_of(request: Request) -> str:
+    """A digest of what is asked and of the schema: what lands after it has changed is of another kind.
+
+    Limits and tolerances do not count, and neither do URLs from an upstream asset, which are data. Nothing can be read
+    back from it: headers may hold cookies.
+    """
+    terms = LoadRequest.__dataclass_fields__ if isinstance(request, LoadRequest) else {}
+    body = {each.name: getattr(request, each.name) for each in fields(request) if each.name not in terms}
+    urls = body.get("urls")
+    if isinstance(urls, dg.AssetKey) or not isinstance(urls, str | list | tuple):
+        body.pop("urls", None)
+    text = json.dumps([type(request).__name__, _SCHEMA, body], sort_keys=True, default=str)
+    return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()

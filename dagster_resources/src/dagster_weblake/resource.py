@@ -1,0 +1,194 @@
+"""The resource: which service, which key, which dataset root; one pooled client for each step.
+
+Imports: weblake, given, wording.
+
+Dagster writes the configuration of a resource into the snapshots that it stores and shows, unless it is an EnvVar. So
+a key that is given as text (in Python, or by a template in YAML) is taken out of the configuration when the resource
+is made, and kept in this process only: `given` says how.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+from pydantic import Field, PrivateAttr
+
+import weblake
+from dagster_weblake import given
+from dagster_weblake.wording import speaking
+from weblake import orchestration
+from weblake.errors import AskPerson, InvalidOption
+
+if TYPE_CHECKING:
+    from dagster_weblake.requests import Request
+    from weblake.orchestration import Dataset, Patience
+
+#: Seconds between two tries on average, once the pauses have grown: what a time is reckoned into tries with.
+_MEAN_PAUSE_S = 10.0
+#: Where the service tells how a job is doing. A parse has no such address.
+_STATUS_PATHS = {"batch_scrape": "/v2/batch/scrape", "crawl": "/v2/crawl", "scrape": "/v2/scrape"}
+
+
+class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it is its own value
+    """The web data extraction service and the dataset that its data lands in.
+
+    Usable without assets: `weblake.client.scrape(url)` in an op, or `weblake.get_client()` anywhere.
+
+    Example:
+        .. code-block:: python
+
+            defs = dg.Definitions(
+                assets=docs,
+                resources={"weblake": WeblakeResource(root="s3://lake/web")},  # WEBLAKE_BASE_URL and WEBLAKE_API_KEY
+            )
+    """
+
+    base_url: str = Field(
+        default=dg.EnvVar("WEBLAKE_BASE_URL"),
+        description="The service, such as https://api.example.com or what `weblake serve` printed. "
+        "Default: the environment variable WEBLAKE_BASE_URL.",
+    )
+    api_key: str = Field(
+        default=dg.EnvVar("WEBLAKE_API_KEY"),
+        repr=False,
+        description="The API key, best as an EnvVar. Default: the environment variable WEBLAKE_API_KEY.",
+    )
+    root: str | None = Field(
+        default=None,
+        description="The dataset's root where an asset names none: a local path, s3://, gs:// or abfs://.",
+    )
+    storage_options: dict[str, Any] | None = Field(
+        default=None,
+        repr=False,
+        description="For the file system of a storage URL, as fsspec takes them. Default: what its backend reads from "
+        "the environment or the machine's role, which is where credentials belong.",
+    )
+    insecure: bool = Field(default=False, description="Allows plain http beyond loopback.")
+    call_timeout_s: float | None = Field(
+        default=None, description="Seconds for which one call is tried; a minute where none is given."
+    )
+
+    _client: weblake.Client | None = PrivateAttr(default=None)
+
+    def __init__(self, **data: object) -> None:
+        if data.get("api_key") is not None:
+            data["api_key"] = given.hidden(data["api_key"])
+        options = data.get("storage_options")
+        if isinstance(options, Mapping):
+            data["storage_options"] = {name: given.hidden(value) for name, value in options.items()}
+        super().__init__(**data)
+
+    @contextmanager
+    def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[WeblakeResource]:
+        """One client for the step, closed at its end; nothing is contacted before it is used."""
+        self._client = self.get_client()
+        try:
+            yield self
+        finally:
+            client, self._client = self._client, None
+            client.close()
+
+    @property
+    def client(self) -> weblake.Client:
+        """The client of this step, with every operation of the service as a method.
+
+        Raises:
+            RuntimeError: Outside a step or a sensor; `get_client` makes a client there.
+        """
+        if self._client is None:
+            raise RuntimeError("WeblakeResource.client is there while a step runs; use get_client() elsewhere.")
+        return self._client
+
+    def get_client(self) -> weblake.Client:
+        """Returns a new blocking client, which the caller closes: it is a context manager.
+
+        Raises:
+            AskPerson: The base URL or the key is not set.
+            InvalidOption: One of them cannot be used.
+        """
+        with speaking():
+            return weblake.Client(*self._endpoint(), insecure=self.insecure, patience=self._patience())
+
+    def get_async_client(self) -> weblake.AsyncClient:
+        """The same for an event loop."""
+        with speaking():
+            return weblake.AsyncClient(*self._endpoint(), insecure=self.insecure, patience=self._patience())
+
+    def dataset(self, to: str | None = None) -> Dataset:
+        """Returns the dataset at `to`, or at the resource's root. Nothing is created or contacted yet.
+
+        Raises:
+            AskPerson: There is neither.
+            StorageRefused: It is no storage that can be landed in.
+        """
+        where = to or self.root
+        if not where:
+            raise AskPerson(
+                "It is not known where to land: neither the asset nor the resource names a root.",
+                hint="Give WeblakeResource(root=...), or `to` to the asset.",
+            )
+        with speaking():
+            return orchestration.open_dataset(where, storage_options=self.options_of_storage())
+
+    def options_of_storage(self) -> Mapping[str, object] | None:
+        """The storage options as they were given, for readers of the dataset."""
+        options = self.storage_options
+        return None if options is None else {name: given.revealed(value) for name, value in options.items()}
+
+    def run(
+        self,
+        context: dg.AssetExecutionContext,
+        request: Request,
+        *,
+        key: dg.AssetKey | None = None,
+        to: str | None = None,
+    ) -> Iterator[dg.MaterializeResult[None]]:
+        """Does what a request asks for each partition of the running step: the body of an asset of your own.
+
+        Example:
+            .. code-block:: python
+
+                @dg.multi_asset(specs=build_weblake_specs("docs", REQUEST), retry_policy=DEFAULT_RETRIES)
+                def docs(context: dg.AssetExecutionContext, weblake: WeblakeResource):
+                    yield from weblake.run(context, REQUEST)
+
+        Raises and takes what `execution.materialize` does.
+        """
+        from dagster_weblake.execution import materialize
+
+        return materialize(context, self, request, key=key, to=to)
+
+    def job_url(self, kind: str, job_id: str) -> str:
+        """Where the service tells how a job is doing (with the key); empty for a kind that has no such address."""
+        path = _STATUS_PATHS.get(kind)
+        return "" if path is None else f"{str(self.base_url).rstrip('/')}{path}/{job_id}"
+
+    def _endpoint(self) -> tuple[str, str]:
+        values = []
+        for name, variable in (("base_url", "WEBLAKE_BASE_URL"), ("api_key", "WEBLAKE_API_KEY")):
+            value = given.revealed(getattr(self, name))
+            if isinstance(value, dg.EnvVar):  # outside a run nobody has looked it up yet
+                variable, value = value.env_var_name, value.get_value()
+            if not isinstance(value, str) or not value.strip():
+                # Without a base URL the core would use its embedded service, which nobody meant here.
+                raise AskPerson(
+                    f"WeblakeResource has no {name}.",
+                    hint=f"Set the environment variable {variable}, where Dagster's processes see it.",
+                )
+            values.append(value.strip())
+        return values[0], values[1]
+
+    def _patience(self) -> Patience | None:
+        if self.call_timeout_s is None:
+            return None
+        if not 0 < self.call_timeout_s <= 86_400:
+            raise InvalidOption(
+                f"call_timeout_s is {self.call_timeout_s}.", hint="Give a number of seconds between 0 and 86400."
+            )
+        # Tries must not run out before the time does, or a longer time would change nothing.
+        tries = orchestration.Patience().tries + math.ceil(self.call_timeout_s / _MEAN_PAUSE_S)
+        return orchestration.Patience(tries=tries, wait_s=self.call_timeout_s)

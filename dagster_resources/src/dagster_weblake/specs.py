@@ -1,0 +1,109 @@
+"""Asset specs for what lands: table, columns, kinds, code version. Imports: metadata, requests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import dagster as dg
+
+from dagster_weblake import metadata
+from dagster_weblake.requests import (
+    ActivityRequest,
+    BatchScrapeRequest,
+    CrawlRequest,
+    JobRequest,
+    ParseRequest,
+    Request,
+    ScrapeRequest,
+    UsageRequest,
+    code_version_of,
+)
+from weblake.errors import InvalidOption
+
+#: How an asset waits for its job: in the step that started it, or not at all, until a sensor sees its end.
+Wait = Literal["step", "sensor"]
+#: How an asset is named: a key in any of Dagster's forms, or a spec with more.
+Named = dg.AssetSpec | dg.AssetKey | str | Sequence[str]
+
+#: What an asset is that starts a job for another one.
+JOB_SUFFIX = "_job"
+_SCHEMES = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "abfs": "azure", "abfss": "azure", "az": "azure"}
+
+
+def build_weblake_specs(
+    asset: Named,
+    request: Request | None = None,
+    *,
+    wait: Wait = "step",
+    to: str | None = None,
+    partitions_def: dg.PartitionsDefinition[str] | None = None,
+) -> list[dg.AssetSpec]:
+    """Returns the spec of an asset that lands a request; with `wait="sensor"` before it that of its job.
+
+    For those who write the body of the asset themselves: see `WeblakeResource.run`.
+
+    Args:
+        asset: The asset's key, or a spec of which everything is kept: group, owners, tags, description, deps,
+            automation condition, freshness policy, metadata.
+        request: What is asked; its digest is the code version where the spec has none. None: pages, and the code
+            version is the author's.
+        wait: As for `build_weblake_assets`.
+        to: The dataset's root, where it is not the resource's.
+        partitions_def: The partitions, where the spec has none.
+    """
+    spec = asset if isinstance(asset, dg.AssetSpec) else dg.AssetSpec(asset)
+    table = "documents" if request is None else request.table
+    report = request.name if isinstance(request, UsageRequest) else None
+    version = spec.code_version or (None if request is None else code_version_of(request))
+    where = _SCHEMES.get((to or "").partition("://")[0])
+    kinds = {"weblake", "parquet"} | ({where} if where else set())
+    data = spec.replace_attributes(
+        partitions_def=partitions_def or spec.partitions_def or ...,
+        code_version=version or ...,
+        kinds=spec.kinds | kinds,
+        metadata={**metadata.definition_metadata(table, report=report, to=to), **spec.metadata},
+        description=spec.description or (None if request is None else _described(request)) or ...,
+    )
+    if wait == "step":
+        return [data]
+    if request is not None and not isinstance(request, CrawlRequest | BatchScrapeRequest):
+        raise InvalidOption(
+            f"wait='sensor' is for jobs, and a {type(request).__name__} is none.", hint="Leave wait='step'."
+        )
+    job = dg.AssetSpec(
+        job_key(data.key),
+        deps=spec.deps,
+        description=f"The job whose pages land as {data.key.to_user_string()}.",
+        group_name=data.group_name,
+        owners=data.owners,
+        tags=data.tags,
+        kinds={"weblake"},
+        code_version=data.code_version,
+        automation_condition=spec.automation_condition,
+        partitions_def=data.partitions_def,
+        metadata=metadata.definition_metadata(table, to=to, starts=data.key.to_user_string()),
+    )
+    return [job, data.replace_attributes(deps=[job.key], automation_condition=None)]
+
+
+def job_key(key: dg.AssetKey) -> dg.AssetKey:
+    """The key of the asset that starts the jobs of another one: `docs_job` for `docs`."""
+    return dg.AssetKey([*key.path[:-1], key.path[-1] + JOB_SUFFIX])
+
+
+def _described(request: Request) -> str | None:
+    """A sentence for the catalog; of what is asked it names an address without its query, which may hold secrets."""
+    if isinstance(request, CrawlRequest):
+        return f"Pages of a crawl of {request.url.partition('?')[0]}."
+    return _DESCRIPTIONS.get(type(request))
+
+
+_DESCRIPTIONS: dict[type, str] = {
+    BatchScrapeRequest: "Pages of a list of URLs, scraped as one job.",
+    ScrapeRequest: "One page, scraped.",
+    ParseRequest: "One file, parsed.",
+    JobRequest: "Pages of jobs that were started elsewhere.",
+    UsageRequest: "What the team has used, month by month.",
+    ActivityRequest: "The calls of the last 24 hours, by day.",
+}

@@ -1,0 +1,95 @@
+"""Whether a step that is being stopped means that its job is not wanted any more. Imports: weblake.orchestration.
+
+Dagster interrupts a step when somebody terminates its run or the run's time is up, and also when the machine is taken
+away (a pod is evicted, a worker shuts down). Only the first two are a reason to cancel a paid job: after the others a
+retry goes on with it. The signal is the same, so the run's status is asked: CANCELING is somebody's wish.
+
+A step body has to be synchronous: Dagster 1.13 never resumes an async one after the interrupt, so that it could not
+cancel anything.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from weblake import orchestration
+from weblake.errors import WeblakeError
+
+if TYPE_CHECKING:
+    import weblake
+    from weblake.orchestration import Dataset, JobRef, Order
+
+#: Seconds in which a start that was being answered is looked up again: a pod has thirty until it is killed.
+FIND_S = 15.0
+_UNWANTED = (dg.DagsterRunStatus.CANCELING, dg.DagsterRunStatus.CANCELED)
+
+
+@dataclass(slots=True)
+class Stopping:
+    """What a step has to cancel when it is not wanted any more."""
+
+    context: dg.AssetExecutionContext
+    #: Makes a client of its own: the interrupted one may be in the middle of a reply.
+    connect: Callable[[], weblake.Client]
+    dataset: Dataset
+    #: The orders that are being landed, by load id.
+    open: dict[str, Order] = field(default_factory=dict)
+
+    @contextmanager
+    def watching(self) -> Iterator[Stopping]:
+        """Decides when the block is interrupted; what interrupted it goes on."""
+        try:
+            yield self
+        except dg.DagsterExecutionInterruptedError:
+            self._decide()
+            raise
+
+    def _decide(self) -> None:
+        if not self.open:
+            return
+        run = self.context.instance.get_run_by_id(self.context.run_id)
+        if run is None or run.status not in _UNWANTED:
+            said = "unknown" if run is None else run.status.value
+            self.context.log.warning(
+                f"This step is being stopped, and nobody terminated its run (its status is {said}): "
+                "its jobs go on, and a retry lands them."
+            )
+            return
+        with self.connect() as client:
+            for order in self.open.values():
+                self._cancel(client, order)
+
+    def _cancel(self, client: weblake.Client, order: Order) -> None:
+        try:
+            job = self._job(client, order)
+            if job is not None:
+                client.run(orchestration.cancel(job, client.retry))
+                self.context.log.info(f"Cancelled {job.words}: its run was terminated.")
+        except WeblakeError as error:
+            self.context.log.warning(f"The job of load {order.load_id} could not be cancelled: {error}")
+
+    def _job(self, client: weblake.Client, order: Order) -> JobRef | None:
+        """The job of a load; where its start was just being answered, a service with true replay is asked again."""
+        job = self.dataset.ledger.job(order.load_id)
+        if job is None and order.start is not None:
+            intent, last = self.dataset.ledger.intent(order.load_id), self.dataset.ledger.last_start(order.load_id)
+            if intent is None or last is None or last.void:
+                return None
+            if not intent.replay:
+                self.context.log.warning(
+                    f"The start of load {order.load_id} was being answered: its job may run. "
+                    "A re-execution from failure finds it."
+                )
+                return None
+            _, job, _ = orchestration.begin(client, self.dataset, order, until=time.monotonic() + FIND_S)
+        return (
+            None
+            if job is None or job.kind not in ("batch_scrape", "crawl")
+            else orchestration.JobRef(job.kind, job.job_id)
+        )

@@ -1,0 +1,81 @@
+"""The partition's name put into a request's text. Imports nothing of ours.
+
+Only the words that requests.py documents are replaced; any other brace stands as it is, for URLs and regular
+expressions have braces of their own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TypeVar, cast
+
+import dagster as dg
+
+from weblake.errors import InvalidOption
+
+T = TypeVar("T")
+
+_WORD = re.compile(r"\{partition_(key|start|end)(?:\[([^\[\]{}]+)\])?\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One partition of an asset; `key` is None where the asset has none."""
+
+    key: str | None = None
+    #: The key of each dimension of a multi-partition.
+    dimensions: Mapping[str, str] = field(default_factory=dict)
+    #: The time window, where the partitions are of time.
+    start: datetime | None = None
+    end: datetime | None = None
+
+    @classmethod
+    def of(cls, definition: dg.PartitionsDefinition | None, key: str) -> Part:
+        """The partition of this key."""
+        if isinstance(definition, dg.TimeWindowPartitionsDefinition):
+            window = definition.time_window_for_partition_key(key)
+            return cls(key, {}, window.start, window.end)
+        if isinstance(definition, dg.MultiPartitionsDefinition):
+            return cls(key, dict(definition.get_partition_key_from_str(key).keys_by_dimension))
+        return cls(key)
+
+
+def filled(value: T, part: Part) -> T:
+    """The value with the partition in place of the words that name it, and EnvVars looked up, in every text of it."""
+    if isinstance(value, dg.EnvVar):
+        return cast("T", _from_environment(value))
+    if isinstance(value, str):
+        return cast("T", _WORD.sub(lambda found: _word(found, part), value) if "{partition_" in value else value)
+    if isinstance(value, Mapping):
+        return cast("T", {name: filled(each, part) for name, each in value.items()})
+    if isinstance(value, list | tuple):
+        return cast("T", type(value)(filled(each, part) for each in value))
+    return value
+
+
+def _from_environment(variable: dg.EnvVar) -> str:
+    found = variable.get_value()
+    if found is None:
+        raise InvalidOption(
+            f"The environment variable {variable.env_var_name}, which the request names, is not set.",
+            hint="Set it where Dagster's processes see it.",
+        )
+    return found
+
+
+def _word(found: re.Match[str], part: Part) -> str:
+    name, dimension = found[1], found[2]
+    if name == "key":
+        text = part.key if dimension is None else part.dimensions.get(dimension)
+    else:
+        moment = part.start if name == "start" else part.end
+        text = None if moment is None or dimension else f"{moment:%Y-%m-%d}"
+    if text is None:
+        what = "has no partitions" if part.key is None else f"has no such thing in its partition {part.key!r}"
+        raise InvalidOption(
+            f"The request names {found[0]}, and the asset {what}.", hint="Give the asset a fitting partitions_def."
+        )
+    return text

@@ -1,0 +1,76 @@
+"""URLs in whatever form they come: a list, a table of an upstream asset, or a file. Imports: weblake.orchestration."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+
+from weblake import orchestration
+from weblake.errors import InvalidOption
+
+
+def urls_of(given: object, column: str | None = None) -> list[str]:
+    """Returns the URLs, in order, duplicates included.
+
+    Args:
+        given: A list or any other iterable of text; an Arrow table, dataset, record batch or reader; a pandas or
+            Polars frame, lazy or not, or a series; or the path or storage URL of a text, CSV or Parquet file.
+        column: The column of a table or file; `url` where it is not given. A table of one column needs none.
+
+    Raises:
+        InvalidOption: No URL in it, no such column, or something that is none of these.
+        FixRequest: The file cannot be read.
+    """
+    if isinstance(given, str | os.PathLike):
+        return orchestration.read_urls(given, column)
+    values = _values(given, column)
+    urls = []
+    for number, value in enumerate(values):
+        if value is None:
+            continue  # as an empty line of a file
+        if not isinstance(value, str):
+            raise InvalidOption(
+                f"Entry {number} of the URLs is of type {type(value).__name__}.", hint="Give texts, such as https://…"
+            )
+        if value.strip():
+            urls.append(value.strip())
+    if not urls:
+        raise InvalidOption("There is no URL in what the upstream asset returned.", hint="Give at least one.")
+    return urls
+
+
+def _values(given: object, column: str | None) -> Iterable[object]:
+    if hasattr(given, "collect_schema") and hasattr(given, "collect"):  # a lazy frame: the column alone is computed
+        given = given.select(_column(list(given.collect_schema().names()), column)).collect()  # type: ignore[attr-defined]
+    if hasattr(given, "schema") and hasattr(given, "to_table"):  # a dataset: the column alone is read
+        given = given.to_table(columns=[_column(list(given.schema.names), column)])
+    if hasattr(given, "read_all"):
+        given = given.read_all()
+    if hasattr(given, "columns") and not isinstance(given, Mapping):
+        names = given.schema.names if hasattr(given, "schema") and hasattr(given, "to_pylist") else list(given.columns)
+        return _texts(given[_column([str(name) for name in names], column)])  # type: ignore[index]
+    if isinstance(given, Mapping) or not isinstance(given, Iterable):
+        raise InvalidOption(
+            f"The URLs came as {type(given).__name__}.",
+            hint="Give a list, an Arrow table, or a pandas or Polars frame.",
+        )
+    return _texts(given)
+
+
+def _texts(series: Iterable[object]) -> Iterable[object]:
+    for convert in ("to_pylist", "to_list", "tolist"):
+        if hasattr(series, convert):
+            found: Iterable[object] = getattr(series, convert)()
+            # How pandas writes a missing value.
+            return [None if isinstance(value, float) and value != value else value for value in found]
+    return series
+
+
+def _column(names: list[str], column: str | None) -> str:
+    wanted = column or ("url" if "url" in names or len(names) != 1 else names[0])
+    if wanted not in names:
+        raise InvalidOption(
+            f"What the upstream asset returned has no column {wanted!r}.",
+            hint=f"Its columns: {', '.join(names[:20])}. Name one as `column`.",
+        )
+    return wanted

@@ -1,0 +1,138 @@
+"""A load that one process starts and another one lands, with what was sent on record in between."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weblake import Client, Terms, detached, errors, layout, orders, starts
+from weblake.lake import open_dataset
+from weblake.orders import Naming, Order
+from weblake.publishing import Dataset
+from weblake.service.server import LocalService
+from weblake.waiting import JobRef
+
+_spec = importlib.util.spec_from_file_location("fake_web", Path(__file__).parents[1] / "service" / "fake_web.py")
+assert _spec is not None
+assert _spec.loader is not None
+fake_web = sys.modules.setdefault("fake_web", importlib.util.module_from_spec(_spec))
+_spec.loader.exec_module(fake_web)
+
+URLS = [f"http://pages.test/{n}" for n in range(4)]
+SOON = Terms(poll_s=0.2, timeout_s=60)
+
+
+@dataclass
+class Lab:
+    service: LocalService
+    client: Client
+    web: Any
+    root: Path
+
+    @property
+    def dataset(self) -> Dataset:
+        """Opened anew each time: whoever collects is another process."""
+        return open_dataset(self.root)
+
+    def batch(self, urls: list[str], key: str = "a") -> Order:
+        return orders.batch(urls, Naming(root="", key=key))
+
+    def named(self, urls: list[str], load_id: str) -> Order:
+        order = self.batch(urls)
+        return Order(**{name: getattr(order, name) for name in Order.__slots__} | {"load_id": load_id})
+
+    @property
+    def started(self) -> int:
+        return self.service.counts().get("batch_scrape_started", 0)
+
+    def kept(self) -> list[str]:
+        return self.dataset.storage.list(layout.SUBMITTED)
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    web = fake_web.FakeWeb()
+    with LocalService(web=lambda config: web) as service, Client(service.url, service.key) as client:
+        yield Lab(service, client, web, tmp_path / "lake")
+
+
+def test_what_was_sent_is_known_to_whoever_lands_it(lab: Lab) -> None:
+    order = lab.batch([*URLS, URLS[0], "ftp://pages.test/no"])
+    intent, job = detached.detach(lab.client, lab.dataset, order)
+    assert (intent.load_id, job.load_id, len(lab.kept())) == (order.load_id, order.load_id, 1)
+    receipt = detached.collect(lab.client, lab.dataset, order.load_id, SOON).receipt
+    assert (receipt.submitted, receipt.stored, receipt.rejected) == (6, 5, 1)
+    assert lab.kept() == []
+    again = detached.collect(lab.client, lab.dataset, order.load_id, SOON)
+    assert again.receipt == receipt
+    assert again.landed_at is not None
+    assert lab.started == 1
+
+
+def test_a_crawl_needs_no_list(lab: Lab) -> None:
+    order = orders.crawl("http://pages.test/", Naming(root=""), limit=2)
+    detached.detach(lab.client, lab.dataset, order)
+    assert lab.kept() == []
+    assert detached.collect(lab.client, lab.dataset, order.load_id, SOON).receipt.stored >= 1
+
+
+def test_asked_again_it_is_the_same_job_and_the_list_with_which_it_was_started(lab: Lab) -> None:
+    first = lab.batch(URLS)
+    _, job = detached.detach(lab.client, lab.dataset, first)
+    other = lab.named(URLS[:1], first.load_id)
+    assert detached.detach(lab.client, lab.dataset, other)[1].job_id == job.job_id
+    assert detached.collect(lab.client, lab.dataset, first.load_id, SOON).receipt.submitted == len(URLS)
+
+
+def test_a_list_whose_start_was_refused_gives_way_to_the_next(lab: Lab) -> None:
+    first = lab.batch(URLS)
+    lab.service.faults({"match": {"method": "POST"}, "effect": {"status": 402}})
+    with pytest.raises(errors.CreditsExhausted):
+        detached.detach(lab.client, lab.dataset, first)
+    detached.detach(lab.client, lab.dataset, lab.named(URLS[:2], first.load_id))
+    assert detached.collect(lab.client, lab.dataset, first.load_id, SOON).receipt.submitted == 2
+
+
+def test_what_is_missing_is_told_by_the_list(lab: Lab) -> None:
+    order = lab.batch(URLS)
+    detached.detach(lab.client, lab.dataset, order)
+    # What a service does that loses a page: one more was sent than it knows of.
+    detached._keep(lab.dataset, order.load_id, (*URLS, "http://pages.test/lost"))
+    with pytest.raises(errors.LoadIncomplete, match=r"1 of 5 pages are missing: http://pages\.test/lost"):
+        detached.collect(lab.client, lab.dataset, order.load_id, SOON)
+    assert len(lab.kept()) == 1  # for the one who allows it
+    partial = Terms(allow_partial=True)
+    assert detached.collect(lab.client, lab.dataset, order.load_id, partial).receipt.missing == 1
+    assert lab.kept() == []
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut"])
+def test_a_list_that_is_gone_or_damaged_is_told(lab: Lab, damage: str) -> None:
+    order = lab.batch(URLS)
+    detached.detach(lab.client, lab.dataset, order)
+    path = lab.root / layout.submitted_path(order.load_id)
+    path.unlink() if damage == "gone" else path.write_bytes(path.read_bytes()[:20])
+    with pytest.raises(errors.StorageRefused, match=r"gone|damaged") as caught:
+        detached.collect(lab.client, lab.dataset, order.load_id, SOON)
+    assert "weblake land batch" in caught.value.hint
+
+
+def test_what_was_never_started_cannot_be_collected(lab: Lab) -> None:
+    with pytest.raises(errors.AskPerson, match="not on record"):
+        detached.collect(lab.client, lab.dataset, "0" * 16, SOON)
+
+
+def test_a_job_that_is_cancelled_meanwhile_is_refused(lab: Lab) -> None:
+    lab.web.held.add("*")
+    order = lab.batch(URLS)
+    _, job = detached.detach(lab.client, lab.dataset, order)
+    lab.client.run(starts.cancel(JobRef(job.kind, job.job_id), lab.client.retry))
+    lab.web.held.clear()
+    with pytest.raises(errors.JobEnded):
+        detached.collect(lab.client, lab.dataset, order.load_id, SOON)

@@ -1,0 +1,41 @@
+"""A code location for the command line: one asset whose pages are held, as the environment says."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import dagster as dg
+
+from dagster_weblake import BatchScrapeRequest, WeblakeResource, build_weblake_assets
+
+held = build_weblake_assets(
+    "held",
+    BatchScrapeRequest(urls=os.environ.get("TEST_URLS", "").split(","), poll_interval=0.2),
+    retry_policy=None,
+)
+defs = dg.Definitions(
+    assets=held,
+    jobs=[dg.define_asset_job("landing", selection="held")],
+    resources={"weblake": WeblakeResource(root=os.environ.get("TEST_ROOT"))},
+    executor=dg.in_process_executor,  # one process to send signals to; with several: test_dagster_e2e.py
+)
+
+
+def job() -> dg.JobDefinition:
+    """What the command line runs."""
+    return defs.resolve_job_def("landing")
+
+
+def re_execute(parent: str) -> bool:
+    """Re-executes a run from failure, as a person does it."""
+    options = dg.ReexecutionOptions.from_failure(parent, dg.DagsterInstance.get())
+    with (
+        dg.DagsterInstance.get() as instance,
+        dg.execute_job(dg.reconstructable(job), instance=instance, reexecution_options=options) as result,
+    ):
+        return bool(result.success)
+
+
+if __name__ == "__main__":
+    sys.exit(0 if re_execute(sys.argv[1]) else 1)

@@ -1,0 +1,71 @@
+"""Which runs go on with what another one began, and which ask anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from dagster_weblake.identity import task_of
+
+FROM_FAILURE, OF_ASSETS = {"dagster/is_resume_retry": "true"}, {"dagster/is_asset_resume_retry": "true"}
+BY_DAEMON = {"dagster/retry_number": "1"}
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as found:
+        yield found
+
+
+def a_run(instance: dg.DagsterInstance, parent: dg.DagsterRun | None, tags: Mapping[str, str] = {}) -> dg.DagsterRun:
+    chain: dict[str, str] = {}
+    if parent is not None:
+        chain = {"dagster/parent_run_id": parent.run_id, "dagster/root_run_id": parent.root_run_id or parent.run_id}
+    return instance.add_run(
+        dg.DagsterRun(
+            job_name="job",
+            tags={**tags, **chain},
+            parent_run_id=parent.run_id if parent else None,
+            root_run_id=(parent.root_run_id or parent.run_id) if parent else None,
+        )
+    )
+
+
+def task(instance: dg.DagsterInstance, run: dg.DagsterRun, partition: str | None = "p") -> Any:
+    context: Any = SimpleNamespace(instance=instance, run=run)
+    return task_of(context, dg.AssetKey(["web", "docs"]), partition)
+
+
+@pytest.mark.parametrize("how", [FROM_FAILURE, OF_ASSETS, BY_DAEMON, {**BY_DAEMON, **FROM_FAILURE}])
+def test_a_retry_is_the_same_load_and_the_same_occasion(instance: dg.DagsterInstance, how: dict[str, str]) -> None:
+    first = a_run(instance, None)
+    second = a_run(instance, first, how)
+    third = a_run(instance, second, how)
+    assert task(instance, first) == task(instance, second) == task(instance, third)
+    assert task(instance, first).load_id(0) != task(instance, first, None).load_id(0)
+
+
+def test_a_person_who_re_executes_all_asks_anew_within_the_same_root(instance: dg.DagsterInstance) -> None:
+    first = a_run(instance, None)
+    again = a_run(instance, first)
+    retried = a_run(instance, again, BY_DAEMON)
+    assert task(instance, again).load_id(0) == task(instance, first).load_id(0)  # generations tell them apart
+    assert task(instance, again).occasion != task(instance, first).occasion
+    assert task(instance, retried) == task(instance, again)
+
+
+def test_another_run_is_another_load(instance: dg.DagsterInstance) -> None:
+    one, two = a_run(instance, None), a_run(instance, None)
+    assert task(instance, one).load_id(0) != task(instance, two).load_id(0)
+    assert task(instance, one).slot(0, None).name == task(instance, two).slot(0, None).name
+
+
+def test_a_retry_whose_parent_was_deleted_is_taken_for_one(instance: dg.DagsterInstance) -> None:
+    first = a_run(instance, None)
+    second = a_run(instance, first, FROM_FAILURE)
+    instance.delete_run(first.run_id)
+    assert task(instance, second).occasion == first.run_id

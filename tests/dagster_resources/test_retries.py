@@ -1,0 +1,90 @@
+"""What a step does about a failure: whether it is tried again, when, and what it tells."""
+
+from __future__ import annotations
+
+import threading
+
+import dagster as dg
+import pytest
+from gated_site import GatedSite
+from in_process import Bench
+
+from dagster_weblake import BatchScrapeRequest, build_weblake_assets, failures
+from weblake.testing import WeblakeService
+
+NOW = dg.RetryPolicy(max_retries=2, delay=0)
+START = {"method": "POST", "path": "/v2/batch/scrape$"}
+
+
+def cancel_when_started(service: WeblakeService, times: int) -> threading.Thread:
+    """Cancels the first jobs as soon as they run, as somebody with a dashboard would."""
+
+    def work() -> None:
+        cancelled: set[str] = set()
+        with service.client() as client:
+            while len(cancelled) < times:
+                for entry in client.list_activity(endpoint="batch_scrape").data:
+                    if entry.id and entry.id not in cancelled:
+                        client.cancel_batch_scrape(entry.id)
+                        cancelled.add(entry.id)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_a_job_that_was_cancelled_is_bought_again_by_the_next_try(bench: Bench, site: GatedSite) -> None:
+    urls = site.held(2)
+    thread = cancel_when_started(bench.service, 1)
+    threading.Thread(target=lambda: (thread.join(60), site.release()), daemon=True).start()
+    run = bench.run(build_weblake_assets("held", BatchScrapeRequest(urls=urls), retry_policy=NOW))
+    assert run.success
+    assert len(run.retries()) == 1
+    assert (bench.started, bench.rows()) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("status", "name"),
+    [(400, "RequestRejected"), (401, "AuthenticationFailed"), (402, "CreditsExhausted"), (403, "PermissionDenied")],
+)
+def test_what_no_retry_can_mend_is_not_retried(bench: Bench, site: GatedSite, status: int, name: str) -> None:
+    bench.service.faults({"match": START, "times": None, "effect": {"status": status}})
+    run = bench.run(build_weblake_assets("page", BatchScrapeRequest(urls=site.pages(1)), retry_policy=NOW))
+    failure = run.failure()
+    assert (run.success, run.retries(), failure.metadata["weblake/error"].value) == (False, [], name)
+    assert failure.metadata["weblake/http_status"].value == status
+    assert len([each for each in bench.service.requests() if each["method"] == "POST"]) == 1
+
+
+def test_a_long_retry_after_is_what_the_step_waits_up_to_a_limit(
+    bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failures, "RETRY_AFTER_MOST_S", 0.5)
+    bench.service.faults({"match": START, "times": 1, "effect": {"status": 429, "retry_after": 90}})
+    run = bench.run(build_weblake_assets("page", BatchScrapeRequest(urls=site.pages(1)), retry_policy=NOW))
+    assert (run.success, run.retries()) == (True, [1.5])
+    assert bench.started == 1
+
+
+def test_without_a_policy_nothing_is_retried_and_the_next_run_is_whole(bench: Bench, site: GatedSite) -> None:
+    bench.service.faults({"match": {"path": "/v2/"}, "times": 1, "effect": {"status": 429, "retry_after": 90}})
+    pages = build_weblake_assets("page", BatchScrapeRequest(urls=site.pages(1)), retry_policy=None)
+    run = bench.run(pages)
+    assert (run.success, run.retries(), bench.started) == (False, [], 0)
+    assert run.failure().metadata["weblake/error"].value == "RateLimited"
+    assert bench.run(pages).success
+
+
+def test_a_lost_answer_to_a_start_is_one_job(bench: Bench, site: GatedSite) -> None:
+    bench.service.faults({"match": START, "times": 1, "effect": {"drop_after": True}})
+    run = bench.run(build_weblake_assets("page", BatchScrapeRequest(urls=site.pages(2)), retry_policy=NOW))
+    assert run.success
+    assert (bench.started, bench.rows()) == (1, 2)
+
+
+def test_hints_speak_of_assets(bench: Bench, site: GatedSite) -> None:
+    request = BatchScrapeRequest(urls=site.pages(3), max_credits=2)
+    failure = bench.run(build_weblake_assets("dear", request)).failure()
+    assert "Raise max_credits" in str(failure.description)
+    assert "--" not in str(failure.description)
+    assert bench.started == 0

@@ -1,0 +1,138 @@
+"""A step that is stopped from outside: what becomes of its job, and who lands it afterwards.
+
+The command line runs the step; a run that somebody terminates has the status that Dagster's own terminate gives it.
+With the real webserver and daemon: test_dagster_e2e.py.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from gated_site import GatedSite
+from lab_home import cache
+
+from weblake.testing import WeblakeService
+
+HERE = Path(__file__).parent
+DEADLINE_S = 90.0
+
+
+@dataclass
+class Shell:
+    """`dagster` commands on an instance of their own."""
+
+    service: WeblakeService
+    site: GatedSite
+    folder: Path
+    instance: dg.DagsterInstance
+
+    def start(self, *command: str) -> subprocess.Popen[str]:
+        env = os.environ | {
+            "DAGSTER_HOME": str(self.folder),
+            "DAGSTER_DISABLE_TELEMETRY": "1",
+            "PYTHONDONTWRITEBYTECODE": "",
+            "PYTHONPYCACHEPREFIX": str(cache() / "bytecode"),
+            "WEBLAKE_BASE_URL": self.service.url,
+            "WEBLAKE_API_KEY": self.service.key,
+            "TEST_ROOT": str(self.folder / "lake"),
+            "TEST_URLS": ",".join([*self.site.pages(2), f"{self.site.url}/held/1"]),
+            "PYTHONPATH": str(HERE),
+        }
+        return subprocess.Popen(
+            [sys.executable, *command], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=HERE
+        )
+
+    def materialize(self) -> subprocess.Popen[str]:
+        return self.start("-m", "dagster", "job", "execute", "-f", "cli_assets.py", "-a", "defs", "-j", "landing")
+
+    def job_status(self) -> str:
+        with self.service.client() as client:
+            (entry,) = client.list_activity(endpoint="batch_scrape").data
+            return str(client.get_batch_scrape(str(entry.id)).status)
+
+    @property
+    def started(self) -> int:
+        return self.service.counts().get("batch_scrape_started", 0)
+
+    @property
+    def landed(self) -> list[Path]:
+        return list((self.folder / "lake").glob("documents/**/*.parquet"))
+
+    def run(self) -> dg.DagsterRun:
+        (run,) = self.instance.get_runs()
+        return run
+
+
+def until(what: Callable[[], bool], process: subprocess.Popen[str] | None = None) -> None:
+    end = time.monotonic() + DEADLINE_S
+    while not what():
+        assert time.monotonic() < end, "it did not happen in time"
+        assert process is None or process.poll() is None, process.communicate()[0]
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def shell(weblake_service: WeblakeService, site: GatedSite, tmp_path: Path) -> Iterator[Shell]:
+    (tmp_path / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+    site.held(1)
+    with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
+        yield Shell(weblake_service, site, tmp_path, instance)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
+def test_a_worker_that_is_taken_away_leaves_its_job_to_the_retry(shell: Shell, number: signal.Signals) -> None:
+    process = shell.materialize()
+    until(lambda: shell.started == 1, process)
+    until(lambda: bool(list(shell.folder.glob("lake/_weblake/ledger/*.job.json"))), process)
+    process.send_signal(number)
+    told = process.communicate(timeout=DEADLINE_S)[0]
+    assert shell.job_status() == "scraping"
+    if number != signal.SIGKILL:
+        assert "nobody terminated its run" in told
+    shell.site.release()
+    if number == signal.SIGKILL:  # the daemon's part, where there is one
+        shell.instance.report_run_failed(shell.run())
+    retry = shell.start("cli_assets.py", shell.run().run_id)
+    assert retry.wait(DEADLINE_S) == 0, retry.communicate()[0]
+    retry.communicate()
+    assert (shell.started, len(shell.landed)) == (1, 1)
+
+
+def test_a_run_that_somebody_terminates_cancels_its_job(shell: Shell) -> None:
+    process = shell.materialize()
+    until(lambda: shell.started == 1, process)
+    until(lambda: bool(list(shell.folder.glob("lake/_weblake/ledger/*.job.json"))), process)
+    shell.instance.report_run_canceling(shell.run())
+    process.send_signal(signal.SIGTERM)
+    told = process.communicate(timeout=DEADLINE_S)[0]
+    assert "its run was terminated" in told
+    assert shell.job_status() == "cancelled"
+    assert shell.landed == []
+    shell.site.release()
+    retry = shell.start("cli_assets.py", shell.run().run_id)  # asked for again, it is bought again
+    assert retry.wait(DEADLINE_S) == 0, retry.communicate()[0]
+    retry.communicate()
+    assert (shell.started, len(shell.landed)) == (2, 1)
+
+
+def test_a_start_that_is_being_answered_is_found_and_cancelled(shell: Shell) -> None:
+    shell.service.faults(
+        {"match": {"method": "POST", "path": "batch/scrape$"}, "effect": {"stall": True}},
+    )
+    process = shell.materialize()
+    until(lambda: bool(list(shell.folder.glob("lake/_weblake/ledger/*.start-1.json"))), process)
+    shell.instance.report_run_canceling(shell.run())
+    process.send_signal(signal.SIGTERM)
+    told = process.communicate(timeout=DEADLINE_S)[0]
+    assert "its run was terminated" in told
+    assert shell.job_status() == "cancelled"
+    assert shell.started == 1

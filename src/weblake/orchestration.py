@@ -11,10 +11,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from weblake.detached import collect, detach
+    from weblake.ended_jobs import ENDS as JOB_ENDS
+    from weblake.ended_jobs import Answers, EndedJobs, ListedJob, Round, Seen, ask_all
     from weblake.generations import Task, place, place_elsewhere
     from weblake.generations import choose as choose_generation
     from weblake.lake import open_dataset, root_name
     from weblake.ledger import Intent, Job
+    from weblake.ledger_news import LedgerNews
     from weblake.load import Watch, begin, land, landed
     from weblake.models import is_terminal
     from weblake.orders import Naming, Order, Slot, Terms
@@ -30,24 +34,32 @@ if TYPE_CHECKING:
     from weblake.tables.schemas import TABLES
     from weblake.url_lists import parquet_list, read_urls
     from weblake.url_shards import UrlShard, read_shard, url_shards
-    from weblake.usage import Report, activity, report
+    from weblake.usage import ClosedPeriod, Report, activity, closed_periods, report
     from weblake.usage_landing import land_activity, land_report
     from weblake.waiting import UNSEEN_S, JobRef, OverBudget, glance, over_budget, wait
 
 #: The room and the name that each is known by there.
 _HOMES = {
+    "Answers": "weblake.ended_jobs:Answers",
+    "ClosedPeriod": "weblake.usage:ClosedPeriod",
     "Dataset": "weblake.publishing:Dataset",
+    "EndedJobs": "weblake.ended_jobs:EndedJobs",
     "Flow": "weblake.steps:Flow",
     "Intent": "weblake.ledger:Intent",
+    "JOB_ENDS": "weblake.ended_jobs:ENDS",
     "Job": "weblake.ledger:Job",
     "JobRef": "weblake.waiting:JobRef",
     "Landed": "weblake.publishing:Landed",
     "Landing": "weblake.publishing:Landing",
+    "LedgerNews": "weblake.ledger_news:LedgerNews",
+    "ListedJob": "weblake.ended_jobs:ListedJob",
     "Naming": "weblake.orders:Naming",
     "Order": "weblake.orders:Order",
     "OverBudget": "weblake.waiting:OverBudget",
     "Patience": "weblake.retry:Patience",
     "Report": "weblake.usage:Report",
+    "Round": "weblake.ended_jobs:Round",
+    "Seen": "weblake.ended_jobs:Seen",
     "Slot": "weblake.orders:Slot",
     "TABLES": "weblake.tables.schemas:TABLES",
     "Task": "weblake.generations:Task",
@@ -56,11 +68,15 @@ _HOMES = {
     "UrlShard": "weblake.url_shards:UrlShard",
     "Watch": "weblake.load:Watch",
     "activity": "weblake.usage:activity",
+    "ask_all": "weblake.ended_jobs:ask_all",
     "batch_order": "weblake.orders:batch",
     "begin": "weblake.load:begin",
     "cancel": "weblake.starts:cancel",
     "choose_generation": "weblake.generations:choose",
+    "closed_periods": "weblake.usage:closed_periods",
+    "collect": "weblake.detached:collect",
     "crawl_order": "weblake.orders:crawl",
+    "detach": "weblake.detached:detach",
     "elsewhere_order": "weblake.orders:elsewhere",
     "find": "weblake.publishing:find",
     "glance": "weblake.waiting:glance",
@@ -71,8 +87,8 @@ _HOMES = {
     "land_report": "weblake.usage_landing:land_report",
     "landed": "weblake.load:landed",
     "open_dataset": "weblake.lake:open_dataset",
-    "parquet_list": "weblake.url_lists:parquet_list",
     "over_budget": "weblake.waiting:over_budget",
+    "parquet_list": "weblake.url_lists:parquet_list",
     "parse_order": "weblake.orders:parse",
     "place": "weblake.generations:place",
     "place_elsewhere": "weblake.generations:place_elsewhere",
@@ -86,31 +102,43 @@ _HOMES = {
 }
 
 __all__ = [
+    "JOB_ENDS",
     "TABLES",
     "UNSEEN_S",
+    "Answers",
+    "ClosedPeriod",
     "Dataset",
+    "EndedJobs",
     "Flow",
     "Intent",
     "Job",
     "JobRef",
     "Landed",
     "Landing",
+    "LedgerNews",
+    "ListedJob",
     "Naming",
     "Order",
     "OverBudget",
     "Patience",
     "Report",
+    "Round",
+    "Seen",
     "Slot",
     "Task",
     "Terms",
     "UrlShard",
     "Watch",
     "activity",
+    "ask_all",
     "batch_order",
     "begin",
     "cancel",
     "choose_generation",
+    "closed_periods",
+    "collect",
     "crawl_order",
+    "detach",
     "elsewhere_order",
     "find",
     "glance",

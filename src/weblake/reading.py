@@ -1,79 +1,123 @@
-"""Reading a table back, as Arrow, pandas or Polars. Imports: errors, layout, schemas, storage."""
+"""Reading a table back, as Arrow, pandas or Polars, whole or lazily.
+
+Imports: arrow_files, errors, identity, layout, lazy_frames, schemas, storage.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from weblake import layout
+from weblake import arrow_files, layout
 from weblake.errors import FeatureMissing, InvalidOption
+from weblake.identity import checked_load_id
 from weblake.storage import RootPath, Storage, open_storage
 from weblake.tables import schemas
 
 if TYPE_CHECKING:
     import pandas
     import polars
+    import pyarrow.dataset
+
+#: Rows of a record batch, where nobody asks for another number.
+BATCH_ROWS = 1024
 
 
-def read(root: RootPath, table: str = "documents", *, columns: Sequence[str] | None = None) -> Reading:
+def read(
+    root: RootPath,
+    table: str = "documents",
+    *,
+    columns: Sequence[str] | None = None,
+    loads: Sequence[str] | None = None,
+    keys: Mapping[str, str | Sequence[str]] | None = None,
+    storage_options: Mapping[str, object] | None = None,
+) -> Reading:
     """A table of a dataset, to be read in one of several ways. Nothing is read yet.
 
     Args:
         root: The dataset's root.
         table: documents, page_errors, usage_periods or activity.
-        columns: The columns wanted, path keys among them; all where it is not given.
+        columns: The columns wanted, path keys among them, in this order; all where it is not given.
+        loads: Load ids: only what these loads landed. One that has no file here adds no rows.
+        keys: Path keys and the values wanted, such as `{"report": "credits", "period": ["2026-10", "2026-11"]}`.
+        storage_options: For the file system of a URL, as fsspec takes them. Default: what its backend reads from the
+            environment.
 
     Raises:
-        InvalidOption: There is no such table, or no such column in it.
+        InvalidOption: There is no such table, a load id is none, or loads of a table that has none are asked for.
+            Unknown columns and path keys are told when the table is read.
+        StorageRefused: The root is no storage that weblake knows.
     """
     if table not in schemas.TABLES:
         raise InvalidOption(f"There is no table {table!r}.", hint=f"Tables: {', '.join(schemas.TABLES)}.")
-    return Reading(open_storage(root), table, None if columns is None else tuple(columns))
+    if columns is not None and not columns:
+        raise InvalidOption("No column is asked for.", hint="Leave columns out to get all of them.")
+    if loads is not None and table not in layout.LOAD_TABLES:
+        raise InvalidOption(f"{table} holds no loads.", hint="Select its rows with keys=… instead.")
+    return Reading(
+        open_storage(root, storage_options=storage_options),
+        table,
+        None if columns is None else _texts(columns),
+        None if loads is None else tuple(checked_load_id(load_id) for load_id in _texts(loads)),
+        {key: _texts(values) for key, values in (keys or {}).items()},
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
     """One table: its files, and the forms in which its rows come back.
 
-    The columns are those of the table's schema, then its path keys (load_date and the like) as strings. A table that
-    holds nothing yet comes back empty, with the same columns.
+    The columns are those of the table's schema, then its path keys (load_date and the like) as strings: nothing is
+    inferred, `007` stays text. A table that holds nothing yet comes back empty, with the same columns. to_batches,
+    to_reader and to_polars_lazy hold a row group or two in memory, however large the table is; a dataset holds what
+    Arrow reads ahead, and `to_batches(batch_readahead=2, fragment_readahead=1)` of it makes that little.
     """
 
     storage: Storage
     table: str
     columns: tuple[str, ...] | None = None
+    #: Load ids; None for all.
+    loads: tuple[str, ...] | None = None
+    #: The values wanted of each path key; keys that are not named may have any.
+    keys: Mapping[str, tuple[str, ...]] | None = None
 
     def files(self) -> list[str]:
-        """The table's files, relative to the root, sorted."""
-        return [name for name in self.storage.list(self.table) if name.endswith(".parquet")]
+        """The files that hold the rows, relative to the root, sorted.
 
-    def to_batches(self, batch_size: int = 1024) -> Iterator[pa.RecordBatch]:
+        Raises:
+            InvalidOption: The table has no such path key or column.
+        """
+        return self._plan()[0]
+
+    def schema(self) -> pa.Schema:
+        """The columns of every form and their Arrow types; raises as `files`."""
+        return self._plan()[1]
+
+    def to_batches(self, batch_size: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
         """The rows in record batches, file by file: memory holds one batch and one row group."""
-        schema = schemas.TABLES[self.table]
-        for name in self.files():
-            keys = layout.keys_of(name)
-            wanted = None if self.columns is None else [c for c in self.columns if c in schema.names]
-            self._check(keys)
-            with self.storage.open_input(name) as source:
-                for batch in pq.ParquetFile(source).iter_batches(batch_size=batch_size, columns=wanted):
-                    yield self._with_keys(batch, keys)
+        names, schema = self._plan()
+        for name in names:
+            yield from self._batches(name, schema, batch_size)
+
+    def to_reader(self, batch_size: int = BATCH_ROWS) -> pa.RecordBatchReader:
+        """The rows as an Arrow stream, such as DuckDB and database drivers take; it can be read once."""
+        names, schema = self._plan()
+        batches = (batch for name in names for batch in self._batches(name, schema, batch_size))
+        return pa.RecordBatchReader.from_batches(schema, batches)
 
     def to_table(self) -> pa.Table:
         """All rows as one Arrow table."""
-        batches = list(self.to_batches())
-        if batches:
-            return pa.Table.from_batches(batches)
-        keys = layout.Layout(self.storage).keys(self.table)
-        self._check(dict.fromkeys(keys, ""))
-        schema = schemas.TABLES[self.table]
-        for key in keys:
-            schema = schema.append(pa.field(key, pa.string()))
-        names = schema.names if self.columns is None else self.columns
-        return pa.schema([schema.field(name) for name in names]).empty_table()
+        reader = self.to_reader()
+        return pa.Table.from_batches(list(reader), schema=reader.schema)
+
+    def to_dataset(self) -> pyarrow.dataset.Dataset:
+        """The files of this moment as an Arrow dataset; columns and filters that it is asked for are pushed down."""
+        names, schema = self._plan()
+        return arrow_files.dataset(self.storage, names, schema)
 
     def to_pandas(self) -> pandas.DataFrame:
         """All rows as a pandas DataFrame.
@@ -101,14 +145,57 @@ class Reading:
         assert isinstance(frame, polars.DataFrame)
         return frame
 
-    def _check(self, keys: dict[str, str]) -> None:
-        known = [*schemas.TABLES[self.table].names, *keys]
-        unknown = [name for name in self.columns or () if name not in known]
-        if unknown:
-            raise InvalidOption(f"{self.table} has no column {unknown[0]!r}.", hint=f"Columns: {', '.join(known)}.")
+    def to_polars_lazy(self) -> polars.LazyFrame:
+        """The files of this moment as a Polars LazyFrame: columns, filters and limits are pushed down to them.
 
-    def _with_keys(self, batch: pa.RecordBatch, keys: dict[str, str]) -> pa.RecordBatch:
-        for key, value in keys.items():
-            if self.columns is None or key in self.columns:
-                batch = batch.append_column(key, pa.repeat(pa.scalar(value, pa.string()), batch.num_rows))
-        return batch if self.columns is None else batch.select(list(self.columns))
+        A file that a filter on path keys rules out is not opened; of a row group without a match only the columns that
+        the filter needs are read.
+
+        Raises:
+            FeatureMissing: Polars is not installed.
+        """
+        try:
+            import polars  # noqa: F401
+        except ImportError:
+            raise FeatureMissing("to_polars_lazy needs Polars.", hint="pip install 'weblake[polars]'") from None
+        from weblake import lazy_frames
+
+        names, schema = self._plan()
+        return lazy_frames.lazy_frame(self.storage, names, schema)
+
+    def _plan(self) -> tuple[list[str], pa.Schema]:
+        """The files and the columns, from one listing."""
+        names = [name for name in self.storage.list(self.table) if name.endswith(".parquet")]
+        found = layout.keys_of(names[0]) if names else layout.Layout(self.storage).keys(self.table)
+        schema = schemas.TABLES[self.table]
+        for key in found:
+            schema = schema.append(pa.field(key, pa.string()))
+        self._check(list(found), schema.names)
+        if self.columns is not None:
+            schema = pa.schema([schema.field(name) for name in self.columns])
+        return [name for name in names if self._wanted(name)], schema
+
+    def _wanted(self, name: str) -> bool:
+        if self.loads is not None and name.rpartition("/")[2].partition("-")[0] not in self.loads:
+            return False
+        values = layout.keys_of(name)
+        return all(values.get(key) in wanted for key, wanted in (self.keys or {}).items())
+
+    def _check(self, keys: list[str], columns: list[str]) -> None:
+        for what, asked, known in (("column", self.columns or (), columns), ("path key", self.keys or (), keys)):
+            unknown = [name for name in asked if name not in known]
+            if unknown:
+                raise InvalidOption(
+                    f"{self.table} has no {what} {unknown[0]!r}.", hint=f"{what.capitalize()}s: {', '.join(known)}."
+                )
+
+    def _batches(self, name: str, schema: pa.Schema, batch_size: int) -> Iterator[pa.RecordBatch]:
+        with arrow_files.opened(self.storage, name) as source:
+            file = pq.ParquetFile(source)
+            stored = [column for column in schema.names if column in file.schema_arrow.names]
+            for batch in file.iter_batches(batch_size=batch_size, columns=stored):
+                yield arrow_files.with_keys(batch, layout.keys_of(name), schema)
+
+
+def _texts(values: str | Sequence[str]) -> tuple[str, ...]:
+    return (values,) if isinstance(values, str) else tuple(values)

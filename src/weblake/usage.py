@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from weblake.errors import MalformedReply
-from weblake.models import ActivityEntry, UsagePeriod
+from weblake.models import ActivityEntry, UsagePeriod, parse_time
 from weblake.operations import historical_credit_usage, historical_token_usage, list_activity
 from weblake.options import ActivityOptions
 from weblake.retry import Retry
@@ -42,6 +42,42 @@ def report(what: str, retry: Retry, *, by_api_key: bool = False) -> Flow[Report]
     read = historical_credit_usage if what == "credits" else historical_token_usage
     history = yield from retry.call(read(by_api_key=by_api_key))
     return Report(name, tuple(history.periods), datetime.now(UTC))
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedPeriod:
+    """A usage period that has closed: nothing is added to it any more."""
+
+    start: datetime
+    #: The first moment after it.
+    end: datetime
+    #: Credits or tokens, as the report counts.
+    total: float
+
+    @property
+    def month(self) -> str:
+        """As the layout names it, such as 2026-11."""
+        return f"{self.start:%Y-%m}"
+
+
+def closed_periods(found: Report, now: datetime) -> list[ClosedPeriod]:
+    """The periods of a report that have closed, oldest first; rows of one period are added up.
+
+    A period has closed when its end is past, or when the service reports a later one: that is the service's own clock.
+
+    Args:
+        found: The report.
+        now: The time, UTC-aware.
+    """
+    totals: dict[tuple[datetime, datetime], float] = {}
+    for row in found.periods:
+        start, end = parse_time(row.start_date), parse_time(row.end_date)
+        if start is None or end is None:
+            continue
+        total = row.total_credits if found.name.startswith("credits") else row.total_tokens
+        totals[start, end] = totals.get((start, end), 0) + (total or 0)
+    past = max([now, *(start for start, _ in totals)])
+    return [ClosedPeriod(start, end, total) for (start, end), total in sorted(totals.items()) if end <= past]
 
 
 def activity(retry: Retry, *, endpoint: str | None = None) -> Flow[list[ActivityEntry]]:

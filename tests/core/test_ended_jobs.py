@@ -1,15 +1,21 @@
-"""What a watcher remembers of jobs: every end exactly once, within bounds, over restarts at any time. No network."""
+"""What a watcher remembers of jobs: every end exactly once, within bounds, over restarts at any time. How it asks."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
+import time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_weblake.triggers.ended_jobs import MAX_PENDING, WINDOW_MS, Job, Seen
+from weblake import AsyncClient
+from weblake.ended_jobs import MAX_PENDING, ROUND_TRIES, WINDOW_MS, Answers, EndedJobs, ListedJob, Seen, ask_all
+from weblake.errors import JobGone
+from weblake.testing import WeblakeService
+from weblake.waiting import JobRef
 
 HOUR = 3_600_000
 COMPLETED = {"status": "completed"}
@@ -41,7 +47,7 @@ def test_each_end_is_told_once(jobs: list[tuple[int, int]], restarts: set[int], 
             unheard += 1
             continue
         unheard = 0
-        listed = [Job(name, at * HOUR, None) for name, at in started.items() if hour - 24 < at <= hour]
+        listed = [ListedJob(name, at * HOUR, None) for name, at in started.items() if hour - 24 < at <= hour]
         asked = {job.job_id for job in listed} | state.pending.keys()
         fresh = state.settle(listed, {name: COMPLETED for name in asked if ends[name] <= hour})
         told += [job.job_id for job in fresh]
@@ -53,10 +59,10 @@ def test_each_end_is_told_once(jobs: list[tuple[int, int]], restarts: set[int], 
 def test_many_jobs_fit_in_the_state_and_none_is_told_twice() -> None:
     state, told = Seen(), list[str]()
     order = random.Random(7)
-    running: list[Job] = []
+    running: list[ListedJob] = []
     for minute in range(0, 40 * 60, 10):
         now = minute * 60_000
-        running += [Job(uuid(minute * 100 + n), now + n, None) for n in range(20)]
+        running += [ListedJob(uuid(minute * 100 + n), now + n, None) for n in range(20)]
         order.shuffle(running)
         ended, running = running[:19], running[19:]
         over = {job.job_id: COMPLETED for job in ended}
@@ -68,7 +74,7 @@ def test_many_jobs_fit_in_the_state_and_none_is_told_twice() -> None:
 
 
 def test_more_running_jobs_than_can_be_followed_are_told_when_there_is_room() -> None:
-    jobs = [Job(uuid(n), n, None) for n in range(MAX_PENDING + 150)]
+    jobs = [ListedJob(uuid(n), n, None) for n in range(MAX_PENDING + 150)]
     state = Seen()
     assert state.settle(jobs, {}) == []
     assert len(state.pending) == MAX_PENDING
@@ -85,14 +91,16 @@ def test_more_running_jobs_than_can_be_followed_are_told_when_there_is_room() ->
 
 def test_a_job_that_the_list_shows_late_is_still_told() -> None:
     state = Seen()
-    state.settle([Job("b", 2000, None)], {"b": COMPLETED})
-    assert [job.job_id for job in state.settle([Job("a", 1000, None)], {"a": COMPLETED})] == ["a"]
+    state.settle([ListedJob("b", 2000, None)], {"b": COMPLETED})
+    assert [job.job_id for job in state.settle([ListedJob("a", 1000, None)], {"a": COMPLETED})] == ["a"]
 
 
 def test_a_job_that_runs_for_longer_than_the_list_goes_back_is_told() -> None:
     state = Seen()
-    state.settle([Job("long", 0, "https://example.com/")], {})
-    state.settle([Job(uuid(n), 2 * WINDOW_MS + n, None) for n in range(3)], {uuid(n): COMPLETED for n in range(3)})
+    state.settle([ListedJob("long", 0, "https://example.com/")], {})
+    state.settle(
+        [ListedJob(uuid(n), 2 * WINDOW_MS + n, None) for n in range(3)], {uuid(n): COMPLETED for n in range(3)}
+    )
     assert [job.job_id for job in restarted(state).settle([], {"long": COMPLETED})] == ["long"]
 
 
@@ -101,3 +109,70 @@ def test_a_job_that_runs_for_longer_than_the_list_goes_back_is_told() -> None:
 )
 def test_an_edited_or_foreign_state_is_no_reason_to_stop(note: dict[str, object]) -> None:
     assert Seen.read(note) == Seen()
+
+
+def test_memories_that_share_room_keep_less_each() -> None:
+    state = Seen(share=4)
+    state.settle([ListedJob(uuid(n), n, None) for n in range(MAX_PENDING)], {})
+    assert len(state.pending) == MAX_PENDING // 4
+    assert len(Seen.read(state.write(), share=4).pending) == MAX_PENDING // 4
+
+
+@pytest.mark.parametrize(
+    ("target", "pattern", "fits"),
+    [
+        ("https://a.example/x", None, True),
+        (None, None, True),
+        (None, "*", True),
+        ("https://a.example/x", "https://a.example/*", True),
+        ("https://a.example/x", "https://a.example/", False),
+        ("https://a.example/x?(y", "*?(y", True),
+        (None, "https://*", False),
+    ],
+)
+def test_a_target_fits_its_pattern(target: str | None, pattern: str | None, fits: bool) -> None:
+    assert ListedJob("a", 0, target).fits(pattern) is fits
+
+
+def test_polls_end_in_time_and_say_what_they_reached(weblake_service: WeblakeService) -> None:
+    weblake_service.faults(
+        {"match": {"path": "/v2/crawl/"}, "times": None, "effect": {"status": 429, "retry_after": 3600}}
+    )
+    gone, stalled = JobRef("batch_scrape", uuid(1)), [JobRef("crawl", uuid(n)) for n in range(2, 30)]
+
+    async def ask(jobs: list[JobRef], seconds: float) -> tuple[Answers, float]:
+        began = time.monotonic()
+        async with AsyncClient(weblake_service.url, weblake_service.key) as client:
+            found = await ask_all(client, jobs, at_once=4, until=began + seconds)
+        return found, time.monotonic() - began
+
+    found, _ = asyncio.run(ask([gone, *stalled], 30.0))
+    assert isinstance(found.errors[gone.job_id], JobGone)
+    assert ROUND_TRIES <= len(found.errors) - 1 < len(stalled), "a service in trouble is not asked about every job"
+    assert not found.heads
+    weblake_service.faults({"match": {"path": "/v2/crawl/"}, "times": None, "effect": {"stall": True}})
+    found, took = asyncio.run(ask([gone, *stalled], 1.0))
+    assert took < 10
+    assert set(found.errors) == {gone.job_id}
+
+
+def test_a_watcher_that_asks_alone_is_told_what_it_has_not_settled(weblake_service: WeblakeService) -> None:
+    async def story() -> None:
+        async with AsyncClient(weblake_service.url, weblake_service.key) as client:
+            job = await client.start_batch_scrape(["http://127.0.0.1:9/"])
+            seen, told = Seen(), list[ListedJob]()
+            give_up = time.monotonic() + 60
+            while not told:
+                assert time.monotonic() < give_up
+                found = await EndedJobs("batch_scrape")(client, watcher=seen, until=give_up)
+                told += seen.settle(found.jobs, found.ended)
+            assert [each.job_id for each in told] == [job.id]
+            asked = len(weblake_service.requests())
+            found = await EndedJobs("batch_scrape")(client, watcher=seen, until=give_up)
+            assert (found.complete, seen.settle(found.jobs, found.ended)) == (True, [])
+            assert len(weblake_service.requests()) == asked + 1  # the list, and no poll
+            # One that the list shows no more is asked about as long as it is followed.
+            found = await EndedJobs("batch_scrape")(client, watcher=Seen(0, {str(job.id): 0}), until=give_up)
+            assert set(found.ended) == {job.id}
+
+    asyncio.run(story())

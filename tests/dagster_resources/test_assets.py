@@ -148,7 +148,7 @@ def test_a_function_makes_the_request_from_what_it_is_given(bench: Bench, site: 
     ) -> BatchScrapeRequest:
         """Pages that were chosen."""
         assert weblake.client.credit_usage().data.remaining_credits
-        assert context.run_id
+        assert context.run.run_id
         return BatchScrapeRequest(urls=[f"{config.base}/page/{n}" for n in ids])
 
     spec = chosen[0].specs_by_key[dg.AssetKey("chosen")]
@@ -249,6 +249,7 @@ def test_a_job_and_what_it_lands_are_two_assets(bench: Bench, site: GatedSite) -
     job, data = build_weblake_assets(spec, BatchScrapeRequest(urls=site.pages(2)), wait="sensor")
     assert (job.key.to_user_string(), data.key.to_user_string()) == ("pages_job", "pages")
     assert job.specs_by_key[job.key].automation_condition is not None
+    assert (job.specs_by_key[job.key].kinds, data.specs_by_key[data.key].kinds) == ({"weblake"}, {"weblake", "parquet"})
     assert data.specs_by_key[data.key].automation_condition is None
     assert [dep.asset_key for dep in data.specs_by_key[data.key].deps] == [job.key]
     none = bench.run([job, data], "pages")

@@ -17,6 +17,7 @@ import pytest
 from dagster_lab import DagsterLab, lives
 
 HERE = Path(__file__).parent
+pytestmark = pytest.mark.system
 
 #: One process for the run and its steps: half as long as the multiprocess executor.
 IN_PROCESS = {"execution": {"config": {"in_process": {}}}}
@@ -98,7 +99,6 @@ def test_what_is_refused_or_late_says_why(lab: DagsterLab) -> None:
         lab.wait_status(lab.launch(["first"], run_config=IN_PROCESS), {"SUCCESS"}, timeout=0)
 
 
-@pytest.mark.system  # the daemon looks at backfills every 30 seconds: a minute for the shortest one
 def test_a_backfill_of_three_partitions(lab: DagsterLab) -> None:
     letters = lab.backfill(["lettered"], ["a", "b", "c"], IN_PROCESS)
     assert lab.wait_backfill(letters) == "COMPLETED_SUCCESS"

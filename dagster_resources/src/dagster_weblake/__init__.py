@@ -1,3 +1,67 @@
-"""weblake for Dagster: the resource, assets, components, checks and sensors come with the Dagster issue."""
+"""weblake for Dagster: web data landed as Parquet by assets, exactly once, paid once.
+
+    from dagster_weblake import CrawlRequest, WeblakeResource, build_weblake_assets
+
+    docs = build_weblake_assets("docs", CrawlRequest(url="https://docs.example.com/", options={"limit": 500}))
+    defs = dg.Definitions(assets=docs, resources={"weblake": WeblakeResource(root="s3://lake/web")})
+
+In the order in which one meets them: the resource, requests, specs and assets, checks, sensors, the IO manager that
+reads, and components for those who write YAML. docs/dagster.md tells the story.
+"""
+
+from dagster_shared.libraries import DagsterLibraryRegistry
+
+from dagster_weblake.assets import JobConfig, build_weblake_assets, weblake_assets
+from dagster_weblake.checks import build_document_checks, build_usage_checks
+from dagster_weblake.components import WeblakeBatchScrapeComponent, WeblakeCrawlComponent, WeblakeUsageComponent
+from dagster_weblake.failures import DEFAULT_RETRIES
+from dagster_weblake.metadata import WeblakeMetadataSet
+from dagster_weblake.reading import WeblakeParquetIOManager
+from dagster_weblake.requests import (
+    ActivityRequest,
+    BatchScrapeRequest,
+    CrawlRequest,
+    JobRequest,
+    ParseRequest,
+    ScrapeRequest,
+    UsageRequest,
+)
+from dagster_weblake.resource import WeblakeResource
+from dagster_weblake.sensors import (
+    build_collect_sensor,
+    build_jobs_elsewhere_sensor,
+    build_loads_elsewhere_sensor,
+    build_usage_closed_sensor,
+)
+from dagster_weblake.specs import build_weblake_specs
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "DEFAULT_RETRIES",
+    "ActivityRequest",
+    "BatchScrapeRequest",
+    "CrawlRequest",
+    "JobConfig",
+    "JobRequest",
+    "ParseRequest",
+    "ScrapeRequest",
+    "UsageRequest",
+    "WeblakeBatchScrapeComponent",
+    "WeblakeCrawlComponent",
+    "WeblakeMetadataSet",
+    "WeblakeParquetIOManager",
+    "WeblakeResource",
+    "WeblakeUsageComponent",
+    "build_collect_sensor",
+    "build_document_checks",
+    "build_jobs_elsewhere_sensor",
+    "build_loads_elsewhere_sensor",
+    "build_usage_checks",
+    "build_usage_closed_sensor",
+    "build_weblake_assets",
+    "build_weblake_specs",
+    "weblake_assets",
+]
+
+DagsterLibraryRegistry.register("dagster-weblake", __version__, is_dagster_package=False)

@@ -1,4 +1,6 @@
-"""Secrets that were given as text, kept out of what Dagster writes down. Imports nothing of ours.
+"""Secrets: those given as text, kept out of what Dagster writes down; and those in the environment, looked up.
+
+Imports: weblake.errors.
 
 A resource's configuration goes into snapshots that Dagster stores and shows. What stands there instead of a secret is
 a number; the secret stays in the memory of the process that made the resource. A run worker makes its own from the
@@ -8,8 +10,11 @@ same code.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import dagster as dg
+
+from weblake.errors import AskPerson
 
 _HIDDEN = re.compile(r"\(kept out of Dagster's records: (\d+)\)")
 _VALUES: list[object] = []
@@ -30,3 +35,27 @@ def revealed(value: object) -> object:
     """What `hidden` was given."""
     found = None if isinstance(value, dg.EnvVar) or not isinstance(value, str) else _HIDDEN.fullmatch(value)
     return value if found is None else _VALUES[int(found[1])]
+
+
+def looked_up(value: object) -> object:
+    """The value, with what environment variables hold in place of their names, also inside of mappings.
+
+    Dagster looks up an EnvVar that is a whole field of a resource, and nothing that is deeper.
+
+    Raises:
+        AskPerson: One of them is not set.
+    """
+    value = revealed(value)
+    if isinstance(value, Mapping) and set(value) == {"env"}:
+        value = dg.EnvVar(str(value["env"]))
+    if isinstance(value, Mapping):
+        return {str(name): looked_up(each) for name, each in value.items()}
+    if not isinstance(value, dg.EnvVar):
+        return value
+    found = value.get_value()
+    if found is None:
+        raise AskPerson(
+            f"The environment variable {value.env_var_name} is not set.",
+            hint="Set it where Dagster's processes see it.",
+        )
+    return found

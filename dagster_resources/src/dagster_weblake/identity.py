@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weblake.orchestration import Task
+from weblake import orchestration
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -26,11 +26,11 @@ _RETRY_NUMBER = "dagster/retry_number"
 _MOST = 64
 
 
-def task_of(context: dg.AssetExecutionContext, key: dg.AssetKey, partition: str | None) -> Task:
+def task_of(context: dg.AssetExecutionContext, key: dg.AssetKey, partition: str | None) -> orchestration.Task:
     """The step's work on one asset partition, as loads are named after it."""
     run = context.run
     names = ("dagster", key.to_user_string())
-    return Task(names, run.root_run_id or run.run_id, _asked_by(context.instance, run), partition)
+    return orchestration.Task(names, run.root_run_id or run.run_id, _asked_by(context.instance, run), partition)
 
 
 def _asked_by(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str:

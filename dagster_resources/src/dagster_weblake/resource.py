@@ -137,7 +137,7 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
     def options_of_storage(self) -> Mapping[str, object] | None:
         """The storage options as they were given, for readers of the dataset."""
         options = self.storage_options
-        return None if options is None else {name: given.revealed(value) for name, value in options.items()}
+        return None if options is None else {name: given.looked_up(value) for name, value in options.items()}
 
     def run(
         self,
@@ -170,9 +170,7 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
     def _endpoint(self) -> tuple[str, str]:
         values = []
         for name, variable in (("base_url", "WEBLAKE_BASE_URL"), ("api_key", "WEBLAKE_API_KEY")):
-            value = given.revealed(getattr(self, name))
-            if isinstance(value, dg.EnvVar):  # outside a run nobody has looked it up yet
-                variable, value = value.env_var_name, value.get_value()
+            value = given.looked_up(getattr(self, name))  # outside a run nobody has done so yet
             if not isinstance(value, str) or not value.strip():
                 # Without a base URL the core would use its embedded service, which nobody meant here.
                 raise AskPerson(

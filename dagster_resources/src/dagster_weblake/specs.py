@@ -54,7 +54,7 @@ def build_weblake_specs(
     """
     spec = asset if isinstance(asset, dg.AssetSpec) else dg.AssetSpec(asset)
     table = "documents" if request is None else request.table
-    report = request.name if isinstance(request, UsageRequest) else None
+    usage = request if isinstance(request, UsageRequest) else None
     version = spec.code_version or (None if request is None else code_version_of(request))
     where = _SCHEMES.get((to or "").partition("://")[0])
     kinds = {"weblake", "parquet"} | ({where} if where else set())
@@ -62,7 +62,12 @@ def build_weblake_specs(
         partitions_def=partitions_def or spec.partitions_def or ...,
         code_version=version or ...,
         kinds=spec.kinds | kinds,
-        metadata={**metadata.definition_metadata(table, report=report, to=to), **spec.metadata},
+        metadata={
+            **metadata.definition_metadata(
+                table, report=usage.name if usage else None, budget=usage.budget if usage else None, to=to
+            ),
+            **spec.metadata,
+        },
         description=spec.description or (None if request is None else _described(request)) or ...,
     )
     if wait == "step":
@@ -77,7 +82,7 @@ def build_weblake_specs(
         description=f"The job whose pages land as {data.key.to_user_string()}.",
         group_name=data.group_name,
         owners=data.owners,
-        tags=data.tags,
+        tags={name: value for name, value in data.tags.items() if not name.startswith("dagster/kind/")},
         kinds={"weblake"},
         code_version=data.code_version,
         automation_condition=spec.automation_condition,

@@ -53,7 +53,7 @@ class Stopping:
     def _decide(self) -> None:
         if not self.open:
             return
-        run = self.context.instance.get_run_by_id(self.context.run_id)
+        run = self.context.instance.get_run_by_id(self.context.run.run_id)
         if run is None or run.status not in _UNWANTED:
             said = "unknown" if run is None else run.status.value
             self.context.log.warning(

@@ -1,4 +1,4 @@
-"""The partition's name put into a request's text. Imports nothing of ours.
+"""The partition's name put into a request's text. Imports: given, weblake.errors.
 
 Only the words that requests.py documents are replaced; any other brace stands as it is, for URLs and regular
 expressions have braces of their own.
@@ -14,6 +14,7 @@ from typing import TypeVar, cast
 
 import dagster as dg
 
+from dagster_weblake.given import looked_up
 from weblake.errors import InvalidOption
 
 T = TypeVar("T")
@@ -46,7 +47,7 @@ class Part:
 def filled(value: T, part: Part) -> T:
     """The value with the partition in place of the words that name it, and EnvVars looked up, in every text of it."""
     if isinstance(value, dg.EnvVar):
-        return cast("T", _from_environment(value))
+        return cast("T", looked_up(value))
     if isinstance(value, str):
         return cast("T", _WORD.sub(lambda found: _word(found, part), value) if "{partition_" in value else value)
     if isinstance(value, Mapping):
@@ -54,16 +55,6 @@ def filled(value: T, part: Part) -> T:
     if isinstance(value, list | tuple):
         return cast("T", type(value)(filled(each, part) for each in value))
     return value
-
-
-def _from_environment(variable: dg.EnvVar) -> str:
-    found = variable.get_value()
-    if found is None:
-        raise InvalidOption(
-            f"The environment variable {variable.env_var_name}, which the request names, is not set.",
-            hint="Set it where Dagster's processes see it.",
-        )
-    return found
 
 
 def _word(found: re.Match[str], part: Part) -> str:

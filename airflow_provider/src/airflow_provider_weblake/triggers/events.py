@@ -1,4 +1,4 @@
-"""Event triggers for `AssetWatcher`: a usage period has closed, jobs have completed. Imports: watching, ended_jobs.
+"""Event triggers for `AssetWatcher`: a usage period has closed, jobs have completed. Imports: watching.
 
     Asset("scraped", watchers=[AssetWatcher(name="batches", trigger=WeblakeJobsCompletedTrigger())])
 
@@ -8,14 +8,12 @@ arguments hold ids, numbers and the connection's name, and equal arguments are o
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from airflow_provider_weblake.triggers.ended_jobs import ENDS, EndedJobs, Job, Round, Seen
-from airflow_provider_weblake.triggers.watching import Memory, Question, Watcher, parse_time
+from airflow_provider_weblake.triggers.watching import Memory, Question, Watcher
 from weblake import orchestration
 from weblake.errors import InvalidOption
 
@@ -81,7 +79,8 @@ class WeblakeUsagePeriodTrigger(Watcher[orchestration.Report]):
 
     def follow(self, memory: Memory | None, seen: orchestration.Report) -> tuple[Memory | None, list[Memory]]:
         """Fires the periods that closed after the one in memory, oldest first."""
-        closed = _closed(seen, datetime.now(UTC))
+        periods = orchestration.closed_periods(seen, datetime.now(UTC))
+        closed = [_period_event(seen.name, period) for period in periods]
         if memory is None:
             fired = closed[-1:] if self.fire_latest else []
         else:
@@ -92,7 +91,7 @@ class WeblakeUsagePeriodTrigger(Watcher[orchestration.Report]):
         return {"last_period_start": last}, fired
 
 
-class WeblakeJobsCompletedTrigger(Watcher[Round]):
+class WeblakeJobsCompletedTrigger(Watcher[orchestration.Round]):
     """Fires once for each job of a kind that completes after the watcher has begun, whoever started it.
 
     The ids come from the activity list, which goes back 24 hours, and each is polled until its end; the polls cost no
@@ -124,7 +123,7 @@ class WeblakeJobsCompletedTrigger(Watcher[Round]):
         self.kind = _one_of("kind", kind, _KINDS)
         self.target = target
         given = [statuses] if isinstance(statuses, str) else statuses
-        self.statuses = list(dict.fromkeys(_one_of("statuses", status, ENDS) for status in given))
+        self.statuses = list(dict.fromkeys(_one_of("statuses", status, orchestration.JOB_ENDS) for status in given))
 
     def serialize(self) -> tuple[str, dict[str, object]]:
         """Names and numbers."""
@@ -147,27 +146,22 @@ class WeblakeJobsCompletedTrigger(Watcher[Round]):
         """Targets and statuses."""
         return self.target, sorted(self.statuses)
 
-    def question(self) -> Question[Round]:
+    def question(self) -> Question[orchestration.Round]:
         """Asks for the jobs that have ended."""
-        return EndedJobs(self.kind)
+        return orchestration.EndedJobs(self.kind)
 
-    def follow(self, memory: Memory | None, seen: Round) -> tuple[Memory | None, list[Memory]]:
+    def follow(self, memory: Memory | None, seen: orchestration.Round) -> tuple[Memory | None, list[Memory]]:
         """Fires the jobs that ended since; a new watcher only notes which are over."""
         if memory is None and not seen.complete:
             return None, []  # what is over already cannot be told from what will be
-        state = Seen() if memory is None else Seen.read(memory)
-        listed = [job for job in seen.jobs if self._wanted(job.target)]
+        state = orchestration.Seen() if memory is None else orchestration.Seen.read(memory)
+        listed = [job for job in seen.jobs if job.fits(self.target)]
         fresh = state.settle(listed, seen.ended)
         seen.also(state.pending.keys() - {job.job_id for job in listed})
         fired = [] if memory is None else [self._event(job, seen.ended[job.job_id]) for job in fresh]
         return state.write(), [event for event in fired if event["status"] in self.statuses]
 
-    def _wanted(self, target: str | None) -> bool:
-        if self.target is None:
-            return True
-        return re.fullmatch(".*".join(map(re.escape, self.target.split("*"))), target or "", re.DOTALL) is not None
-
-    def _event(self, job: Job, head: Mapping[str, object]) -> Memory:
+    def _event(self, job: orchestration.ListedJob, head: Mapping[str, object]) -> Memory:
         return {
             "kind": self.kind,
             "job_id": job.job_id,
@@ -180,28 +174,14 @@ class WeblakeJobsCompletedTrigger(Watcher[Round]):
         }
 
 
-def _closed(report: orchestration.Report, now: datetime) -> list[Memory]:
-    """The closed periods as events, oldest first; rows of one period are added up."""
-    totals: dict[tuple[datetime, datetime], float] = {}
-    for row in report.periods:
-        start, end = parse_time(row.start_date), parse_time(row.end_date)
-        if start is None or end is None:
-            continue
-        total = row.total_credits if report.name == "credits" else row.total_tokens
-        totals[start, end] = totals.get((start, end), 0) + (_number(total) or 0)
-    # A later period is evidence too, and it is the service's own clock.
-    past = max([now, *(start for start, _ in totals)])
-    return [
-        {
-            "report": report.name,
-            "period": f"{start:%Y-%m}",
-            "period_start": _iso(start),
-            "period_end": _iso(end),
-            "total": total,
-        }
-        for (start, end), total in sorted(totals.items())
-        if end <= past
-    ]
+def _period_event(report: str, period: orchestration.ClosedPeriod) -> Memory:
+    return {
+        "report": report,
+        "period": period.month,
+        "period_start": _iso(period.start),
+        "period_end": _iso(period.end),
+        "total": period.total,
+    }
 
 
 def _iso(time: datetime) -> str:

@@ -255,17 +255,6 @@ class Watcher(BaseEventTrigger, Generic[S]):
         return await store.aget(self._key)
 
 
-def parse_time(text: object) -> datetime | None:
-    """An ISO 8601 time in UTC, where one without an offset is taken as UTC; None where it is no such time."""
-    try:
-        time = datetime.fromisoformat(text) if isinstance(text, str) else None
-    except ValueError:
-        return None
-    if time is None:
-        return None
-    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
-
-
 def _jittered(seconds: float) -> float:
     return seconds * random.uniform(0.9, 1.1)  # noqa: S311 - it spreads polls, it keeps no secret
 

@@ -1,0 +1,7 @@
+"""Asset checks: of what has landed and of what was used. Imports: builders."""
+
+from __future__ import annotations
+
+from dagster_weblake.checks.builders import build_document_checks, build_usage_checks
+
+__all__ = ["build_document_checks", "build_usage_checks"]

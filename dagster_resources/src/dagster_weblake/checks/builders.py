@@ -1,0 +1,240 @@
+"""Checks of what an asset has landed: of documents, load by load, and of a team's usage.
+
+They read the landed files and the ledger and never call the service. Which load is looked at: those that the check's
+own run has landed, else the latest of the run's partition, else the latest of the asset; and where a newer load has
+taken its place since, that one. Freshness needs nothing of ours: give the asset a `dg.FreshnessPolicy`.
+
+Imports: findings, latest, shown_text, usage_findings, wording; weblake's types and errors.
+"""
+
+# Not postponed: Dagster looks at the annotation of a check's `context` itself.
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from dagster_weblake.checks import findings, usage_findings
+from dagster_weblake.checks.findings import Finding, Limits, Load
+from dagster_weblake.checks.latest import NothingLandedError, loads_of
+from dagster_weblake.metadata.shown_text import amount, plain, text
+from dagster_weblake.wording import speaking
+from weblake.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from weblake.orchestration import Dataset
+
+__all__ = ["build_document_checks", "build_usage_checks"]
+
+#: What names an asset: as Dagster's own builders of checks take it, or what `build_weblake_assets` returned.
+Asset = dg.AssetsDefinition | Sequence[dg.AssetsDefinition] | dg.AssetSpec | dg.AssetKey | str | Sequence[str]
+
+_REPORTS = ("credits", "tokens", "credits_by_key", "tokens_by_key")
+
+
+def build_document_checks(
+    asset: Asset,
+    *,
+    to: str | None = None,
+    min_rows: int = 1,
+    max_error_ratio: float = 0.1,
+    max_duplicate_urls: int = 0,
+    max_credits: float | None = None,
+    severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.ERROR,
+    blocking: bool = False,
+    checks: Iterable[str] | None = None,
+    resource_key: str = "weblake",
+) -> dg.AssetChecksDefinition:
+    """Checks of the documents that an asset has landed, computed in one step and from storage alone.
+
+    - `rows_above_zero`: at least `min_rows` documents.
+    - `error_ratio`: at most this share of the submitted pages failed, were rejected or are missing. Pages that
+      robots.txt keeps out are told and do not count: nothing went wrong with them.
+    - `duplicate_urls`: at most this many rows of the load have the URL of another one.
+    - `schema_matches`: the file has exactly the columns that this version writes.
+    - `receipt_matches_files`: every file of the receipt is there, with its bytes and rows.
+    - `credits_under_budget`: the job cost no more than `max_credits`; only where that is given. Where the service did
+      not say what it cost, the check warns.
+
+    Args:
+        asset: The asset, its spec or key, or what `build_weblake_assets` returned.
+        to: The asset's own root; by default the one in its definition, else the resource's.
+        min_rows: See above.
+        max_error_ratio: A share, from 0 to 1.
+        max_duplicate_urls: See above.
+        max_credits: See above.
+        severity: Of a check that fails.
+        blocking: Whether a failed one of severity ERROR keeps the assets downstream from being materialized.
+        checks: The names of those that are wanted; by default all.
+        resource_key: The name of the WeblakeResource.
+
+    Raises:
+        InvalidOption: A threshold makes no sense, or there is no such check.
+    """
+    limits = Limits(min_rows, max_error_ratio, max_duplicate_urls, max_credits)
+    names = _names(checks, limits)
+    target = _target(asset, "documents")
+    to = to or _own_root(target)
+    key = target.key
+    specs = [
+        dg.AssetCheckSpec(name, asset=key, description=findings.CHECKS[name].__doc__, blocking=blocking)
+        for name in names
+    ]
+
+    @dg.multi_asset_check(
+        name=_op_name(key, "document_checks" if checks is None else "_".join(names)),
+        specs=specs,
+        can_subset=True,
+        required_resource_keys={resource_key},
+    )
+    def document_checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        wanted = {each.name for each in context.selected_asset_check_keys}
+        dataset = _dataset(context, resource_key, to)
+        try:
+            with speaking():
+                loads = loads_of(context, key, dataset)
+        except NothingLandedError as error:
+            for name in names:
+                if name in wanted:
+                    yield _result(key, name, Finding(passed=False, says=str(error)), severity)
+            return
+        for name in names:
+            if name in wanted:
+                yield _result(key, name, _worst(name, loads, limits), severity)
+
+    return document_checks
+
+
+def build_usage_checks(
+    asset: Asset,
+    *,
+    budget: float | None = None,
+    report: str | None = None,
+    to: str | None = None,
+    severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.ERROR,
+    blocking: bool = False,
+    resource_key: str = "weblake",
+) -> dg.AssetChecksDefinition:
+    """The check `usage_under_budget`: what the current month (UTC) has used so far, as it was last landed.
+
+    It looks at the current month whatever partition is materialized: a backfill of old months says nothing of a budget.
+    Where nothing of the current month has landed, it warns.
+
+    Args:
+        asset: The asset of the usage, its spec or key, or what `build_weblake_assets` returned.
+        budget: Credits or tokens that one month may use; by default the one in the asset's definition.
+        report: credits, tokens, credits_by_key or tokens_by_key; by default the one in the asset's definition, else
+            credits.
+        to: The asset's own root; by default the one in its definition, else the resource's.
+        severity: Of the check when it fails.
+        blocking: Whether a failure of severity ERROR keeps the assets downstream from being materialized.
+        resource_key: The name of the WeblakeResource.
+
+    Raises:
+        InvalidOption: The budget is no amount, or there is no such report.
+    """
+    target = _target(asset, "usage_periods")
+    most = amount(target.metadata.get("weblake/budget") if budget is None else budget)
+    if most is None or most < 0:
+        raise InvalidOption(f"The budget is {budget}.", hint="Give a number of credits or tokens, 0 or more.")
+    to = to or _own_root(target)
+    key = target.key
+    wanted = report or str(target.metadata.get("weblake/report", "credits"))
+    if wanted not in _REPORTS:
+        raise InvalidOption(f"There is no usage report {plain(wanted, 40)!r}.", hint=f"Reports: {', '.join(_REPORTS)}.")
+    spec = dg.AssetCheckSpec(
+        "usage_under_budget",
+        asset=key,
+        description=usage_findings.usage_under_budget.__doc__,
+        blocking=blocking,
+    )
+
+    @dg.multi_asset_check(
+        name=_op_name(key, "usage_checks"), specs=[spec], can_subset=True, required_resource_keys={resource_key}
+    )
+    def usage_checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        finding = usage_findings.usage_under_budget(_dataset(context, resource_key, to), wanted, most)
+        yield _result(key, spec.name, finding, severity)
+
+    return usage_checks
+
+
+def _names(checks: Iterable[str] | None, limits: Limits) -> list[str]:
+    """The checks that are wanted, in the order in which they are shown."""
+    if limits.min_rows < 0 or limits.max_duplicate_urls < 0:
+        raise InvalidOption("min_rows or max_duplicate_urls is negative.", hint="Give a number of rows, 0 or more.")
+    if not 0 <= limits.max_error_ratio <= 1:
+        raise InvalidOption(f"max_error_ratio is {limits.max_error_ratio}.", hint="It is a share, from 0 to 1.")
+    if limits.max_credits is not None and not 0 <= limits.max_credits < math.inf:
+        raise InvalidOption(f"max_credits is {limits.max_credits}.", hint="Give a number of credits, 0 or more.")
+    known = [name for name in findings.CHECKS if name != "credits_under_budget" or limits.max_credits is not None]
+    if checks is None:
+        return known
+    asked = [checks] if isinstance(checks, str) else list(checks)
+    for name in asked:
+        if name == "credits_under_budget" and name not in known:
+            raise InvalidOption("credits_under_budget has no budget.", hint="Give max_credits.")
+        if name not in known:
+            raise InvalidOption(f"There is no check {plain(name, 40)!r}.", hint=f"Checks: {', '.join(known)}.")
+    if not asked:
+        raise InvalidOption("No check is wanted.", hint=f"Name some of {', '.join(known)}, or leave `checks` out.")
+    return [name for name in known if name in asked]
+
+
+def _target(asset: Asset, table: str) -> dg.AssetSpec:
+    """The spec of the asset that holds the table; a bare one where only its key is known."""
+    if isinstance(asset, dg.AssetSpec):
+        return asset
+    if isinstance(asset, dg.AssetKey | str):
+        return dg.AssetSpec(asset)
+    parts = [asset] if isinstance(asset, dg.AssetsDefinition) else list(asset)
+    definitions = [each for each in parts if isinstance(each, dg.AssetsDefinition)]
+    if not definitions:
+        return dg.AssetSpec([str(part) for part in parts])
+    specs = [spec for definition in definitions for spec in definition.specs]
+    holding = [spec for spec in specs if spec.metadata.get("weblake/table") == table] or specs
+    if len(holding) != 1:
+        keys = ", ".join(spec.key.to_user_string() for spec in holding)
+        raise InvalidOption(f"Several assets could be meant: {keys}.", hint="Give the spec or the key of one.")
+    return holding[0]
+
+
+def _own_root(target: dg.AssetSpec) -> str | None:
+    to = target.metadata.get("weblake/to")
+    return to if isinstance(to, str) else None
+
+
+def _op_name(key: dg.AssetKey, what: str) -> str:
+    return f"{key.to_python_identifier()}__{what}"
+
+
+def _dataset(context: dg.AssetCheckExecutionContext, resource_key: str, to: str | None) -> "Dataset":
+    dataset: Dataset = getattr(context.resources, resource_key).dataset(to)
+    return dataset
+
+
+def _worst(name: str, loads: Sequence[Load], limits: Limits) -> Finding:
+    """Of several loads the first that fails, else the last."""
+    for load in loads:
+        finding = findings.find(name, load, limits)
+        if not finding.passed:
+            break
+    about = {"load_id": text(load.receipt.load_id)}
+    if load.partition is not None:
+        about["partition"] = text(load.partition)
+    if len(loads) > 1:
+        about["loads"] = dg.MetadataValue.int(len(loads))
+    return Finding(
+        passed=finding.passed, says=finding.says, metadata={**finding.metadata, **about}, unknown=finding.unknown
+    )
+
+
+def _result(key: dg.AssetKey, name: str, finding: Finding, severity: dg.AssetCheckSeverity) -> dg.AssetCheckResult:
+    return dg.AssetCheckResult(
+        passed=finding.passed,
+        asset_key=key,
+        check_name=name,
+        metadata=finding.metadata,
+        severity=dg.AssetCheckSeverity.WARN if finding.unknown else severity,
+        description=plain(finding.says),
+    )

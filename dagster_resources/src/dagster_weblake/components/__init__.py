@@ -1,0 +1,12 @@
+"""Components: crawls, batches and usage as YAML. Each is a room of its own behind this door.
+
+Imports: crawl, batch_scrape, usage.
+"""
+
+from __future__ import annotations
+
+from dagster_weblake.components.batch_scrape import WeblakeBatchScrapeComponent
+from dagster_weblake.components.crawl import WeblakeCrawlComponent
+from dagster_weblake.components.usage import WeblakeUsageComponent
+
+__all__ = ["WeblakeBatchScrapeComponent", "WeblakeCrawlComponent", "WeblakeUsageComponent"]

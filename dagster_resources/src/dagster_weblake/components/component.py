@@ -1,0 +1,189 @@
+"""What all components are: an asset or two, with a resource, and two places where a subclass has its say.
+
+Imports: attributes, placing; assets, execution, failures, landing, requests, resource, specs.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Self
+
+import dagster as dg
+from pydantic import PrivateAttr, model_validator
+
+from dagster_weblake import landing
+from dagster_weblake.assets import StepOptions, build_weblake_assets
+from dagster_weblake.components.attributes import (
+    ResolvedAsset,
+    ResolvedBackfillPolicy,
+    ResolvedResource,
+    ResolvedRetryPolicy,
+    text_attribute,
+)
+from dagster_weblake.components.placing import Block
+from dagster_weblake.execution import materialize
+from dagster_weblake.failures import DEFAULT_RETRIES, told
+from dagster_weblake.requests import LoadRequest, Request
+from dagster_weblake.resource import WeblakeResource
+from dagster_weblake.specs import Wait, build_weblake_specs, job_key
+
+if TYPE_CHECKING:
+    from dagster_weblake.landing import Result
+
+
+class LandingComponent(dg.Component, Block, ABC):
+    """An asset that lands what it asks of the service. Nothing is asked before it is materialized."""
+
+    asset: ResolvedAsset
+    to: Annotated[
+        str | None,
+        text_attribute(
+            "The dataset's root, where it is not the resource's: a path or a storage URL.", ["s3://lake/web"]
+        ),
+    ] = None
+    pool: Annotated[
+        str | None,
+        text_attribute("The concurrency pool of the steps that talk to the service.", ["weblake"]),
+    ] = None
+    retry_policy: ResolvedRetryPolicy = DEFAULT_RETRIES
+    backfill_policy: ResolvedBackfillPolicy = None
+    resource_key: Annotated[
+        str | None,
+        text_attribute(
+            "The key of the project's WeblakeResource, `weblake` by default; or what the component's own resource is "
+            "to be known by for others, which is nothing by default.",
+            ["weblake"],
+        ),
+    ] = None
+    resource: ResolvedResource = None
+
+    #: The key of the asset that holds the data, once the definitions are built.
+    _data_key: dg.AssetKey | None = PrivateAttr(default=None)
+
+    @property
+    @abstractmethod
+    def request(self) -> Request:
+        """What the component asks of the service."""
+
+    @property
+    def waiting(self) -> Wait:
+        """How it waits for its job, if what it asks is one."""
+        return "step"
+
+    @property
+    def partitions(self) -> dg.PartitionsDefinition[str] | None:
+        """Its partitions, where the asset's block has none."""
+        return None
+
+    @model_validator(mode="after")
+    def _is_one_that_can_be_built(self) -> Self:
+        if self.partitions is not None and self.asset.partitions_def is not None:
+            raise ValueError("partitions_def stands in the asset's block, too: leave one of them out.")
+        request = self.request
+        if isinstance(request, LoadRequest):
+            request.terms()
+        return self
+
+    def get_asset_spec(self, request: Request) -> dg.AssetSpec:
+        """The spec of the asset that holds the data. Override it to change how the asset is shown and grouped.
+
+        It is asked once, when the definitions are built. With `wait: sensor` the spec of `<key>_job` is made of it: the
+        group, owners, tags, upstream assets and automation condition are the job's.
+
+        Example:
+            .. code-block:: python
+
+                class OurCrawl(WeblakeCrawlComponent):
+                    def get_asset_spec(self, request: Request) -> dg.AssetSpec:
+                        spec = super().get_asset_spec(request)
+                        return spec.merge_attributes(tags={"site": urlsplit(request.url).hostname})
+
+        Args:
+            request: What is asked, such as a CrawlRequest.
+        """
+        return build_weblake_specs(self.asset, request, to=self.to, partitions_def=self.partitions)[0]
+
+    def execute(
+        self, context: dg.AssetExecutionContext, weblake: WeblakeResource, request: Request
+    ) -> Iterator[dg.MaterializeResult[None]]:
+        """The body of the component's steps. Override it to do something before, after, or in place of it.
+
+        With `wait: step` there is one step: it starts the job, waits and lands. With `wait: sensor` there are two, in
+        two runs, and this is the body of both: first that of `<key>_job`, which starts, then that of `<key>`, which
+        lands; `context.asset_key` tells which it is. Changing the request changes what is bought in the step that
+        starts; of the one that only lands, its limits and tolerances alone count. A step that is retried executes
+        again: what it has bought it does not buy twice.
+
+        Example:
+            .. code-block:: python
+
+                class OurCrawl(WeblakeCrawlComponent):
+                    def execute(self, context, weblake, request):
+                        for result in super().execute(context, weblake, request):
+                            if context.asset_key == self.asset.key:
+                                notify(result.metadata["weblake/stored"])
+                            yield result
+
+        Args:
+            context: The step's.
+            weblake: The resource; its client is there while the step runs.
+            request: What is asked, with the URLs of the upstream asset in it.
+
+        Yields:
+            The step's one result. Partitions of a step that partly failed are told as events, before it fails.
+
+        Raises:
+            dagster.Failure: It did not come out; `allow_retries` says whether another try may help.
+            dagster.RetryRequested: The service named a time to wait.
+        """
+        key = context.asset_key
+        if self.waiting == "step":
+            yield from materialize(context, weblake, request, key=key, to=self.to)
+            return
+        assert isinstance(request, LoadRequest)
+        assert self._data_key is not None, "the definitions of this component are not built"
+        if key == self._data_key:
+            yield from landing.collect(context, weblake, request, key, self.to, job_key(key))
+        else:
+            yield from landing.start(context, weblake, request, key, self.to, self._data_key)
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """The assets, with the checks, the sensor and the resource that the attributes ask for."""
+        request, spec = self.request, self.get_asset_spec(self.request)
+        self._data_key = spec.key
+        key = self._own_resource_key(spec)
+        assets = build_weblake_assets(
+            spec, request, wait=self.waiting, to=self.to, execute=self._steps, **self._step_options(key)
+        )
+        return dg.Definitions(
+            assets=assets,
+            asset_checks=self._checks(next(iter(assets[-1].specs)), key),
+            sensors=self._sensors(assets, key),
+            resources={} if self.resource is None else {key: self.resource},
+        )
+
+    def _steps(self, context: dg.AssetExecutionContext, weblake: WeblakeResource, request: Request) -> Iterator[Result]:
+        # What a subclass does with the client itself fails in the same words, and is retried only where that can help.
+        with told(context):
+            yield from self.execute(context, weblake, request)
+
+    def _checks(self, asset: dg.AssetSpec, resource_key: str) -> list[dg.AssetChecksDefinition]:
+        return []
+
+    def _sensors(self, assets: list[dg.AssetsDefinition], resource_key: str) -> list[dg.SensorDefinition]:
+        return []
+
+    def _step_options(self, resource_key: str) -> StepOptions:
+        return StepOptions(
+            backfill_policy=self.backfill_policy,
+            pool=self.pool,
+            retry_policy=self.retry_policy,
+            resource_key=resource_key,
+        )
+
+    def _own_resource_key(self, spec: dg.AssetSpec) -> str:
+        if self.resource_key is not None:
+            return self.resource_key
+        # Two resources under one key are an error in Dagster, so each component's own has a key of its own.
+        return "weblake" if self.resource is None else f"weblake__{spec.key.to_python_identifier()}"

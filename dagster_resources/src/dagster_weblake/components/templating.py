@@ -1,0 +1,58 @@
+"""Values of a defs.yaml as they are meant: templates filled in, secrets left to the environment, all else untouched.
+
+Dagster fills in every text, and reads what comes out as a Python literal: `"2026"` would become a number. Here only
+what holds a template is filled in. A variable that is not set is told by its name. Imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+
+import dagster as dg
+
+_TEMPLATE = re.compile(r"\{\{|\{%")
+#: `{{ env.NAME }}` and nothing else.
+_VARIABLE = re.compile(r"\s*\{\{\s*env\.([A-Za-z_]\w*)\s*\}\}\s*")
+_VARIABLES = re.compile(r"\{\{\s*env\.([A-Za-z_]\w*)\s*\}\}")
+
+
+def filled_in(context: dg.ResolutionContext, value: object) -> object:
+    """The value with its templates filled in, at any depth.
+
+    Raises:
+        ValueError: `{{ env.NAME }}` names a variable that is not set.
+    """
+    if isinstance(value, Mapping):
+        return {name: filled_in(context.at_path(name), each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [filled_in(context.at_path(index), each) for index, each in enumerate(value)]
+    if not isinstance(value, str) or not _TEMPLATE.search(value):
+        return value
+    for name in _VARIABLES.findall(value):
+        if name not in os.environ:
+            raise ValueError(f"The environment variable {name} is not set, and {context.path[-1]} needs it.")
+    return context.resolve_value(value, as_type=object)
+
+
+def text_or_variable(context: dg.ResolutionContext, value: object) -> object:
+    """The same, but `{{ env.NAME }}` alone is looked up when a run needs it: for secrets, and for what a machine that
+    only loads the code does not know."""
+    found = _VARIABLE.fullmatch(value) if isinstance(value, str) else None
+    return filled_in(context, value) if found is None else dg.EnvVar(found[1])
+
+
+def with_late_headers(context: dg.ResolutionContext, value: object) -> object:
+    """Options filled in; headers, which may hold cookies, as `text_or_variable` has it."""
+    if isinstance(value, Mapping):
+        return {name: _option(context.at_path(str(name)), name, each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [with_late_headers(context.at_path(index), each) for index, each in enumerate(value)]
+    return filled_in(context, value)
+
+
+def _option(context: dg.ResolutionContext, name: object, value: object) -> object:
+    if name == "headers" and isinstance(value, Mapping):
+        return {each: text_or_variable(context.at_path(str(each)), text) for each, text in value.items()}
+    return with_late_headers(context, value)

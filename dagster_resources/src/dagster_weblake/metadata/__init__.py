@@ -1,0 +1,23 @@
+"""What definitions and materializations tell Dagster. Imports: loads, usage."""
+
+from __future__ import annotations
+
+from dagster_weblake.metadata.loads import (
+    WeblakeMetadataSet,
+    activity_metadata,
+    definition_metadata,
+    load_metadata,
+    progress_metadata,
+    started_metadata,
+)
+from dagster_weblake.metadata.usage import usage_metadata
+
+__all__ = [
+    "WeblakeMetadataSet",
+    "activity_metadata",
+    "definition_metadata",
+    "load_metadata",
+    "progress_metadata",
+    "started_metadata",
+    "usage_metadata",
+]

@@ -1,0 +1,86 @@
+"""The tables' columns as Dagster shows them. Imports: dagster; weblake's tables when it runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: What stands in a column, where its name does not say it.
+DESCRIPTIONS = {
+    "load_id": "The load that this row belongs to.",
+    "job_id": "The service's id of the job.",
+    "job_kind": "batch_scrape, crawl, scrape or parse.",
+    "position": "Order in which the service returned it, from 0.",
+    "url": "The page's address.",
+    "source_url": "The address that was asked for.",
+    "scrape_id": "The service's id of the page.",
+    "status_code": "The site's HTTP status.",
+    "content_type": "The site's content type.",
+    "json": "JSON text of the json extraction.",
+    "actions": "What a browser did on the page.",
+    "change_tracking": "How the page differs from its last scrape.",
+    "branding": "JSON text.",
+    "warning": "The service's warning about this page.",
+    "error": "Why the page could not be had, in the service's words.",
+    "concurrency_limited": "Whether the page had to wait for a free place.",
+    "concurrency_queue_duration_ms": "For how many milliseconds it waited.",
+    "metadata": "Every metadata key, raw: strings as they are, anything else as JSON text.",
+    "extra": "JSON object of the fields that have no column.",
+    "repaired": "A value had to be mended to be storable.",
+    "loaded_at": "When the load was put on record, UTC.",
+    "outcome": "failed, robots_blocked, rejected or missing.",
+    "code": "The service's code of the error.",
+    "occurred_at": "When it happened, UTC.",
+    "period_start": "Start of the period, UTC.",
+    "period_end": "End of the period, UTC.",
+    "api_key": "The key's name, as the service gives it; null where the report is not split by key.",
+    "total_credits": "Credits used in the period.",
+    "total_tokens": "Tokens used in the period.",
+    "reported_at": "When the service was asked, UTC.",
+    "id": "The job's id.",
+    "endpoint": "What was called: scrape, crawl, batch_scrape and so on.",
+    "api_version": "The version of the API that was called.",
+    "created_at": "When it was called, UTC.",
+    "target": "What was asked for, such as the first address.",
+}
+
+
+def column_schema(table: str) -> dg.TableSchema:
+    """The columns of a table in their order: name, type as Arrow calls it, description.
+
+    Raises:
+        KeyError: There is no such table.
+    """
+    from weblake import orchestration
+
+    return dg.TableSchema(columns=[_column(field) for field in orchestration.TABLES[table]])
+
+
+def _column(field: pa.Field) -> dg.TableColumn:
+    """One column. A struct's fields stand in its description: as a type they leave the page's table no room."""
+    import pyarrow as pa
+
+    description = DESCRIPTIONS.get(field.name)
+    if not pa.types.is_struct(field.type):
+        return dg.TableColumn(field.name, type_name(field.type), description=description)
+    inner = ", ".join(f"{each.name} {type_name(each.type)}" for each in field.type)
+    return dg.TableColumn(field.name, "struct", description=f"{description} Fields: `{inner}`.")
+
+
+def type_name(kind: pa.DataType) -> str:
+    """An Arrow type without what Arrow says of it besides: `list<string>`, not `list<element: string>`."""
+    import pyarrow as pa
+
+    if pa.types.is_struct(kind):
+        return f"struct<{', '.join(f'{field.name}: {type_name(field.type)}' for field in kind)}>"
+    if pa.types.is_map(kind):
+        return f"map<{type_name(kind.key_type)}, {type_name(kind.item_type)}>"
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return f"list<{type_name(kind.value_type)}>"
+    if pa.types.is_timestamp(kind):
+        return f"timestamp({kind.unit}, {kind.tz})" if kind.tz else f"timestamp({kind.unit})"
+    return str(kind)

@@ -1,0 +1,278 @@
+"""What definitions and materializations tell Dagster: counts, names, addresses and a glance at the rows.
+
+No key, no header and no page's text is in any of it. Texts of others are short and cannot become links or markup.
+Imports: columns, files, shown_text; weblake's types, and Arrow when it runs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+# Not in Dagster's public module, and yet what each integration's own metadata is made of.
+from dagster._core.definitions.metadata.metadata_set import NamespacedMetadataSet
+
+from dagster_weblake.metadata.columns import column_schema
+from dagster_weblake.metadata.files import file_uri, sizes, table_uri
+from dagster_weblake.metadata.shown_text import amount, plain, real, shown_table, text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    import weblake
+    from weblake import orchestration
+
+
+#: Rows and columns of the preview; rows of the outcomes.
+PREVIEW_ROWS, PREVIEW_COLUMNS, OUTCOME_ROWS = 5, ("url", "title", "status_code", "content_type"), 10
+#: Different reasons that are told apart, however many a site thinks up, and characters of one.
+_REASONS, _REASON = 1000, 120
+_COUNTS = ("submitted", "stored", "failed", "robots_blocked", "rejected", "missing", "duplicates")
+_LARGEST = 2**53
+
+
+class WeblakeMetadataSet(NamespacedMetadataSet):
+    """What weblake says of a load, under `weblake/…`; `extract` reads it back from a materialization's metadata."""
+
+    load_id: str | None = None
+    job_id: str | None = None
+    #: batch_scrape, crawl, scrape or parse.
+    kind: str | None = None
+    #: The job's own last word: completed, failed, cancelled.
+    status: str | None = None
+    complete: bool | None = None
+    submitted: int | None = None
+    stored: int | None = None
+    failed: int | None = None
+    robots_blocked: int | None = None
+    rejected: int | None = None
+    missing: int | None = None
+    duplicates: int | None = None
+    #: None where the service does not say.
+    credits_used: float | None = None
+    #: The dataset's root, as it may be shown.
+    root: str | None = None
+    #: Seconds of the epoch.
+    landed_at: float | None = None
+    #: Of a job that was only started: when it is given up, in seconds of the epoch.
+    deadline: float | None = None
+    #: Of a job that was only started: the credits at which it is cancelled.
+    max_credits: float | None = None
+
+    @classmethod
+    def namespace(cls) -> str:
+        """`weblake`."""
+        return "weblake"
+
+
+def definition_metadata(
+    table: str,
+    *,
+    report: str | None = None,
+    budget: float | None = None,
+    to: str | None = None,
+    starts: str | None = None,
+) -> dict[str, object]:
+    """Metadata of an asset's definition.
+
+    Args:
+        table: documents, usage_periods or activity.
+        report: Of usage: credits, tokens, credits_by_key or tokens_by_key.
+        budget: Of usage: what one month may use, where there is a limit; the check of usage goes by it.
+        to: The asset's own root; None where it is the resource's.
+        starts: Of an asset that only starts a job: the key of the asset that collects it. It holds no table then.
+
+    Raises:
+        KeyError: There is no such table.
+    """
+    own: dict[str, object] = {} if to is None else {"weblake/to": to}
+    if starts is not None:
+        return own | {"weblake/starts": starts}
+    own["weblake/table"] = table
+    name = table
+    if report is not None:
+        own["weblake/report"] = report
+        name = f"{table}/report={report}"
+    if budget is not None:
+        own["weblake/budget"] = float(budget)
+    return own | {
+        "dagster/column_schema": column_schema(table),
+        # One name for one table: of two roots, the one that is not the default has its address in it.
+        "dagster/table_name": name if to is None else f"{to.rstrip('/')}/{name}",
+        "dagster/storage_kind": "parquet",
+    }
+
+
+def load_metadata(
+    dataset: orchestration.Dataset, landing: orchestration.Landing, *, partitioned: bool
+) -> dict[str, dg.MetadataValue]:
+    """Metadata of a load that has landed.
+
+    The numbers of its receipt are numbers, so that Dagster plots them. A file that is gone again (a newer load has
+    taken its place) costs the preview and nothing else.
+
+    Args:
+        dataset: Where it has landed.
+        landing: The load.
+        partitioned: Whether it is one partition of its asset.
+    """
+    receipt = landing.receipt
+    files = {file.path.partition("/")[0]: file for file in receipt.files}
+    documents, page_errors = files.get("documents"), files.get("page_errors")
+    metadata: dict[str, dg.MetadataValue] = {
+        "weblake/load_id": text(receipt.load_id),
+        "weblake/kind": text(receipt.kind),
+        "weblake/status": text(receipt.status),
+        "weblake/complete": dg.MetadataValue.bool(receipt.complete),
+        "weblake/landed_at": dg.MetadataValue.timestamp(_landed_at(dataset, landing)),
+        "dagster/column_schema": dg.MetadataValue.table_schema(column_schema("documents")),
+        "dagster/partition_row_count" if partitioned else "dagster/row_count": dg.MetadataValue.int(
+            documents.rows if documents else 0
+        ),
+    }
+    metadata |= {f"weblake/{name}": dg.MetadataValue.int(getattr(receipt, name)) for name in _COUNTS}
+    metadata |= sizes(dataset, receipt.files)
+    if receipt.job_id:
+        metadata["weblake/job_id"] = text(receipt.job_id)
+    used = amount(receipt.credits_used)
+    if used is not None:
+        metadata["weblake/credits_used"] = real(used)
+    if documents is not None:
+        metadata["dagster/uri"] = dg.MetadataValue.text(file_uri(dataset, documents.path))
+        metadata |= _preview(dataset, documents.path)
+    if page_errors is not None:
+        metadata["weblake/page_errors_uri"] = dg.MetadataValue.text(file_uri(dataset, page_errors.path))
+        metadata |= _outcomes(dataset, page_errors.path)
+    metadata["weblake/receipt"] = dg.MetadataValue.json(receipt.to_dict())
+    return metadata
+
+
+def started_metadata(
+    dataset: orchestration.Dataset,
+    intent: orchestration.Intent,
+    job: orchestration.Job,
+    *,
+    deadline: float,
+    max_credits: float | None,
+) -> dict[str, dg.MetadataValue]:
+    """Metadata of a job that was started and is collected later.
+
+    Args:
+        dataset: Where it will land.
+        intent: The load.
+        job: The job.
+        deadline: When it is given up, in seconds of the epoch.
+        max_credits: The credits at which it is cancelled; None for no limit.
+    """
+    metadata: dict[str, dg.MetadataValue] = {
+        "weblake/load_id": text(intent.load_id),
+        "weblake/job_id": text(job.job_id),
+        "weblake/kind": text(intent.kind),
+        "weblake/root": dg.MetadataValue.text(dataset.storage.url),
+        "weblake/deadline": dg.MetadataValue.timestamp(deadline),
+    }
+    if intent.submitted is not None:
+        metadata["weblake/submitted"] = dg.MetadataValue.int(intent.submitted)
+    if job.rejected:
+        metadata["weblake/rejected"] = dg.MetadataValue.int(len(job.rejected))
+    if max_credits is not None:
+        metadata["weblake/max_credits"] = real(max_credits)
+    command = {"batch_scrape": "batch", "crawl": "crawl"}.get(intent.kind)
+    if command is not None:
+        metadata["weblake/cancel_with"] = text(f"weblake cancel {command} {job.job_id}")
+    return metadata
+
+
+def progress_metadata(head: Mapping[str, object]) -> dict[str, dg.MetadataValue]:
+    """Metadata of a job that is being waited for, from the head of a poll; what is of a wrong type is left out."""
+    metadata: dict[str, dg.MetadataValue] = {}
+    status = head.get("status")
+    if isinstance(status, str) and status.strip():
+        metadata["weblake/status"] = dg.MetadataValue.text(plain(status, _REASON))
+    for name in ("total", "completed"):
+        count = head.get(name)
+        if isinstance(count, int) and not isinstance(count, bool) and 0 <= count < _LARGEST:
+            metadata[f"weblake/{name}"] = dg.MetadataValue.int(count)
+    used = amount(head.get("creditsUsed"))
+    if used is not None and used >= 0:
+        metadata["weblake/credits_used"] = real(used)
+    return metadata
+
+
+def activity_metadata(
+    files: Sequence[weblake.LandedFile], dataset: orchestration.Dataset, entries: int, *, date: str | None
+) -> dict[str, dg.MetadataValue]:
+    """Metadata of activity that was landed.
+
+    Args:
+        files: The days' files that were replaced.
+        dataset: Where they lie.
+        entries: Calls that the service listed.
+        date: The day that is materialized, YYYY-MM-DD; None for all at once.
+    """
+    wanted = [file for file in files if date is None or f"/activity_date={date}/" in f"/{file.path}"]
+    metadata: dict[str, dg.MetadataValue] = {
+        "weblake/entries": dg.MetadataValue.int(entries),
+        "dagster/partition_row_count" if date else "dagster/row_count": dg.MetadataValue.int(
+            sum(file.rows for file in wanted)
+        ),
+        "dagster/column_schema": dg.MetadataValue.table_schema(column_schema("activity")),
+    }
+    metadata |= sizes(dataset, wanted)
+    if date is None:
+        metadata["dagster/uri"] = dg.MetadataValue.text(table_uri(dataset, "activity"))
+    elif wanted:
+        metadata["dagster/uri"] = dg.MetadataValue.text(file_uri(dataset, wanted[0].path))
+    return metadata
+
+
+def _landed_at(dataset: orchestration.Dataset, landing: orchestration.Landing) -> datetime:
+    at = landing.landed_at
+    if at is None:
+        done = dataset.ledger.done(landing.receipt.load_id)
+        at = str(done["at"]) if done is not None else None
+    return datetime.now(UTC) if at is None else datetime.fromisoformat(at)
+
+
+def _preview(dataset: orchestration.Dataset, name: str) -> dict[str, dg.MetadataValue]:
+    batch = next(_batches(dataset, name, PREVIEW_COLUMNS, PREVIEW_ROWS), None)
+    if batch is None:
+        return {}
+    rows = zip(*(batch.column(each).to_pylist() for each in PREVIEW_COLUMNS), strict=True)
+    return {"preview": shown_table(PREVIEW_COLUMNS, rows)}
+
+
+def _outcomes(dataset: orchestration.Dataset, name: str) -> dict[str, dg.MetadataValue]:
+    counts: Counter[tuple[str, str]] = Counter()
+    for batch in _batches(dataset, name, ("outcome", "code", "error"), 1024):
+        for outcome, code, error in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            reason = ": ".join(plain(part, _REASON) for part in (code, error) if part)
+            kind = (str(outcome), reason)
+            counts[kind if kind in counts or len(counts) < _REASONS else (str(outcome), "other reasons")] += 1
+    if not counts:
+        return {}
+    rows: list[tuple[str, str, int]] = [(*kind, n) for kind, n in counts.most_common(OUTCOME_ROWS)]
+    rest = counts.total() - sum(n for *_, n in rows)
+    return {
+        "outcomes": shown_table(
+            ("outcome", "reason", "pages"), [*rows, *([("", "other reasons", rest)] if rest else [])]
+        )
+    }
+
+
+def _batches(dataset: orchestration.Dataset, name: str, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+    """The rows of a landed file in batches, these columns only; nothing where it is gone or cannot be read."""
+    import pyarrow.parquet as pq
+
+    try:
+        with dataset.storage.open_input(name) as source, pq.ParquetFile(source) as file:
+            for batch in file.iter_batches(batch_size=rows, columns=list(columns)):
+                yield batch.select(list(columns))
+    except Exception:  # noqa: BLE001 - each storage's library has errors of its own, and a glance is no reason to fail
+        return

@@ -1,0 +1,203 @@
+"""What a materialization tells of usage: this month's number, a table and a chart by month. Imports: columns, files,
+shown_text; weblake's types.
+
+Dagster's asset page plots a numeric entry by itself, over time or by partition, once more than one event has it. The
+chart is there from the first event on, and has all months: an SVG in the text, small enough to be shown unfolded.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from dagster_weblake.metadata.columns import column_schema
+from dagster_weblake.metadata.files import file_uri, sizes, table_uri
+from dagster_weblake.metadata.shown_text import amount, number, plain, real, shown_table, text
+
+if TYPE_CHECKING:
+    import weblake
+    from weblake import orchestration
+
+#: Months of the chart and of the table beside it, keys of the breakdown.
+MAX_MONTHS, MAX_KEYS = 12, 20
+#: Columns of the table's longest bar.
+_BAR = 20
+#: Pixels of the chart, which fits the column of a page that is 1400 wide, and from one bar to the next.
+_WIDTH, _HEIGHT, _STEP = 326, 110, 27
+
+
+@dataclass(frozen=True, slots=True)
+class Month:
+    """One month of a report."""
+
+    #: YYYY-MM, of the period's start.
+    name: str
+    start: datetime | None
+    end: datetime | None
+    #: By the key's name; None where the report is not split.
+    by_key: dict[str | None, float]
+    #: Whether it could still grow: its end is not past, neither when it was reported nor by a later month's start.
+    open: bool
+
+    @property
+    def total(self) -> float:
+        """Credits or tokens of all keys."""
+        return sum(self.by_key.values())
+
+
+def months_of(found: orchestration.Report) -> list[Month]:
+    """The months of a report, oldest first; of a period that it has twice the last one counts, as in the files."""
+    unit = unit_of(found)
+    rows: dict[str, dict[tuple[str | None, str | None], tuple[datetime | None, datetime | None, float]]] = {}
+    for period in found.periods:
+        start, end = _time(period.start_date), _time(period.end_date)
+        value = amount(period.total_credits if unit == "credits" else period.total_tokens)
+        name = f"{start or end or found.reported_at:%Y-%m}"
+        rows.setdefault(name, {})[period.start_date, period.api_key] = (start, end, value or 0.0)
+    past = max([found.reported_at, *(start for each in rows.values() for start, _, _ in each.values() if start)])
+    months = []
+    for name, periods in sorted(rows.items()):
+        by_key: dict[str | None, float] = {}
+        for (_, key), (_, _, value) in periods.items():
+            by_key[key] = by_key.get(key, 0.0) + value
+        starts = [start for start, _, _ in periods.values() if start]
+        ends = [end for _, end, _ in periods.values() if end]
+        end = max(ends, default=None)
+        months.append(Month(name, min(starts, default=None), end, by_key, end is None or past < end))
+    return months
+
+
+def unit_of(found: orchestration.Report) -> str:
+    """`credits` or `tokens`."""
+    return found.name.removesuffix("_by_key")
+
+
+def usage_metadata(
+    found: orchestration.Report,
+    files: Sequence[weblake.LandedFile],
+    dataset: orchestration.Dataset,
+    *,
+    period: str | None,
+    budget: float | None,
+) -> dict[str, dg.MetadataValue]:
+    """What a landed usage report comes to, for Dagster's pages.
+
+    Args:
+        found: The report, as it was read.
+        files: Its files, as they were landed.
+        dataset: Where they lie.
+        period: The month that is materialized, YYYY-MM; None for all at once.
+        budget: What one month may use, for the plot and for who reads it; None for no budget.
+
+    Returns:
+        `weblake/credits` (or `weblake/tokens`) of that month, or of the newest one, as a number that Dagster plots;
+        the month's limits and whether it was still open; rows, bytes and address of what was landed; `usage_by_month`
+        (a chart) with `usage_table`, and `usage_by_key` where the report is split.
+    """
+    months, unit = months_of(found), unit_of(found)
+    wanted = [file for file in files if period is None or f"/period={period}/" in f"/{file.path}"]
+    month = next((each for each in reversed(months) if period in (None, each.name)), None)
+    used = month.total if month else 0.0
+    rows = "dagster/partition_row_count" if period else "dagster/row_count"
+    # In this order they stand on the asset's page.
+    metadata = {f"weblake/{unit}": real(used)}
+    if budget is not None:
+        metadata |= {"weblake/budget": real(budget), "weblake/over_budget": dg.MetadataValue.bool(used > budget)}
+    metadata |= _shown(found, months, month, unit)
+    if month is not None:
+        metadata |= _limits(month)
+    metadata |= {
+        "weblake/report": text(found.name),
+        "weblake/reported_at": dg.MetadataValue.timestamp(found.reported_at),
+        rows: dg.MetadataValue.int(sum(file.rows for file in wanted)),
+        **sizes(dataset, wanted),
+        "dagster/column_schema": dg.MetadataValue.table_schema(column_schema("usage_periods")),
+    }
+    if period is None:
+        metadata["dagster/uri"] = text(table_uri(dataset, f"usage_periods/report={found.name}"))
+    elif wanted:
+        metadata["dagster/uri"] = text(file_uri(dataset, wanted[0].path))
+    return metadata
+
+
+def _limits(month: Month) -> dict[str, dg.MetadataValue]:
+    limits: dict[str, dg.MetadataValue] = {
+        "weblake/period": text(month.name),
+        "weblake/period_open": dg.MetadataValue.bool(month.open),
+    }
+    for name, when in (("period_start", month.start), ("period_end", month.end)):
+        if when is not None:
+            limits[f"weblake/{name}"] = dg.MetadataValue.timestamp(when)
+    return limits
+
+
+def _shown(
+    found: orchestration.Report, months: Sequence[Month], month: Month | None, unit: str
+) -> dict[str, dg.MetadataValue]:
+    shown: dict[str, dg.MetadataValue] = {}
+    if months:
+        shown["usage_by_month"] = dg.MetadataValue.md(f"![{unit} by month]({chart(months, unit)})")
+        shown["usage_table"] = _by_month(months, unit)
+    if found.name.endswith("_by_key") and month is not None:
+        if found.split:
+            shown["usage_by_key"] = _by_key(month, unit)
+        else:
+            shown["usage_by_key"] = text("The service did not split the report by key.")
+    return shown
+
+
+def _by_month(months: Sequence[Month], unit: str) -> dg.MetadataValue:
+    last = months[-MAX_MONTHS:]
+    most = max(month.total for month in last)
+    return shown_table(("month", unit, ""), [(month.name, month.total, _bar(month.total, most)) for month in last])
+
+
+def _by_key(month: Month, unit: str) -> dg.MetadataValue:
+    ranked = sorted(month.by_key.items(), key=lambda item: (-item[1], str(item[0])))
+    rows = [(plain(key) if key else "(no key)", used) for key, used in ranked[:MAX_KEYS]]
+    rest = ranked[MAX_KEYS:]
+    if rest:
+        rows.append((f"{len(rest)} more", sum(used for _, used in rest)))
+    return shown_table(("key", unit), rows)
+
+
+def _bar(value: float, most: float) -> str:
+    return "█" * max(1, round(_BAR * value / most)) if value > 0 and most > 0 else ""
+
+
+def chart(months: Sequence[Month], unit: str) -> str:
+    """A bar chart of the last months as a data URI: an SVG image, in which nothing but numbers and dates stands."""
+    last = months[-MAX_MONTHS:]
+    most = max((month.total for month in last), default=0.0)
+    closed, still_open = "", ""
+    for place, month in enumerate(last):
+        tall = round(70 * month.total / most) if most > 0 else 0
+        bar = f"M{place * _STEP + 3} 90v-{max(tall, 1)}h20V90z"
+        if month.open:
+            still_open += bar
+        else:
+            closed += bar
+    places = " ".join(str(place * _STEP + 13) for place in range(len(last)))
+    initials = "".join("JFMAMJJASOND"[int(month.name[5:]) - 1] for month in last)
+    span = f"{last[0].name} – {last[-1].name}" if len(last) > 1 else last[0].name
+    svg = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{_HEIGHT}" font-family="sans-serif" '
+        f'font-size="11" fill="#777"><text y="11">{span}, most {number(most)} {unit}</text>'
+        f'<path fill="#4f43dd" d="{closed}"/><path fill="#a7a1ee" d="{still_open}"/>'
+        f'<text y="104" text-anchor="middle" x="{places}">{initials}</text></svg>'
+    )
+    return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
+
+
+def _time(given: str | None) -> datetime | None:
+    """A time in UTC, read as the landed files have it."""
+    try:
+        found = datetime.fromisoformat((given or "").strip())
+        return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        return None

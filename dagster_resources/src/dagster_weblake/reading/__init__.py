@@ -1,0 +1,7 @@
+"""Reading what has landed: the IO manager, and which rows an input means. Imports: io_manager."""
+
+from __future__ import annotations
+
+from dagster_weblake.reading.io_manager import WeblakeParquetIOManager
+
+__all__ = ["WeblakeParquetIOManager"]

@@ -1,0 +1,189 @@
+"""The io manager that hands what has landed to assets downstream, as Arrow, pandas or Polars, whole or lazily.
+
+It only reads: the assets of this package land by themselves and return no value. `input_rows` says which rows an input
+means. Imports: given, input_rows, wording, weblake, weblake.errors; no library of tables before it is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+
+import weblake
+from dagster_weblake import given
+from dagster_weblake.reading.input_rows import Rows, rows_of
+from dagster_weblake.wording import speaking
+from weblake.errors import InvalidOption, StorageRefused, WeblakeError
+
+#: How an input's annotation is called, by the library's name and its own; libraries move their classes about inside.
+_FORMS: dict[tuple[str, str], Callable[[weblake.Reading], object]] = {
+    ("pyarrow", "Table"): lambda reading: reading.to_table(),
+    ("pyarrow", "Dataset"): lambda reading: reading.to_dataset(),
+    ("pyarrow", "RecordBatchReader"): lambda reading: reading.to_reader(),
+    ("pandas", "DataFrame"): lambda reading: reading.to_pandas(),
+    ("polars", "DataFrame"): lambda reading: reading.to_polars(),
+    ("polars", "LazyFrame"): lambda reading: reading.to_polars_lazy(),
+    ("weblake", "Reading"): lambda reading: reading,
+}
+_NAMES = (
+    "pyarrow.Table, pyarrow.dataset.Dataset, pyarrow.RecordBatchReader, pandas.DataFrame, polars.DataFrame, "
+    "polars.LazyFrame, weblake.Reading, or nothing for a pyarrow.Table"
+)
+
+
+class WeblakeParquetIOManager(dg.ConfigurableIOManager):
+    """Loads what weblake's assets have landed, in the form that the input is annotated with.
+
+    The form is `pyarrow.Table` (also without an annotation), `pyarrow.dataset.Dataset`, `pyarrow.RecordBatchReader`,
+    `pandas.DataFrame`, `polars.DataFrame`, `polars.LazyFrame` or `weblake.Reading`. Several partitions come as one
+    table, and path keys (load_date and the like) as columns of text.
+
+    An input's metadata (`dg.AssetIn(metadata={...})`) may say
+
+    - `table`: `documents`, `page_errors`, `usage_periods` or `activity`; by default what the asset above holds.
+    - `columns`: the columns wanted; all by default.
+    - `loads`: `latest` (default) for the newest load of the asset or of each partition, `all` for every load of it
+      that is still there, `table` for the whole table, whoever landed it.
+    - `keys`: path keys and their values, such as `{"day": "{partition_key}"}`, in place of loads.
+    - `allow_missing_partitions`: True leaves out partitions that were never materialized.
+    - `to`: another root.
+
+    An asset's spec may say `weblake/table`, `weblake/to`, `weblake/loads` and `weblake/keys` for all who read it.
+
+    Example:
+        .. code-block:: python
+
+            @dg.asset(ins={"docs": dg.AssetIn(metadata={"columns": ["url", "markdown"]})})
+            def word_counts(docs: pl.LazyFrame) -> None: ...
+
+            defs = dg.Definitions(
+                assets=[docs, word_counts],
+                resources={"io_manager": WeblakeParquetIOManager(root="s3://lake/web"), "weblake": WeblakeResource()},
+            )
+    """
+
+    root: str = Field(description="The dataset's root: a local path, s3://, gs:// or abfs://. Where assets landed.")
+    storage_options: dict[str, Any] | None = Field(
+        default=None,
+        repr=False,
+        description="For the file system of a storage URL, as fsspec takes them. Default: what its backend reads from "
+        "the environment or the machine's role, which is where credentials belong.",
+    )
+
+    def __init__(self, **data: object) -> None:
+        options = data.get("storage_options")
+        if isinstance(options, Mapping):
+            data["storage_options"] = {name: given.hidden(value) for name, value in options.items()}
+        super().__init__(**data)
+
+    def load_input(self, context: dg.InputContext) -> object:
+        """Returns the rows that the input means, in the form that it is annotated with.
+
+        Raises:
+            dg.Failure: There is no such form; a partition was never materialized; the root cannot be read. The message
+                says what to do.
+        """
+        with _told():
+            form = _form(context)
+            options = self._options()
+            rows = rows_of(context, self.root, options)
+            reading = weblake.read(
+                rows.root,
+                rows.table,
+                columns=rows.columns,
+                loads=rows.loads,
+                keys=rows.keys,
+                storage_options=options,
+            )
+            value = form(reading)
+        _tell(context, rows, reading, value)
+        return value
+
+    def handle_output(self, context: dg.OutputContext, obj: object) -> None:
+        """Takes nothing but None.
+
+        Raises:
+            dg.Failure: There is a value. A retry would make it again, so none is allowed.
+        """
+        if obj is not None:
+            raise dg.Failure(
+                f"WeblakeParquetIOManager only reads, and {_output_name(context)} is a {type(obj).__name__}. Give the "
+                "asset another io_manager_key; or land with an asset of dagster_weblake, which returns no value.",
+                allow_retries=False,
+            )
+
+    def _options(self) -> Mapping[str, object] | None:
+        if self.storage_options is None:
+            return None
+        return {name: given.looked_up(value) for name, value in self.storage_options.items()}
+
+
+def _form(context: dg.InputContext) -> Callable[[weblake.Reading], object]:
+    kind = _annotation(context)
+    if kind is Any or kind is object:
+        return _FORMS["pyarrow", "Table"]
+    # A library that is not installed cannot be imported; one that annotates an input has been.
+    for each in getattr(kind, "__mro__", ()):
+        found = _FORMS.get((each.__module__.partition(".")[0], each.__qualname__))
+        if found is not None:
+            return found
+    raise InvalidOption(
+        f"The input {context.name if context.has_input_name else ''} is annotated with {kind}, "
+        "which a table cannot be loaded as.",
+        hint=f"Annotate it with {_NAMES}.",
+    )
+
+
+def _annotation(context: dg.InputContext) -> object:
+    try:
+        return context.dagster_type.typing_type
+    except dg.DagsterInvariantViolationError:
+        return Any
+
+
+def _tell(context: dg.InputContext, rows: Rows, reading: weblake.Reading, value: object) -> None:
+    count = rows.count if rows.count is not None else _rows(value)
+    facts: dict[str, object] = {"weblake/table": rows.table, "weblake/root": reading.storage.url}
+    what = f"the table {rows.table} of {reading.storage.url}"
+    if rows.loads is not None:
+        facts["weblake/loads"] = len(rows.loads)
+        if len(rows.loads) == 1:
+            facts["weblake/load_id"] = rows.loads[0]
+        what += f", {', '.join(rows.loads[:3]) or 'no load'}{' and more' if len(rows.loads) > 3 else ''}"
+    if rows.keys:
+        facts["weblake/keys"] = {name: list(values) for name, values in rows.keys.items()}
+        what += f", {facts['weblake/keys']}"
+    if count is not None:
+        facts["weblake/rows"] = count
+    context.log.info(f"Loaded {what}{'' if count is None else f': {count} rows'} as {type(value).__name__}.")
+    # Dagster records it as an observation of one partition, and refuses to of several.
+    if context.has_asset_key and (not context.has_asset_partitions or len(context.asset_partition_keys) == 1):
+        context.add_input_metadata(facts)
+
+
+def _rows(value: object) -> int | None:
+    """The rows of a form that has them in memory."""
+    shape = getattr(value, "shape", None)
+    return shape[0] if isinstance(shape, tuple) and isinstance(shape[0], int) else None
+
+
+def _output_name(context: dg.OutputContext) -> str:
+    return f"asset {context.asset_key.to_user_string()}" if context.has_asset_key else f"output {context.name}"
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Errors of weblake as failures of Dagster: what the storage refuses may be had by a retry, nothing else."""
+    try:
+        with speaking():
+            yield
+    except WeblakeError as error:
+        raise dg.Failure(
+            str(error),
+            metadata={"weblake/error": type(error).__name__, "weblake/what_to_do": error.hint},
+            allow_retries=isinstance(error, StorageRefused),
+        ) from error

@@ -1,0 +1,254 @@
+"""The sensor that has jobs collected once they are over, for assets made with `wait="sensor"`: nothing waits meanwhile.
+
+    <key>_job materialized -> pending -> over: completed, failed, cancelled, past its deadline, over its credits, gone
+        -> a run of <key>, with the load id as run key -> that run is known to Dagster: forgotten
+
+What the run does about a job (lands it, cancels it, refuses it) is landing's. The event log is the memory: the cursor
+holds numbers of events and nothing else. Imports: job_events, landing, specs, ticks,
+weblake.errors, weblake.orchestration.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, cast
+
+import dagster as dg
+
+from dagster_weblake.landing import LOAD_TAG
+from dagster_weblake.sensors import ticks
+from dagster_weblake.sensors.job_events import Followed, StartedJob, read_new, read_started
+from dagster_weblake.sensors.ticks import Asset
+from dagster_weblake.specs import job_key
+from weblake import orchestration
+from weblake.errors import InvalidOption, JobGone, WeblakeError
+
+if TYPE_CHECKING:
+    from dagster_weblake.resource import WeblakeResource
+
+#: Status polls, and looks at the ledger, at the same time.
+AT_ONCE = 16
+#: Jobs that one tick looks at. The others have their turn at the next ones.
+LOOKS = 1000
+#: Seconds of a tick that are kept for the looks at the ledger.
+LEDGER_S = 15.0
+#: A job just started may not be found yet: so many seconds of "not found" are borne.
+UNSEEN_S = 30.0
+
+
+def build_collect_sensor(
+    assets: Asset | Sequence[Asset],
+    *,
+    name: str | None = None,
+    to: str | None = None,
+    minimum_interval_seconds: int = 30,
+    default_status: dg.DefaultSensorStatus = dg.DefaultSensorStatus.RUNNING,
+    resource_key: str = "weblake",
+) -> dg.SensorDefinition:
+    """Returns a sensor that has the jobs of `wait="sensor"` assets collected when they are over.
+
+    Each tick asks once, cheaply, about each job that a `<key>_job` asset has started, and requests a run of `<key>`
+    for those that are over, one for each load. A service that cannot be reached costs a tick's time and nothing else.
+
+    What is guaranteed: a job is requested until a run with its load id as run key has been launched, also after a lost
+    cursor (the event log of the last week is read again), a killed daemon, or a sensor that was stopped for days. It
+    becomes one run at most, and a load lands once however many runs try. That run may fail like any other; it is not
+    requested again: the instance's run retries, or a person's re-execution, go on with what is on record.
+
+    Args:
+        assets: What `build_weblake_assets` or `@weblake_assets` returned, or keys of the assets that collect.
+        name: The sensor's name; by default `<asset>_collect`, or `weblake_collect` for several assets.
+        to: The assets' root, where they are given as keys and it is not the resource's.
+        minimum_interval_seconds: Seconds between two ticks at least.
+        default_status: RUNNING by default: without it no job would be collected.
+        resource_key: The key of the WeblakeResource.
+
+    Raises:
+        InvalidOption: None of the definitions has an asset that only starts jobs.
+    """
+    followed = _pairs(assets, to)
+
+    def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        return _Tick(context, ticks.resource_of(context, resource_key), followed, sensor).run()
+
+    sensor = ticks.name_of(name, (pair.data for pair in followed), "collect")
+    return dg.SensorDefinition(
+        name=sensor,
+        evaluation_fn=evaluate,
+        asset_selection=dg.AssetSelection.assets(*(pair.data for pair in followed)),
+        minimum_interval_seconds=minimum_interval_seconds,
+        default_status=default_status,
+        required_resource_keys={resource_key},
+        description="Has finished jobs of the service collected.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """An asset that starts jobs, the one that collects them, and their root where it is not the resource's."""
+
+    job: dg.AssetKey
+    data: dg.AssetKey
+    to: str | None
+
+
+def _pairs(assets: Asset | Sequence[Asset], to: str | None) -> list[_Pair]:
+    one = isinstance(assets, dg.AssetsDefinition | dg.AssetSpec | dg.AssetKey | str)
+    found: dict[dg.AssetKey, _Pair] = {}
+    for asset in cast("Sequence[Asset]", [assets] if one else assets):
+        for pair in _pairs_of(asset, to):
+            found[pair.job] = pair
+    if not found:
+        raise InvalidOption(
+            "None of these assets has its jobs collected by a sensor.",
+            hint='Give assets that were made with wait="sensor"; with wait="step" the step itself waits.',
+        )
+    return list(found.values())
+
+
+def _pairs_of(asset: Asset, to: str | None) -> Iterable[_Pair]:
+    if isinstance(asset, dg.AssetsDefinition | dg.AssetSpec):
+        for spec in [asset] if isinstance(asset, dg.AssetSpec) else ticks.specs_of(asset):
+            starts = spec.metadata.get("weblake/starts")
+            if isinstance(starts, str):
+                yield _Pair(spec.key, dg.AssetKey.from_user_string(starts), ticks.root_of(spec, to))
+    else:
+        data, _ = ticks.the_one(asset)
+        yield _Pair(job_key(data), data, to)
+
+
+@dataclass(slots=True)
+class _Tick:
+    """One look at all jobs that are pending."""
+
+    context: dg.SensorEvaluationContext
+    resource: WeblakeResource
+    pairs: Sequence[_Pair]
+    sensor: str
+    memory: Followed = field(init=False)
+    until: float = field(default_factory=ticks.deadline)
+    #: Why something could not be asked, if so.
+    trouble: WeblakeError | None = None
+
+    def run(self) -> dg.SensorResult:
+        self.memory = Followed.read(ticks.remembered(self.context) or {})
+        for pair in self.pairs:
+            read_new(self.context.instance, pair.job, self.memory)
+        asked, pending = self._jobs(self.memory.asked), self._jobs(self.memory.pending)
+        over = self._over(pending)
+        requests = self._requests([*asked, *over])
+        left = sum(len(self.memory.pending.get(pair.job.to_user_string(), ())) for pair in self.pairs)
+        cursor = ticks.written(self.memory.write())
+        if requests:
+            return dg.SensorResult(run_requests=requests, cursor=cursor)
+        return dg.SensorResult(skip_reason=self._said(left), cursor=cursor)
+
+    def _jobs(self, events: Mapping[str, list[int]]) -> list[tuple[_Pair, StartedJob]]:
+        """The jobs of the first events of each asset, those that were started again under one load only once."""
+        found: dict[str, tuple[_Pair, StartedJob]] = {}
+        most = max(1, LOOKS // len(self.pairs))
+        for pair in self.pairs:
+            ids = events.get(pair.job.to_user_string(), [])[:most]
+            started = read_started(self.context.instance, pair.job, ids)
+            for job in started:
+                earlier = found.get(job.load_id)
+                if earlier is not None:
+                    self.memory.forget(earlier[0].job, earlier[1].event)
+                found[job.load_id] = pair, job
+            for event in set(ids) - {job.event for job in started}:
+                self.memory.forget(pair.job, event)  # wiped by somebody, or reported by hand: it names no job
+        return list(found.values())
+
+    def _over(self, pending: list[tuple[_Pair, StartedJob]]) -> list[tuple[_Pair, StartedJob]]:
+        """Those that are over. The others go to the end of the line."""
+        now = time.time()
+        open_jobs = [job.ref for _, job in pending if not job.is_late(now)]
+        answers = asyncio.run(self._ask(open_jobs))
+        over = []
+        for pair, job in pending:
+            if job.is_late(now) or _is_over(job, answers, now):
+                over.append((pair, job))
+            elif job.job_id in answers.heads or job.job_id in answers.errors:
+                self.memory.postpone(pair.job, job.event)
+        self._tell(answers, len(open_jobs))
+        return over
+
+    async def _ask(self, jobs: Sequence[orchestration.JobRef]) -> orchestration.Answers:
+        if not jobs:
+            return orchestration.Answers({}, {})
+        async with self.resource.get_async_client() as client:
+            return await orchestration.ask_all(client, jobs, at_once=AT_ONCE, until=self.until - LEDGER_S)
+
+    def _tell(self, answers: orchestration.Answers, asked: int) -> None:
+        failed = [error for error in answers.errors.values() if not isinstance(error, JobGone)]
+        if failed:
+            self.trouble = failed[-1]
+            self.context.log.warning(
+                f"{asked - len(answers.heads)} of {asked} jobs could not be asked about and stay pending: {failed[-1]}"
+            )
+
+    def _requests(self, jobs: list[tuple[_Pair, StartedJob]]) -> list[dg.RunRequest]:
+        """Requests for those that nobody has landed and no run was launched for."""
+        there = ticks.launched(self.context, self.sensor, [job.load_id for _, job in jobs])
+        unlanded = self._unlanded([(pair, job) for pair, job in jobs if job.load_id not in there])
+        requests: list[dg.RunRequest] = []
+        for pair, job in jobs:
+            told_twice = any(request.run_key == job.load_id for request in requests)
+            if job.load_id in there or unlanded[job.load_id] is False or told_twice:
+                self.memory.forget(pair.job, job.event)
+            elif unlanded[job.load_id] is None or len(requests) >= ticks.REQUESTS:
+                continue  # it has its turn at the next tick
+            elif not ticks.can_be_run(self.context, pair.data, job.partition):
+                self._drop(pair, job)
+            else:
+                self.memory.ask(pair.job, job.event)
+                requests.append(
+                    dg.RunRequest(
+                        run_key=job.load_id,
+                        asset_selection=[pair.data],
+                        partition_key=job.partition,
+                        tags={LOAD_TAG: job.load_id},
+                    )
+                )
+        return requests
+
+    def _unlanded(self, jobs: list[tuple[_Pair, StartedJob]]) -> dict[str, bool | None]:
+        """By load id: whether it has not landed yet; None where that cannot be told now."""
+        datasets = {to: self.resource.dataset(to) for to in {pair.to for pair, _ in jobs}}
+
+        def look(of: tuple[_Pair, StartedJob]) -> bool | None:
+            pair, job = of
+            if time.monotonic() > self.until:
+                return None
+            try:
+                return orchestration.find(datasets[pair.to], job.load_id) is None
+            except WeblakeError as error:
+                self.trouble = error
+                # Storage that is down for a while is no reason for a run; one that stays so is told by the run.
+                return True if job.is_late(time.time()) else None
+
+        with ThreadPoolExecutor(AT_ONCE) as readers:
+            return dict(zip((job.load_id for _, job in jobs), readers.map(look, jobs), strict=True))
+
+    def _drop(self, pair: _Pair, job: StartedJob) -> None:
+        self.context.log.warning(
+            f"The sensor gives up {job.ref.words}: {pair.data.to_user_string()} has no partition {job.partition!r} now."
+            f" Once it has, materialize it there: load {job.load_id} lands without being bought again."
+        )
+        self.memory.forget(pair.job, job.event)
+
+    def _said(self, left: int) -> str:
+        pending = f"{left or 'No'} {'job is' if left == 1 else 'jobs are'} pending."
+        return f"{pending} Trouble: {self.trouble}" if self.trouble else pending
+
+
+def _is_over(job: StartedJob, answers: orchestration.Answers, now: float) -> bool:
+    head = answers.heads.get(job.job_id)
+    if head is not None:
+        return orchestration.is_terminal(head.get("status")) or orchestration.over_budget(head, job.max_credits)
+    # Gone: expired, or of another team. The run finds that out again, and says so where it is seen.
+    return isinstance(answers.errors.get(job.job_id), JobGone) and now - job.started_at > UNSEEN_S

@@ -1,0 +1,219 @@
+"""The sensor that has jobs landed which nobody here has started. Imports: ticks, weblake.errors, weblake.orchestration.
+
+Dagster's own jobs, and those of any other writer of the dataset, are told apart by the dataset's ledger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, cast, get_args
+
+import dagster as dg
+
+from dagster_weblake.sensors import ticks
+from dagster_weblake.sensors.ticks import One
+from weblake import orchestration
+from weblake.errors import InvalidOption, WeblakeError
+
+if TYPE_CHECKING:
+    from dagster_weblake.resource import WeblakeResource
+
+Kind = Literal["batch_scrape", "crawl"]
+Status = Literal["completed", "failed", "cancelled"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+#: Jobs that are over and wait for their run to be launched, at most: more stay with the service's list meanwhile.
+MOST_WAITING = 300
+#: Seconds of a tick that are kept for the ledger.
+LEDGER_S = 15.0
+
+
+def build_jobs_elsewhere_sensor(
+    asset: One,
+    *,
+    kinds: Sequence[Kind] = KINDS,
+    target: str | None = None,
+    statuses: Sequence[Status] = ("completed",),
+    to: str | None = None,
+    fire_earlier: bool = False,
+    name: str | None = None,
+    minimum_interval_seconds: int = 60,
+    default_status: dg.DefaultSensorStatus = dg.DefaultSensorStatus.RUNNING,
+    resource_key: str = "weblake",
+) -> dg.SensorDefinition:
+    """Returns a sensor that has jobs landed which were started elsewhere: by another program, or by hand.
+
+    For an asset of a `JobRequest`, whose run config says which job: `{"ops": {asset: {"config": {"kind", "job_id"}}}}`.
+    Each job that is over since the sensor began is requested once, with its id as run key, until a run was launched.
+    Jobs that belong to a load of the dataset, whoever landed it, are left out; so is one that a start whose answer was
+    lost may have started, until that is resolved. The ids come from the service's activity list, which goes back
+    24 hours: a longer outage of the sensor loses the jobs of the time before. Asking costs no credits.
+
+    Args:
+        asset: The asset's definition, its spec or its key.
+        kinds: `batch_scrape`, `crawl`, or both.
+        target: Only jobs with this URL in the activity list; `*` stands for any characters.
+        statuses: The ends that count, of completed, failed and cancelled.
+        to: The asset's root, where it is not the resource's and not told by its definition.
+        fire_earlier: Whether jobs that were over before the first tick count too, as far as the list goes back.
+        name: The sensor's name; by default `<asset>_jobs_elsewhere`.
+        minimum_interval_seconds: Seconds between two ticks at least.
+        default_status: RUNNING by default.
+        resource_key: The key of the WeblakeResource.
+
+    Raises:
+        InvalidOption: No kind or status, or an unknown one; or a definition of several assets.
+    """
+    for what, given, allowed in (("kinds", kinds, KINDS), ("statuses", statuses, orchestration.JOB_ENDS)):
+        if not given or not set(given) <= set(allowed):
+            raise InvalidOption(f"{what} is {given!r}.", hint=f"Give some of {', '.join(allowed)}.")
+    key, spec = ticks.the_one(asset)
+    sensor = ticks.name_of(name, [key], "jobs_elsewhere")
+    wanted = Wanted(sensor, key, ticks.root_of(spec, to), tuple(kinds), target, tuple(statuses), fire_earlier)
+    known = _Known(wanted.kinds)
+
+    def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        return _Tick(context, ticks.resource_of(context, resource_key), wanted, known).run()
+
+    return dg.SensorDefinition(
+        name=sensor,
+        evaluation_fn=evaluate,
+        asset_selection=dg.AssetSelection.assets(key),
+        minimum_interval_seconds=minimum_interval_seconds,
+        default_status=default_status,
+        required_resource_keys={resource_key},
+        description="Has jobs of the service landed that were started elsewhere.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which jobs are requested, and of which asset."""
+
+    sensor: str
+    key: dg.AssetKey
+    to: str | None
+    kinds: tuple[Kind, ...]
+    target: str | None
+    statuses: tuple[str, ...]
+    fire_earlier: bool
+
+
+class _Known:
+    """What this process knows from earlier ticks: it saves questions, and nothing is lost with it."""
+
+    def __init__(self, kinds: Sequence[Kind]) -> None:
+        self.jobs = {kind: orchestration.EndedJobs(kind) for kind in kinds}
+        self._ledgers: dict[str, orchestration.LedgerNews] = {}
+
+    def news(self, dataset: orchestration.Dataset) -> orchestration.LedgerNews:
+        """The ledger of this dataset."""
+        return self._ledgers.setdefault(dataset.storage.url, orchestration.LedgerNews(dataset))
+
+
+@dataclass(slots=True)
+class _Tick:
+    context: dg.SensorEvaluationContext
+    resource: WeblakeResource
+    wanted: Wanted
+    known: _Known
+    until: float = field(default_factory=ticks.deadline)
+    trouble: WeblakeError | TimeoutError | None = None
+    #: What the activity list shows now, by job id.
+    listed: dict[str, orchestration.ListedJob] = field(default_factory=dict)
+
+    def run(self) -> dg.SensorResult:
+        memory = ticks.remembered(self.context)
+        # A cursor that cannot be read must not hide what ended meanwhile: all that is listed counts.
+        lost = memory is not None and not isinstance(memory.get("kinds"), dict)
+        all_count = self.wanted.fire_earlier or lost
+        states = _objects((memory or {}).get("kinds"))
+        waiting = {str(job_id): str(kind) for job_id, kind in _objects((memory or {}).get("waiting")).items()}
+        for kind in random.sample(self.wanted.kinds, len(self.wanted.kinds)):  # none may use up the others' time
+            state = _objects(states.get(kind))
+            begun = all_count or state.get("begun") is True
+            seen = orchestration.Seen.read(state, share=len(self.wanted.kinds) + 1)  # one is for `waiting`
+            found = self._look(kind, seen)
+            if found is None:
+                continue
+            over = self._settle(seen, found, max(0, MOST_WAITING - len(waiting)) if begun else None)
+            states[kind] = seen.write() | {"begun": begun or found.complete}
+            waiting |= dict.fromkeys(over if begun else [], kind)
+        requests = self._requests(waiting)
+        cursor = ticks.written({"kinds": states, "waiting": waiting})
+        if requests:
+            return dg.SensorResult(run_requests=requests, cursor=cursor)
+        return dg.SensorResult(skip_reason=self._said(len(waiting)), cursor=cursor)
+
+    def _look(self, kind: Kind, seen: orchestration.Seen) -> orchestration.Round | None:
+        """What the service says of the jobs of a kind; None in trouble."""
+        try:
+            found = asyncio.run(self._ask(kind, seen))
+        except (WeblakeError, TimeoutError) as error:
+            self.trouble = error
+            self.context.log.warning(f"The {kind} jobs could not be asked about; the next tick does: {_said(error)}")
+            return None
+        self.listed |= {job.job_id: job for job in found.jobs}
+        return found
+
+    def _settle(self, seen: orchestration.Seen, found: orchestration.Round, room: int | None) -> list[str]:
+        """The jobs that are over since the last look, the oldest ones where there is not room for all."""
+        jobs = {job.job_id: job for job in found.jobs if job.fits(self.wanted.target)}
+        news = [
+            job_id
+            for job_id in found.ended
+            if job_id in seen.pending or (job_id in jobs and not seen.knows(jobs[job_id]))
+        ]
+        news.sort(key=lambda job_id: jobs[job_id].created if job_id in jobs else seen.pending[job_id])
+        fresh = seen.settle(jobs.values(), {job_id: found.ended[job_id] for job_id in news[:room]})
+        return [job.job_id for job in fresh if found.ended[job.job_id]["status"] in self.wanted.statuses]
+
+    async def _ask(self, kind: Kind, seen: orchestration.Seen) -> orchestration.Round:
+        until = self.until - LEDGER_S
+        async with asyncio.timeout(ticks.left(self.until)), self.resource.get_async_client() as client:
+            return await self.known.jobs[kind](client, watcher=seen, until=until)
+
+    def _requests(self, waiting: dict[str, str]) -> list[dg.RunRequest]:
+        """Requests for the jobs that are nobody's; drops from `waiting` what needs none any more."""
+        for job_id in ticks.launched(self.context, self.wanted.sensor, waiting):
+            del waiting[job_id]
+        if not waiting:
+            return []
+        try:
+            news = self.known.news(self.resource.dataset(self.wanted.to))
+            if not news.refresh(self.until):
+                return []
+        except WeblakeError as error:
+            self.trouble = error
+            self.context.log.warning(f"The ledger cannot be read, so that nobody knows whose jobs these are: {error}")
+            return []
+        for job_id in [job_id for job_id in waiting if news.holds(job_id)]:
+            del waiting[job_id]
+        free = [job_id for job_id, kind in waiting.items() if not news.may_be_ours(kind, self._listed(job_id))]
+        return [self._request(job_id, waiting[job_id]) for job_id in free[: ticks.REQUESTS]]
+
+    def _listed(self, job_id: str) -> orchestration.ListedJob:
+        """As the list shows it; where it does not any more, nothing speaks against it that it is anybody's."""
+        return self.listed.get(job_id) or orchestration.ListedJob(job_id, 1 << 53, None)
+
+    def _request(self, job_id: str, kind: str) -> dg.RunRequest:
+        op = self.wanted.key.to_python_identifier()
+        config = {"ops": {op: {"config": {"kind": kind, "job_id": job_id}}}}
+        return dg.RunRequest(run_key=job_id, run_config=config, asset_selection=[self.wanted.key])
+
+    def _said(self, waiting: int) -> str:
+        if self.trouble is not None:
+            return f"Trouble: {_said(self.trouble)}"
+        # A start of the dataset whose answer was lost may have begun them; who retries it finds out.
+        return f"Ended, and perhaps the dataset's own: {waiting}." if waiting else "No job has ended."
+
+
+def _objects(value: object) -> dict[str, object]:
+    return dict(cast("dict[str, object]", value)) if isinstance(value, dict) else {}
+
+
+def _said(error: WeblakeError | TimeoutError) -> str:
+    return str(error) or "no answer within the time of a tick"

@@ -1,0 +1,169 @@
+"""Jobs that assets have started, as the event log tells them, and which of them a sensor still follows.
+
+Imports: weblake.orchestration.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+import dagster as dg
+
+from weblake import orchestration
+
+#: How far back a sensor without a cursor reads: longer than a job runs (24 hours by default) and is kept (24 more).
+LOOK_BACK_S = 7 * 24 * 3600.0
+#: Events are numbered before they are visible: a later one may be seen first. So these last numbers are read again.
+OVERLAP = 200
+#: Jobs that one sensor follows; others wait in the event log until there is room. Numbers of 3000 events are 36 KB.
+MOST = 3000
+_PAGE = 500
+_KINDS = ("batch_scrape", "crawl")
+
+
+@dataclass(frozen=True, slots=True)
+class StartedJob:
+    """One materialization of an asset that starts jobs."""
+
+    #: The event's number in the log.
+    event: int
+    #: Seconds since 1970.
+    started_at: float
+    load_id: str
+    kind: str
+    job_id: str
+    partition: str | None
+    #: Seconds since 1970 at which it is given up; None for never.
+    deadline: float | None
+    #: The credits that it may use.
+    max_credits: float | None
+
+    @property
+    def ref(self) -> orchestration.JobRef:
+        """The job."""
+        return orchestration.JobRef(self.kind, self.job_id)
+
+    def is_late(self, now: float) -> bool:
+        """Whether its deadline has passed."""
+        return self.deadline is not None and now >= self.deadline
+
+
+@dataclass(slots=True)
+class Followed:
+    """What a sensor remembers: numbers of events, by the key of the asset that started the jobs."""
+
+    #: The highest number that was read.
+    after: dict[str, int] = field(default_factory=dict)
+    #: The numbers read of the last OVERLAP.
+    recent: dict[str, list[int]] = field(default_factory=dict)
+    #: Jobs that may be running, in the order in which they are asked about.
+    pending: dict[str, list[int]] = field(default_factory=dict)
+    #: Jobs whose run was requested.
+    asked: dict[str, list[int]] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, memory: Mapping[str, object]) -> Self:
+        """From its JSON form; what is not of this form counts as not known."""
+        after = memory.get("after")
+        known = {key: at for key, at in after.items() if _is_number(at)} if isinstance(after, dict) else {}
+        return cls(known, *(_numbers(memory.get(name)) for name in ("recent", "pending", "asked")))
+
+    def write(self) -> dict[str, object]:
+        """Its JSON form."""
+        lists = {name: getattr(self, name) for name in ("recent", "pending", "asked")}
+        return {"after": self.after} | {name: {k: v for k, v in each.items() if v} for name, each in lists.items()}
+
+    @property
+    def room(self) -> int:
+        """How many more it can follow."""
+        return max(0, MOST - sum(len(ids) for each in (self.pending, self.asked) for ids in each.values()))
+
+    def follow(self, key: dg.AssetKey, event: int) -> None:
+        """Takes up a job, unless it is known."""
+        name = key.to_user_string()
+        if event in self.recent.setdefault(name, []):
+            return
+        self.recent[name].append(event)
+        self.pending.setdefault(name, []).append(event)
+        self.after[name] = max(event, self.after.get(name, 0))
+        self.recent[name] = [each for each in self.recent[name] if each > self.after[name] - OVERLAP]
+
+    def postpone(self, key: dg.AssetKey, event: int) -> None:
+        """Puts a pending job at the end of the line."""
+        line = self.pending[key.to_user_string()]
+        line.remove(event)
+        line.append(event)
+
+    def ask(self, key: dg.AssetKey, event: int) -> None:
+        """Notes that its run was requested."""
+        self.forget(key, event)
+        self.asked.setdefault(key.to_user_string(), []).append(event)
+
+    def forget(self, key: dg.AssetKey, event: int) -> None:
+        """Drops a job."""
+        for each in (self.pending, self.asked):
+            line = each.get(key.to_user_string(), [])
+            if event in line:
+                line.remove(event)
+
+
+def read_new(instance: dg.DagsterInstance, key: dg.AssetKey, memory: Followed) -> None:
+    """Takes up the jobs that an asset has started since the last look, as far as there is room for them."""
+    after = memory.after.get(key.to_user_string())
+    since = time.time() - LOOK_BACK_S if after is None else None
+    low = None if after is None else after - OVERLAP
+    while memory.room:
+        wanted = dg.AssetRecordsFilter(
+            asset_key=key, after_timestamp=since, after_storage_id=low if low is not None and low > 0 else None
+        )
+        page = instance.fetch_materializations(wanted, limit=min(_PAGE, memory.room + OVERLAP), ascending=True)
+        for record in page.records:
+            if memory.room:
+                memory.follow(key, record.storage_id)
+                low = record.storage_id
+        if not page.has_more:
+            return
+
+
+def read_started(instance: dg.DagsterInstance, key: dg.AssetKey, events: Sequence[int]) -> list[StartedJob]:
+    """The jobs of these events in their order; an event that is gone, or names no job, has none."""
+    found: dict[int, StartedJob] = {}
+    for begin in range(0, len(events), _PAGE):
+        wanted = dg.AssetRecordsFilter(asset_key=key, storage_ids=events[begin : begin + _PAGE])
+        for record in instance.fetch_materializations(wanted, limit=_PAGE).records:
+            job = _started(record)
+            if job is not None:
+                found[job.event] = job
+    return [found[event] for event in events if event in found]
+
+
+def _started(record: dg.EventLogRecord) -> StartedJob | None:
+    told = record.asset_materialization
+    if told is None:
+        return None
+    values = {name: value.value for name, value in told.metadata.items() if name.startswith("weblake/")}
+    texts = [values.get(f"weblake/{name}") for name in ("load_id", "kind", "job_id")]
+    if not all(isinstance(text, str) for text in texts) or texts[1] not in _KINDS:
+        return None
+    load_id, kind, job_id = map(str, texts)
+    deadline, most = (_amount(values.get(f"weblake/{name}")) for name in ("deadline", "max_credits"))
+    return StartedJob(record.storage_id, record.timestamp, load_id, kind, job_id, told.partition, deadline, most)
+
+
+def _amount(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _numbers(value: object) -> dict[str, list[int]]:
+    if not isinstance(value, Mapping):
+        return {}
+    return {
+        str(key): [each for each in ids if _is_number(each)] for key, ids in value.items() if isinstance(ids, Iterable)
+    }

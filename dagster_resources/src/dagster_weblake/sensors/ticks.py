@@ -1,0 +1,134 @@
+"""What the sensors share: a cursor that survives anything, a time limit, and requests that are followed to their runs.
+
+Dagster loses no request of a tick that it had noted, not even when its daemon is killed; but one that could not be
+launched, or that a stopped sensor had not come to, it drops. So a sensor asks again until it finds the run: a request
+with the same run key is one run at most.
+
+Imports: weblake.errors.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, cast
+
+import dagster as dg
+
+from weblake.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from dagster_weblake.resource import WeblakeResource
+
+#: Seconds that a tick may take: Dagster breaks it off after 60, and what it had found would be lost.
+TICK_S = 40.0
+#: Requests of one tick. Dagster keeps them in one field of its database, which on MySQL holds 64 KB.
+REQUESTS = 100
+
+#: What Dagster writes on a run that a sensor has asked for.
+_RUN_KEY, _SENSOR = "dagster/run_key", "dagster/sensor_name"
+
+#: An asset: its definition, its spec or its key, as text `prefix/name`.
+Asset = dg.AssetsDefinition | dg.AssetSpec | dg.AssetKey | str
+#: The same, or what `build_weblake_assets` returns for one asset.
+One = Asset | Sequence[dg.AssetsDefinition]
+
+
+def deadline() -> float:
+    """When a tick that begins now has to end: monotonic seconds."""
+    return time.monotonic() + TICK_S
+
+
+def resource_of(context: dg.SensorEvaluationContext, key: str) -> WeblakeResource:
+    """The resource under this key."""
+    return cast("WeblakeResource", getattr(context.resources, key))
+
+
+def remembered(context: dg.SensorEvaluationContext) -> dict[str, object] | None:
+    """What the cursor holds: None at the first tick; nothing where it cannot be read, which the tick's log says."""
+    if context.cursor is None:
+        return None
+    try:
+        found = json.loads(context.cursor)
+    except (ValueError, RecursionError):
+        found = None
+    if isinstance(found, dict):
+        return found
+    context.log.warning("The cursor of this sensor cannot be read; it begins anew, and no job is collected twice.")
+    return {}
+
+
+def written(memory: Mapping[str, object]) -> str:
+    """The cursor that holds this."""
+    return json.dumps(memory, separators=(",", ":"))
+
+
+def launched(context: dg.SensorEvaluationContext, sensor: str, run_keys: Iterable[str]) -> set[str]:
+    """Those run keys of a sensor under which Dagster has launched a run, however that has ended."""
+    found = set()
+    for run_key in run_keys:  # one by one, as Dagster does it: its database answers one with an index, many without
+        runs = context.instance.get_runs(filters=dg.RunsFilter(tags={_RUN_KEY: run_key, _SENSOR: sensor}), limit=1)
+        if runs and runs[0].status != dg.DagsterRunStatus.NOT_STARTED:
+            found.add(run_key)
+    return found
+
+
+def can_be_run(context: dg.SensorEvaluationContext, key: dg.AssetKey, partition: str | None) -> bool:
+    """Whether an asset has this partition now. Dagster fails the whole tick over a request for one that is gone."""
+    if context.repository_def is None or not context.repository_def.asset_graph.has(key):
+        return True
+    partitions = context.repository_def.asset_graph.get(key).partitions_def
+    if partitions is None or partition is None:
+        return partitions is None and partition is None
+    if isinstance(partitions, dg.DynamicPartitionsDefinition):
+        return context.instance.has_dynamic_partition(str(partitions.name), partition)
+    if isinstance(partitions, dg.MultiPartitionsDefinition):  # whose dimensions may be dynamic
+        return partition in partitions.get_partition_keys(dynamic_partitions_store=context.instance)
+    return partitions.has_partition_key(partition)
+
+
+def the_one(asset: One) -> tuple[dg.AssetKey, dg.AssetSpec | None]:
+    """The key of an asset, and its spec where that is given with it; an asset that only starts jobs does not count.
+
+    Raises:
+        InvalidOption: It is a definition of several assets, or none.
+    """
+    if isinstance(asset, str):
+        return dg.AssetKey.from_user_string(asset), None
+    if isinstance(asset, dg.AssetKey):
+        return asset, None
+    specs = [asset] if isinstance(asset, dg.AssetSpec) else specs_of(asset)
+    specs = [spec for spec in specs if "weblake/starts" not in spec.metadata]
+    if len(specs) != 1:
+        names = ", ".join(spec.key.to_user_string() for spec in specs) or "none"
+        raise InvalidOption(
+            f"One asset was expected, and these are {len(specs)}: {names}.",
+            hint="Give the key of the one that is meant.",
+        )
+    return specs[0].key, specs[0]
+
+
+def specs_of(assets: dg.AssetsDefinition | Sequence[dg.AssetsDefinition]) -> list[dg.AssetSpec]:
+    """The specs of all assets that these define."""
+    given = [assets] if isinstance(assets, dg.AssetsDefinition) else assets
+    return [spec for each in given for spec in each.specs]
+
+
+def name_of(name: str | None, keys: Iterable[dg.AssetKey], what: str) -> str:
+    """The sensor's name: as given, or made of its only asset."""
+    found = list(keys)
+    if name is not None:
+        return name
+    return f"{found[0].to_python_identifier()}_{what}" if len(found) == 1 else f"weblake_{what}"
+
+
+def root_of(spec: dg.AssetSpec | None, to: str | None) -> str | None:
+    """The root: as given, or as the asset's spec says; None where it is the resource's."""
+    own = None if spec is None else spec.metadata.get("weblake/to")
+    return to if to is not None or not isinstance(own, str) else own
+
+
+def left(until: float) -> float:
+    """Seconds until then, never below zero."""
+    return max(0.0, until - time.monotonic())

@@ -1,0 +1,131 @@
+"""The files of a table as Arrow has them: their rows with path keys, and a dataset on any storage. Imports: errors,
+layout, storage.
+
+Arrow reads a local root by itself. Everything else it reads through the storage, whose credentials, read-ahead and
+error messages hold here too; a URL is never handed to Arrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import and_
+from typing import IO, NoReturn
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyarrow import fs
+
+from weblake import layout
+from weblake.errors import StorageRefused
+from weblake.storage import Storage
+
+
+def dataset(storage: Storage, names: Sequence[str], schema: pa.Schema) -> ds.Dataset:
+    """The files as one dataset of exactly this schema; what it has beyond their columns are their path keys."""
+    native = storage.local_path("x") is not None
+    files = fs.LocalFileSystem() if native else fs.PyFileSystem(_StorageFiles(storage))
+    form = ds.ParquetFileFormat()
+    fragments = [
+        form.make_fragment(str(storage.local_path(name)) if native else name, files, partition_expression=_holds(name))
+        for name in names
+    ]
+    return ds.FileSystemDataset(fragments, schema, form, files)
+
+
+def opened(storage: Storage, name: str) -> IO[bytes]:
+    """A file of a table, open for reading. The caller closes it.
+
+    Raises:
+        StorageRefused: It cannot be read; or it is gone, because a newer load has taken its place since the listing.
+    """
+    try:
+        return storage.open_input(name)
+    except StorageRefused:
+        if storage.exists(name):
+            raise
+        raise StorageRefused(
+            f"{name} is gone from {storage.url}: a newer load has taken its place since the table was listed.",
+            hint="Read the table again.",
+        ) from None
+
+
+def with_keys(rows: pa.RecordBatch, keys: Mapping[str, str], schema: pa.Schema) -> pa.RecordBatch:
+    """The rows of one file in exactly these columns: path keys are filled in, a column that the file lacks is null."""
+    arrays = []
+    for field in schema:
+        if field.name in rows.schema.names:
+            arrays.append(rows.column(field.name))
+        else:
+            arrays.append(pa.repeat(pa.scalar(keys.get(field.name), field.type), rows.num_rows))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _holds(name: str) -> ds.Expression:
+    """What is true of every row of a file: the values of its path keys."""
+    true = [ds.field(key) == ds.scalar(value) for key, value in layout.keys_of(name).items()]
+    return reduce(and_, true, ds.scalar(value=True))
+
+
+class _StorageFiles(fs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no types
+    """A storage as a file system that Arrow can read files of, and nothing else."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _StorageFiles) and other._storage is self._storage
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return id(self._storage)
+
+    def get_type_name(self) -> str:
+        return "weblake"
+
+    def normalize_path(self, path: str) -> str:
+        return path
+
+    def get_file_info(self, paths: Sequence[str]) -> list[fs.FileInfo]:
+        return [fs.FileInfo(path, fs.FileType.File, size=self._storage.size(path)) for path in paths]
+
+    def open_input_file(self, path: str) -> pa.PythonFile:
+        return pa.PythonFile(opened(self._storage, path), mode="r")
+
+    open_input_stream = open_input_file
+
+    def get_file_info_selector(self, selector: fs.FileSelector) -> NoReturn:
+        _refuse()
+
+    def create_dir(self, path: str, recursive: bool) -> NoReturn:
+        _refuse()
+
+    def delete_dir(self, path: str) -> NoReturn:
+        _refuse()
+
+    def delete_dir_contents(self, path: str, missing_dir_ok: bool = False) -> NoReturn:
+        _refuse()
+
+    def delete_root_dir_contents(self) -> NoReturn:
+        _refuse()
+
+    def delete_file(self, path: str) -> NoReturn:
+        _refuse()
+
+    def move(self, src: str, dest: str) -> NoReturn:
+        _refuse()
+
+    def copy_file(self, src: str, dest: str) -> NoReturn:
+        _refuse()
+
+    def open_output_stream(self, path: str, metadata: object) -> NoReturn:
+        _refuse()
+
+    def open_append_stream(self, path: str, metadata: object) -> NoReturn:
+        _refuse()
+
+
+def _refuse() -> NoReturn:
+    raise NotImplementedError("A table that weblake has landed is read only here: land with weblake.land and the like.")

@@ -1,0 +1,125 @@
+"""The ledger as a watcher reads it: everything once, only what is new, and no job of ours taken for another's."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from weblake.ended_jobs import ListedJob
+from weblake.errors import StorageRefused
+from weblake.ledger import Intent, Job, Start
+from weblake.ledger_news import LedgerNews
+from weblake.publishing import Dataset
+from weblake.receipt import Receipt
+from weblake.storage import Storage, open_storage
+
+URL = "https://example.com/a"
+
+
+def uuid() -> str:
+    text = secrets.token_hex(16)
+    return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-8{text[17:20]}-{text[20:]}"
+
+
+def begun(dataset: Dataset, *, at: datetime | None = None, kind: str = "batch_scrape") -> str:
+    load_id = secrets.token_hex(8)
+    when = (at or datetime.now(UTC)).isoformat()
+    dataset.ledger.begin(
+        Intent(load_id=load_id, kind=kind, endpoint=kind, created_at=when, request_sha256="", first_target=URL)
+    )
+    return load_id
+
+
+def started(dataset: Dataset, load_id: str) -> Start:
+    start = Start(load_id=load_id, n=1, key="test-key", at=datetime.now(UTC).isoformat())
+    dataset.ledger.record_start(start)
+    return start
+
+
+def test_what_has_landed_and_whose_jobs_there_are(storage: Storage) -> None:
+    dataset = Dataset.at(storage)
+    news = LedgerNews(dataset)
+    assert news.refresh()
+    assert (news.landed, news.holds(uuid())) == ({}, False)
+    running, landed = begun(dataset), begun(dataset)
+    jobs = {load_id: uuid() for load_id in (running, landed)}
+    for load_id, job_id in jobs.items():
+        started(dataset, load_id)
+        now = datetime.now(UTC).isoformat()
+        dataset.ledger.record_job(Job(load_id=load_id, job_id=job_id, kind="batch_scrape", at=now))
+    at = "2026-11-21T06:00:00+00:00"
+    receipt = Receipt(load_id=landed, kind="batch_scrape", job_id=jobs[landed])
+    dataset.ledger.record_done(landed, receipt.to_dict(), at=at)
+    assert news.refresh()
+    assert news.landed == {landed: round(datetime.fromisoformat(at).timestamp() * 1000)}
+    assert [news.holds(job_id.upper()) for job_id in (*jobs.values(), uuid())] == [True, True, False]
+
+
+def test_only_new_records_are_read(local_root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = Dataset.at(open_storage(local_root))
+    news, read = LedgerNews(dataset), list[str]()
+    whole = type(dataset.storage).read
+
+    def counted(storage: Storage, name: str) -> bytes | None:
+        read.append(name)
+        return whole(storage, name)
+
+    monkeypatch.setattr(type(dataset.storage), "read", counted)
+    for expected in (1, 0, 1, 0):
+        if expected:
+            load_id = secrets.token_hex(8)
+            dataset.ledger.record_done(load_id, Receipt(load_id=load_id, kind="crawl", job_id=uuid()).to_dict())
+            read.clear()
+        assert news.refresh()
+        assert len(read) == expected
+        read.clear()
+    assert len(news.landed) == 2
+
+
+def test_a_long_ledger_is_read_in_pieces(local_root: str) -> None:
+    dataset = Dataset.at(open_storage(local_root))
+    for _ in range(3):
+        load_id = secrets.token_hex(8)
+        dataset.ledger.record_done(load_id, Receipt(load_id=load_id, kind="crawl", job_id=uuid()).to_dict())
+    news = LedgerNews(dataset)
+    assert news.refresh(until=time.monotonic() - 1) is False
+    assert news.landed == {}
+    assert news.refresh(until=time.monotonic() + 60) is True
+    assert len(news.landed) == 3
+
+
+def test_a_job_may_be_ours_while_a_start_is_unanswered(storage: Storage) -> None:
+    dataset = Dataset.at(storage)
+    news, created = LedgerNews(dataset), round(time.time() * 1000)
+    load_id = begun(dataset)
+    job = ListedJob(uuid(), created, URL)
+    assert news.refresh()
+    assert not news.may_be_ours("batch_scrape", job)  # nothing has been sent
+    start = started(dataset, load_id)
+    assert news.refresh()
+    assert news.may_be_ours("batch_scrape", job)
+    assert news.may_be_ours("batch_scrape", ListedJob(uuid(), created, None))
+    assert not news.may_be_ours("crawl", job)
+    assert not news.may_be_ours("batch_scrape", ListedJob(uuid(), created, f"{URL}/other"))
+    assert not news.may_be_ours("batch_scrape", ListedJob(uuid(), created - 3_600_000, URL))
+    dataset.ledger.void_start(start, "a test says so")
+    assert news.refresh()
+    assert not news.may_be_ours("batch_scrape", job)
+
+
+def test_a_start_that_cannot_be_looked_up_any_more_holds_nothing_back(local_root: str) -> None:
+    dataset = Dataset.at(open_storage(local_root))
+    started(dataset, begun(dataset, at=datetime.now(UTC) - timedelta(hours=26)))
+    news = LedgerNews(dataset)
+    assert news.refresh()
+    assert not news.may_be_ours("batch_scrape", ListedJob(uuid(), round(time.time() * 1000), URL))
+
+
+def test_a_damaged_record_is_not_passed_over(local_root: str) -> None:
+    storage = open_storage(local_root)
+    storage.create("_weblake/ledger/0123456789abcdef.job.json", b"{")
+    with pytest.raises(StorageRefused, match="cannot be read"):
+        LedgerNews(Dataset.at(storage)).refresh()

@@ -1,0 +1,50 @@
+"""Runs of checks in process, for tests: an instance in memory and a resource that has a dataset and nothing else."""
+
+from pathlib import Path
+
+import dagster as dg
+
+from weblake import orchestration
+
+
+class Lake(dg.ConfigurableResource):
+    """What the checks want of WeblakeResource."""
+
+    root: str
+
+    def dataset(self, to: str | None = None) -> orchestration.Dataset:
+        return orchestration.open_dataset(to or self.root)
+
+
+class Lab:
+    """An instance in memory, and what the last run of checks said."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.instance = dg.DagsterInstance.ephemeral()
+
+    def run(self, *assets: dg.AssetsDefinition, partition: str | None = None) -> dict[str, dg.AssetCheckEvaluation]:
+        """Materializes and checks all of it in one run."""
+        done = dg.materialize(
+            assets, instance=self.instance, resources={"weblake": Lake(root=self.root)}, partition_key=partition
+        )
+        return {each.check_name: each for each in done.get_asset_check_evaluations()}
+
+    def check(
+        self, asset: dg.AssetsDefinition, checks: dg.AssetChecksDefinition, *names: str
+    ) -> dict[str, dg.AssetCheckEvaluation]:
+        """Runs the checks alone."""
+        wanted = dg.AssetSelection.checks(*(key for key in checks.check_keys if not names or key.name in names))
+        done = dg.materialize(
+            [asset, checks], instance=self.instance, resources={"weblake": Lake(root=self.root)}, selection=wanted
+        )
+        assert not done.get_asset_materialization_events()
+        return {each.check_name: each for each in done.get_asset_check_evaluations()}
+
+
+def passed(found: dict[str, dg.AssetCheckEvaluation]) -> dict[str, bool]:
+    return {name: each.passed for name, each in found.items()}
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])

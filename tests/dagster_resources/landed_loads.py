@@ -1,0 +1,36 @@
+"""Loads that really land, through the core and the embedded service, for tests of what Dagster is told of them."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from dataclasses import replace
+
+from weblake import orchestration
+from weblake.testing import WeblakeService
+
+
+def landed(
+    service: WeblakeService,
+    root: str,
+    urls: Sequence[str],
+    *,
+    key: str | None = None,
+    slot: str | None = None,
+    fail_ratio: float = 1.0,
+) -> tuple[orchestration.Dataset, orchestration.Landing]:
+    """Scrapes the URLs as one job and lands it; loads of one `slot` retire each other."""
+    dataset = orchestration.open_dataset(root)
+    order = orchestration.batch_order(list(urls), orchestration.Naming(orchestration.root_name(root), key))
+    if slot is not None:
+        order = replace(order, slot=orchestration.Slot(slot, has_partition=True))
+    with service.client() as client:
+        terms = orchestration.Terms(fail_ratio=fail_ratio, poll_s=0.1)
+        return dataset, orchestration.land(client, dataset, order, terms)
+
+
+def refusing_url() -> str:
+    """An address on loopback where nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{probe.getsockname()[1]}/"

@@ -1,0 +1,325 @@
+"""The checks, each passing and failing for a real reason, on loads that really landed."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import dagster as dg
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from checking import Lab, Lake, passed, truncate
+from landed_loads import landed, refusing_url
+from odd_site import OddSite
+
+from dagster_weblake.checks import build_document_checks, build_usage_checks
+from dagster_weblake.checks.findings import CHECKS
+from dagster_weblake.metadata import definition_metadata, load_metadata
+from weblake import orchestration
+from weblake.errors import InvalidOption
+from weblake.testing import WeblakeService
+
+Landing = tuple[orchestration.Dataset, orchestration.Landing]
+ALL = ["rows_above_zero", "error_ratio", "duplicate_urls", "schema_matches", "receipt_matches_files"]
+
+
+def asset_of(load: Callable[[], Landing], partitions: list[str] | None = None) -> dg.AssetsDefinition:
+    """An asset `docs` whose materialization tells of a load."""
+
+    @dg.asset(
+        name="docs",
+        partitions_def=dg.StaticPartitionsDefinition(partitions) if partitions else None,
+        metadata=definition_metadata("documents"),
+    )
+    def docs(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
+        return dg.MaterializeResult(metadata=load_metadata(*load(), partitioned=context.has_partition_key))
+
+    return docs
+
+
+@pytest.fixture
+def lab(local_root: str) -> Lab:
+    return Lab(local_root)
+
+
+def documents_of(landing: Landing) -> Path:
+    """Where the documents of a load lie."""
+    dataset, load = landing
+    path = dataset.storage.local_path(next(f.path for f in load.receipt.files if f.path.startswith("documents/")))
+    assert path is not None
+    return path
+
+
+def test_a_sound_load_passes_all(weblake_service: WeblakeService, site, lab: Lab) -> None:
+    docs = asset_of(lambda: landed(weblake_service, lab.root, site.pages(4)))
+    checks = build_document_checks(docs, max_credits=4)
+    found = lab.run(docs, checks)
+    assert passed(found) == dict.fromkeys([*ALL, "credits_under_budget"], True)
+    assert list(CHECKS) == [*ALL, "credits_under_budget"]
+    assert found["rows_above_zero"].metadata["rows"].value == 4
+    assert found["error_ratio"].metadata["error_ratio"].value == 0.0
+    assert found["credits_under_budget"].description == "The job used 4 credits; 4 may be used."
+    started = weblake_service.counts()
+    again = lab.check(docs, checks, "rows_above_zero", "schema_matches")
+    assert passed(again) == {"rows_above_zero": True, "schema_matches": True}
+    assert weblake_service.counts() == started
+    assert {key.name for key in build_document_checks(docs).check_keys} == set(ALL)
+
+
+def test_thresholds_fail_with_their_numbers(weblake_service: WeblakeService, site, lab: Lab) -> None:
+    urls = [*site.pages(2), refusing_url()]
+    docs = asset_of(lambda: landed(weblake_service, lab.root, urls))
+    strict = build_document_checks(
+        docs, min_rows=3, max_error_ratio=0.3, max_credits=1, severity=dg.AssetCheckSeverity.WARN
+    )
+    found = lab.run(docs, strict)
+    assert passed(found) == dict.fromkeys(ALL, True) | dict.fromkeys(
+        ["rows_above_zero", "error_ratio", "credits_under_budget"], False
+    )
+    assert found["rows_above_zero"].description == "2 of 3 submitted pages are documents; at least 3 must be."
+    assert found["rows_above_zero"].severity == dg.AssetCheckSeverity.WARN
+    ratio = found["error_ratio"]
+    assert (ratio.description or "").startswith("1 of 3 submitted pages (33.3%) failed, were rejected or are missing")
+    assert (ratio.metadata["failed"].value, ratio.metadata["error_ratio"].value) == (1, 1 / 3)
+    assert found["credits_under_budget"].metadata["credits_used"].value == 2.0
+    lenient = build_document_checks(docs, max_error_ratio=0.34, checks=["error_ratio"])
+    assert passed(lab.check(docs, lenient)) == {"error_ratio": True}
+
+
+def test_two_addresses_of_one_page_are_duplicates(weblake_service: WeblakeService, lab: Lab) -> None:
+    with OddSite("Odd") as odd:
+        urls = [f"{odd.url}/moved/{n}" for n in range(3)] + [f"{odd.url}/other"]
+        docs = asset_of(lambda: landed(weblake_service, lab.root, urls))
+        found = lab.run(docs, build_document_checks(docs))["duplicate_urls"]
+    assert not found.passed
+    assert found.description == "2 of 4 rows repeat the URL of another row; 0 may."
+    assert found.metadata["duplicate_urls"].value == 2
+    assert f"| `{odd.url}/page` | 3 |" in str(found.metadata["first_duplicates"].value)
+    assert passed(lab.check(docs, build_document_checks(docs, max_duplicate_urls=2)))["duplicate_urls"]
+
+
+def test_the_urls_that_most_rows_have_are_named(weblake_service: WeblakeService, site, lab: Lab) -> None:
+    landing = landed(weblake_service, lab.root, site.pages(1))
+    docs = asset_of(lambda: landing)
+    path, rows = documents_of(landing), pq.read_table(documents_of(landing)).to_pylist()
+    urls = [f"https://example.com/{n}" for n in range(40) for _ in range(n + 1)] + [None, None]
+    pq.write_table(pa.Table.from_pylist([rows[0] | {"url": url} for url in urls], schema=pq.read_schema(path)), path)
+    found = lab.run(docs, build_document_checks(docs))["duplicate_urls"]
+    assert found.metadata["duplicate_urls"].value == sum(range(40))
+    named = str(found.metadata["first_duplicates"].value).splitlines()[2:]
+    assert named == [f"| `https://example.com/{n}` | {n + 1} |" for n in range(39, 29, -1)]
+
+
+def lengthen(path: Path) -> None:
+    """Another file with the same columns and more rows."""
+    table = pq.read_table(path)
+    pq.write_table(pa.concat_tables([table, table]), path)
+
+
+def widen(path: Path) -> None:
+    table = pq.read_table(path)
+    more = table.append_column("guessed", pa.array(["x"] * len(table)))
+    pq.write_table(more.set_column(7, "status_code", more["status_code"].cast(pa.int64())), path)
+
+
+def reorder(path: Path) -> None:
+    table = pq.read_table(path)
+    pq.write_table(table.select(table.column_names[::-1]), path)
+
+
+def strip(path: Path) -> None:
+    pq.write_table(pq.read_table(path).drop_columns(["url"]), path)
+
+
+@pytest.mark.parametrize(
+    ("harm", "failing", "says"),
+    [
+        (Path.unlink, {"duplicate_urls", "schema_matches", "receipt_matches_files"}, "is gone"),
+        (truncate, {"duplicate_urls", "schema_matches", "receipt_matches_files"}, "cannot be read"),
+        (lengthen, {"duplicate_urls", "receipt_matches_files"}, "the receipt says"),
+        (widen, {"schema_matches", "receipt_matches_files"}, "2 differ (status_code, guessed)"),
+        (reorder, {"schema_matches", "receipt_matches_files"}, "they stand in another order"),
+        (strip, {"schema_matches", "receipt_matches_files", "duplicate_urls"}, "has no column url"),
+    ],
+)
+def test_harm_to_the_file_is_found(
+    weblake_service: WeblakeService,
+    site,
+    lab: Lab,
+    harm: Callable[[Path], None],
+    failing: set[str],
+    says: str,
+) -> None:
+    landing = landed(weblake_service, lab.root, site.pages(3))
+    docs = asset_of(lambda: landing)
+    checks = build_document_checks(docs)
+    assert all(passed(lab.run(docs, checks)).values())
+    harm(documents_of(landing))
+    found = lab.check(docs, checks)
+    assert {name for name, each in found.items() if not each.passed} == failing
+    assert any(says in (found[name].description or "") for name in failing)
+    assert all(found[name].severity == dg.AssetCheckSeverity.ERROR for name in failing)
+    assert all("Traceback" not in (each.description or "") for each in found.values())
+
+
+def test_what_differs_is_named(weblake_service: WeblakeService, site, lab: Lab) -> None:
+    landing = landed(weblake_service, lab.root, [*site.pages(2), refusing_url()])
+    docs = asset_of(lambda: landing)
+    checks = build_document_checks(docs)
+    lab.run(docs, checks)
+    widen(documents_of(landing))
+    landing[0].storage.delete(next(f.path for f in landing[1].receipt.files if "page_errors" in f.path))
+    found = lab.check(docs, checks)
+    differences = str(found["schema_matches"].metadata["differences"].value)
+    assert "| `status_code` | `int64` | `int32` |" in differences
+    assert "| `guessed` | `string` | `absent` |" in differences
+    mismatches = found["receipt_matches_files"].metadata
+    assert (mismatches["files"].value, mismatches["mismatches"].value) == (2, 2)
+    assert "is gone" in str(mismatches["first_mismatches"].value)
+
+
+def test_nothing_has_landed(lab: Lab) -> None:
+    @dg.asset
+    def docs() -> dg.MaterializeResult:
+        return dg.MaterializeResult(metadata={"rows": 1})
+
+    checks = build_document_checks("docs")
+    found = lab.check(docs, checks)
+    assert passed(found) == dict.fromkeys(ALL, False)
+    assert all("has no materialization yet" in (each.description or "") for each in found.values())
+    assert passed(lab.run(docs, checks)) == dict.fromkeys(ALL, False)  # one that names no load
+
+
+def test_a_load_of_another_root_is_told(weblake_service: WeblakeService, site, lab: Lab, tmp_path: Path) -> None:
+    other = str(tmp_path / "other")
+    docs = asset_of(lambda: landed(weblake_service, other, site.pages(1)))
+    found = lab.run(docs, build_document_checks(docs))
+    assert passed(found) == dict.fromkeys(ALL, False)
+    assert f"It landed in {other}: give `to`." in (found["schema_matches"].description or "")
+    assert all(passed(lab.check(docs, build_document_checks(docs, to=other))).values())
+
+
+def test_the_load_that_took_its_place_is_checked(weblake_service: WeblakeService, site, lab: Lab) -> None:
+    docs = asset_of(lambda: landed(weblake_service, lab.root, site.pages(2), slot="docs|a"))
+    checks = build_document_checks(docs)
+    lab.run(docs, checks)
+    _, second = landed(weblake_service, lab.root, site.pages(5), key="2", slot="docs|a")
+    _, third = landed(weblake_service, lab.root, site.pages(3), key="3", slot="docs|a")
+    found = lab.check(docs, checks)
+    assert all(passed(found).values())
+    assert found["rows_above_zero"].metadata["rows"].value == 3
+    assert found["rows_above_zero"].metadata["load_id"].value == third.receipt.load_id
+    assert second.receipt.load_id != third.receipt.load_id
+
+
+def test_a_run_of_a_partition_checks_that_partition(weblake_service: WeblakeService, site, lab: Lab) -> None:
+    sizes = iter([1, 4])
+    docs = asset_of(lambda: landed(weblake_service, lab.root, site.pages(next(sizes))), ["a", "b"])
+    checks = build_document_checks(docs, min_rows=2, checks="rows_above_zero")
+    first = lab.run(docs, checks, partition="a")["rows_above_zero"]
+    second = lab.run(docs, checks, partition="b")["rows_above_zero"]
+    assert (first.passed, first.metadata["partition"].value) == (False, "a")
+    assert (second.passed, second.metadata["partition"].value) == (True, "b")
+    assert lab.check(docs, checks)["rows_above_zero"].metadata["partition"].value == "b"
+
+
+def test_a_run_over_many_partitions_checks_each(weblake_service: WeblakeService, site, lab: Lab) -> None:
+    counts = {"a": 3, "b": 1, "c": 2}
+
+    @dg.asset(
+        partitions_def=dg.StaticPartitionsDefinition(list(counts)), backfill_policy=dg.BackfillPolicy.single_run()
+    )
+    def docs(context: dg.AssetExecutionContext) -> None:
+        for key in context.partition_keys:
+            load = landed(weblake_service, lab.root, site.pages(counts[key]), key=key)
+            context.add_asset_metadata(load_metadata(*load, partitioned=True), partition_key=key)
+
+    checks = build_document_checks(docs, min_rows=2, checks=["rows_above_zero", "error_ratio"])
+    done = dg.materialize(
+        [docs, checks],
+        instance=lab.instance,
+        resources={"weblake": Lake(root=lab.root)},
+        tags={"dagster/asset_partition_range_start": "a", "dagster/asset_partition_range_end": "c"},
+    )
+    found = {each.check_name: each for each in done.get_asset_check_evaluations()}
+    rows, ratio = found["rows_above_zero"], found["error_ratio"]
+    assert (rows.passed, rows.metadata["partition"].value, rows.metadata["loads"].value) == (False, "b", 3)
+    assert (ratio.passed, ratio.metadata["loads"].value) == (True, 3)
+
+
+def test_a_blocking_check_keeps_downstream_from_running(weblake_service: WeblakeService, site, lab: Lab) -> None:
+    docs = asset_of(lambda: landed(weblake_service, lab.root, site.pages(1)))
+
+    @dg.asset(deps=[docs])
+    def report() -> None:
+        pass
+
+    checks = build_document_checks(docs, min_rows=2, blocking=True)
+    done = dg.materialize(
+        [docs, report, checks],
+        instance=lab.instance,
+        resources={"weblake": Lake(root=lab.root)},
+        raise_on_error=False,
+    )
+    assert not done.success
+    assert {event.asset_key for event in done.get_asset_materialization_events()} == {docs.key}
+
+
+def test_an_asset_is_named_in_any_way(lab: Lab) -> None:
+    key = dg.AssetKey(["web", "docs"])
+    data = dg.AssetsDefinition(
+        keys_by_output_name={"result": key},
+        node_def=dg.OpDefinition(compute_fn=lambda *_: None, name="d", outs={"result": dg.Out()}),
+    )
+    job = dg.AssetSpec("docs_job", metadata=definition_metadata("documents", starts="docs"))
+    spec = dg.AssetSpec(key, metadata=definition_metadata("documents", to=lab.root))
+
+    @dg.multi_asset(specs=[job, spec])
+    def both() -> Iterator[dg.MaterializeResult]:
+        yield dg.MaterializeResult("docs_job")
+
+    for each in (data, spec, key, ["web", "docs"], [both], both, [data]):
+        (checks,) = {check.asset_key for check in build_document_checks(each).check_keys}
+        assert checks == key
+    with pytest.raises(InvalidOption, match=r"Several assets could be meant: web/docs, docs_job|docs_job, web/docs"):
+        build_usage_checks(both, budget=1)
+    dg.Definitions.validate_loadable(
+        dg.Definitions(
+            assets=[both],
+            asset_checks=[
+                build_document_checks(both, checks=["rows_above_zero"], blocking=True),
+                build_document_checks(both, checks=["error_ratio"], severity=dg.AssetCheckSeverity.WARN),
+            ],
+            resources={"weblake": Lake(root=lab.root)},
+        )
+    )
+
+
+def test_a_service_that_does_not_tell_the_cost_is_warned_of(
+    weblake_service: WeblakeService, site, lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset, landing = landed(weblake_service, lab.root, site.pages(1))
+    done = Path(lab.root) / "_weblake" / "ledger" / f"{landing.receipt.load_id}.done.json"
+    text = done.read_text()
+    assert '"credits_used":1' in text
+    done.write_text(text.replace('"credits_used":1.0', '"credits_used":null').replace('_used":1,', '_used":null,'))
+    docs = asset_of(lambda: (dataset, landing))
+    found = lab.run(docs, build_document_checks(docs, max_credits=5, blocking=True))["credits_under_budget"]
+    assert (found.passed, found.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert found.description == "The service did not say what the job cost."
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"min_rows": -1},
+        {"max_duplicate_urls": -1},
+        {"max_error_ratio": 1.1},
+        {"max_credits": float("nan")},
+        {"checks": ["rows"]},
+        {"checks": []},
+        {"checks": ["credits_under_budget"]},
+    ],
+)
+def test_what_makes_no_sense_is_refused(given: dict[str, object]) -> None:
+    with pytest.raises(InvalidOption):
+        build_document_checks("docs", **given)  # type: ignore[arg-type]

@@ -1,0 +1,269 @@
+"""Jobs that nobody waits for are collected when they are over: each once, whatever becomes of cursor and daemon."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+
+import dagster as dg
+import pytest
+from gated_site import GatedSite
+from in_process import Bench
+from sensor_bench import Ticker, counted, ended, start, until
+
+from dagster_weblake import BatchScrapeRequest, CrawlRequest, build_collect_sensor, build_weblake_assets
+from dagster_weblake.sensors import collect, ticks
+from dagster_weblake.sensors.job_events import OVERLAP, Followed, read_new
+from weblake import orchestration
+from weblake.errors import InvalidOption
+
+
+def waiting(urls: list[str], **options: object) -> list[dg.AssetsDefinition]:
+    return build_weblake_assets("docs", BatchScrapeRequest(urls=urls), wait="sensor", **options)  # type: ignore[arg-type]
+
+
+def told(bench: Bench, job_id: str, load_id: str | None = None, **more: object) -> str:
+    """Materialises `docs_job` for a job that was started without it."""
+    load_id = load_id or secrets.token_hex(8)
+    facts = {"load_id": load_id, "job_id": job_id, "kind": "batch_scrape", **more}
+    metadata = {f"weblake/{name}": value for name, value in facts.items()}
+    bench.instance.report_runless_asset_event(dg.AssetMaterialization("docs_job", metadata=metadata))
+    return load_id
+
+
+def test_a_job_is_collected_when_it_is_over_and_once(bench: Bench, site: GatedSite) -> None:
+    docs = waiting(site.held(2))
+    ticker = Ticker(bench, build_collect_sensor(docs), docs)
+    assert (ticker.sensor.name, ticker.sensor.default_status) == ("docs_collect", dg.DefaultSensorStatus.RUNNING)
+    assert ticker.tick().said == "No jobs are pending."
+    run = bench.run(docs, "docs_job")
+    load_id = run.metadata("docs_job")["weblake/load_id"]
+    for _ in range(3):
+        assert ticker.tick().said == "1 job is pending."
+    site.release()
+    (request,) = ticker.until(lambda tick: bool(tick.requests)).requests
+    assert (request.run_key, request.asset_selection, request.partition_key) == (load_id, [dg.AssetKey("docs")], None)
+    assert request.tags["weblake/load_id"] == load_id
+    # The daemon was killed before it launched the run: it is asked for again, also by a process that is new.
+    assert ticker.tick().keys == [load_id]
+    ticker = ticker.restarted(build_collect_sensor(docs))
+    assert ticker.tick().keys == [load_id]
+    assert ticker.run(request).success
+    assert (bench.rows(), bench.started) == (2, 1)
+    asked = len(bench.service.requests())
+    for _ in range(2):
+        tick = ticker.tick()
+        assert (tick.requests, tick.said) == ([], "No jobs are pending.")
+    assert len(bench.service.requests()) == asked
+
+
+def test_a_run_that_failed_is_left_to_its_retries(bench: Bench, site: GatedSite) -> None:
+    docs = waiting([f"{site.url}/page/1"])
+    ticker = Ticker(bench, build_collect_sensor(docs), docs)
+    run = bench.run(docs, "docs_job")
+    (request,) = ticker.until(lambda tick: bool(tick.requests)).requests
+    bench.service.advance(26 * 3600)  # the job has expired
+    assert not ticker.run(request).success
+    assert ticker.tick().requests == []
+    assert orchestration.find(bench.resource.dataset(), str(run.metadata("docs_job")["weblake/load_id"])) is None
+
+
+def test_each_partition_is_collected_as_that_partition(bench: Bench, site: GatedSite) -> None:
+    sites = dg.DynamicPartitionsDefinition(name="sites")
+    bench.instance.add_dynamic_partitions("sites", ["a", "b", "gone"])
+    docs = build_weblake_assets(
+        "docs", CrawlRequest(url=f"{site.url}/page/1?{{partition_key}}"), wait="sensor", partitions_def=sites
+    )
+    ticker = Ticker(bench, build_collect_sensor(docs), docs)
+    for partition in ("a", "b", "gone"):
+        assert bench.run(docs, "docs_job", partition=partition).success
+    bench.instance.delete_dynamic_partition("sites", "gone")
+    found, log = {}, list[str]()
+
+    def collected() -> set[str | None]:
+        for request in ticker.tick().requests:
+            found[request.partition_key] = request
+        log.extend(ticker.log)
+        return set(found) | ({"gone"} if "'gone'" in str(log) else set())
+
+    until(collected, lambda seen: seen == {"a", "b", "gone"})
+    assert set(found) == {"a", "b"}
+    assert all(ticker.run(request).success for request in found.values())
+    assert bench.instance.get_materialized_partitions(dg.AssetKey("docs")) == {"a", "b"}
+    assert ticker.tick().said == "No jobs are pending."
+
+
+@pytest.mark.system
+def test_hundreds_of_jobs_have_their_turn_within_bounds(
+    bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collect, "LOOKS", 70)
+    docs = waiting([])
+    ticker = Ticker(bench, build_collect_sensor(docs), docs)
+    quick = [start(bench.service, [f"{site.url}/page/{number}"]) for number in range(23)]
+    ended(bench.service, *quick)
+    held = site.held(1)
+    running = [start(bench.service, held) for _ in range(207)]
+    # The last ones in the line are over.
+    jobs = {job_id: told(bench, job_id) for job_id in (*running, *quick)}
+    early = {str(key) for _ in range(5) for key in ticker.tick().keys}
+    assert early == {jobs[job_id] for job_id in quick}  # those that run have stood behind them
+    assert counted(ticker.cursor, "pending") == 230 - len(early)
+    site.release()
+    ended(bench.service, *jobs)
+    seen = set(early)
+    for _ in range(20):
+        tick = ticker.tick()
+        assert len(tick.requests) <= ticks.REQUESTS
+        assert len(set(tick.keys)) == len(tick.keys)
+        seen |= {str(key) for key in tick.keys}
+        if seen == set(jobs.values()):
+            break
+    assert seen == set(jobs.values())
+
+
+def test_a_service_in_trouble_loses_nothing(bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ticks, "TICK_S", collect.LEDGER_S + 1.0)
+    docs = waiting([f"{site.url}/page/1"])
+    ticker = Ticker(bench, build_collect_sensor(docs), docs)
+    load_id = bench.run(docs, "docs_job").metadata("docs_job")["weblake/load_id"]
+    for effect in ({"status": 503}, {"drop_before": True}, {"stall": True}, {"status": 402}, {"status": 401}):
+        bench.service.faults({"match": {"path": "/v2/batch/scrape/"}, "times": None, "effect": effect})
+        began = time.monotonic()
+        tick = ticker.tick()
+        assert time.monotonic() - began < 10
+        assert (tick.requests, counted(ticker.cursor, "pending")) == ([], 1)
+    assert "Trouble: " in str(tick.said)
+    assert any("stay pending" in line for line in ticker.log)
+    assert bench.service.key not in str(ticker.log) + str(tick.said)
+    bench.service.faults()
+    assert ticker.until(lambda tick: bool(tick.requests)).keys == [load_id]
+
+
+@pytest.mark.parametrize(
+    "cursor", ["{{{", "[]", "17", "{}", '{"after": 3, "pending": {"docs_job": "x"}}', '{"after": {"docs_job": null}}']
+)
+def test_a_lost_cursor_loses_no_job_and_repeats_none(bench: Bench, site: GatedSite, cursor: str) -> None:
+    docs = waiting([f"{site.url}/page/1"])
+    ticker = Ticker(bench, build_collect_sensor(docs), docs)
+    bench.run(docs, "docs_job")
+    (first,) = ticker.until(lambda tick: bool(tick.requests)).requests
+    assert ticker.run(first).success
+    second = bench.run(docs, "docs_job").metadata("docs_job")["weblake/load_id"]
+    ticker.cursor = cursor
+    assert ticker.until(lambda tick: bool(tick.requests)).keys == [second]
+
+
+def test_a_job_is_collected_at_its_limits(bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collect, "UNSEEN_S", 0.0)
+    docs = waiting([])
+    ticker = Ticker(bench, build_collect_sensor(docs), docs)
+    job_id = start(bench.service, [f"{site.url}/page/1", *site.held(1)])
+    with bench.service.client() as client:
+        until(lambda: client.get_batch_scrape(job_id).credits_used, lambda used: bool(used))
+    within = told(bench, job_id, deadline=time.time() + 3600, max_credits=50.0)
+    late = told(bench, job_id, deadline=dg.MetadataValue.timestamp(time.time() - 1))
+    costly = told(bench, job_id, max_credits=0.5)
+    gone = told(bench, "00000000-0000-4000-8000-000000000000")
+    assert set(ticker.tick().keys) == {late, costly, gone}
+    assert counted(ticker.cursor, "pending") == 1
+    site.release()
+    ended(bench.service, job_id)
+    assert within in ticker.tick().keys
+
+
+def test_a_job_just_started_may_not_be_found_yet(bench: Bench) -> None:
+    docs = waiting([])
+    ticker = Ticker(bench, build_collect_sensor(docs), docs)
+    told(bench, "00000000-0000-4000-8000-000000000000")
+    assert ticker.tick().said == "1 job is pending."
+
+
+def test_a_load_that_another_has_landed_needs_no_run(bench: Bench, site: GatedSite) -> None:
+    docs = waiting([f"{site.url}/page/1"])
+    ticker = Ticker(bench, build_collect_sensor(docs), docs)
+    load_id = str(bench.run(docs, "docs_job").metadata("docs_job")["weblake/load_id"])
+    with bench.service.client() as client:
+        orchestration.collect(client, bench.resource.dataset(), load_id)
+    assert ticker.tick().said == "No jobs are pending."
+
+
+def test_what_names_no_job_is_passed_over(bench: Bench, site: GatedSite) -> None:
+    docs = waiting([f"{site.url}/page/1"])
+    ticker = Ticker(bench, build_collect_sensor(docs), docs)
+    bench.instance.report_runless_asset_event(dg.AssetMaterialization("docs_job"))
+    told(bench, "x", kind="nothing")
+    assert ticker.tick().said == "No jobs are pending."
+    bench.run(docs, "docs_job")
+    ticker.tick()
+    bench.instance.wipe_assets([dg.AssetKey("docs_job")])
+    assert ticker.until(lambda tick: not tick.requests).said == "No jobs are pending."
+
+
+def test_the_same_load_told_again_is_collected_once(bench: Bench, site: GatedSite) -> None:
+    docs = waiting([])
+    ticker = Ticker(bench, build_collect_sensor(docs), docs)
+    job_id = start(bench.service, [f"{site.url}/page/1"])
+    ended(bench.service, job_id)
+    load_id = told(bench, job_id)
+    told(bench, job_id, load_id)
+    assert ticker.tick().keys == [load_id]
+    told(bench, job_id, load_id)
+    assert ticker.tick().keys == [load_id]
+
+
+def test_storage_in_trouble_is_waited_out(bench: Bench, site: GatedSite) -> None:
+    docs = waiting([f"{site.url}/page/1"])
+    ticker = Ticker(bench, build_collect_sensor(docs), docs)
+    load_id = str(bench.run(docs, "docs_job").metadata("docs_job")["weblake/load_id"])
+    done = bench.root / "_weblake" / "ledger" / f"{load_id}.done.json"
+    done.write_text("{}")
+    ticker.until(lambda tick: "Trouble: " in str(tick.said))
+    assert ticker.tick().requests == []
+    done.unlink()
+    assert ticker.tick().keys == [load_id]
+
+
+def test_an_event_that_is_seen_late_is_not_lost(bench: Bench) -> None:
+    """A database may show event 105 before event 103."""
+    told(bench, "00000000-0000-4000-8000-000000000000")
+    key, memory = dg.AssetKey("docs_job"), Followed()
+    read_new(bench.instance, key, memory)
+    (event,) = memory.pending["docs_job"]
+    for ahead, expected in ((1, [event]), (OVERLAP - 1, [event]), (OVERLAP + 1, [])):
+        later = Followed(after={"docs_job": event + ahead})
+        read_new(bench.instance, key, later)
+        assert later.pending.get("docs_job", []) == expected
+    read_new(bench.instance, key, memory)
+    assert memory.pending["docs_job"] == [event]
+    assert Followed.read(json.loads(json.dumps(memory.write()))).write() == memory.write()
+
+
+def test_a_sensor_that_follows_many_waits_for_room(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dagster_weblake.sensors.job_events.MOST", 3)
+    loads = [told(bench, "00000000-0000-4000-8000-000000000000") for _ in range(5)]
+    key, memory = dg.AssetKey("docs_job"), Followed()
+    read_new(bench.instance, key, memory)
+    first = list(memory.pending["docs_job"])
+    assert len(first) == 3
+    for event in first:
+        memory.forget(key, event)
+    read_new(bench.instance, key, memory)
+    assert len(memory.pending["docs_job"]) == 2
+    assert set(memory.pending["docs_job"]).isdisjoint(first)
+    assert len(loads) == 5
+
+
+def test_assets_are_given_as_definitions_specs_or_keys(bench: Bench) -> None:
+    crawl = CrawlRequest(url="https://a.example/")
+    own = build_weblake_assets(dg.AssetKey(["web", "own"]), crawl, wait="sensor", to="/x")
+    for given in (own, own[0], dg.AssetKey(["web", "own"]), "web/own", ["web/own"]):
+        sensor = build_collect_sensor(given)  # type: ignore[arg-type]
+        assert sensor.name == "web__own_collect"
+        assert sensor.asset_selection is not None
+        assert sensor.asset_selection == dg.AssetSelection.assets(dg.AssetKey(["web", "own"]))
+    assert build_collect_sensor([*own, "other"]).name == "weblake_collect"
+    assert build_collect_sensor("other", name="mine").name == "mine"
+    with pytest.raises(InvalidOption, match="wait"):
+        build_collect_sensor(build_weblake_assets("docs", crawl))

@@ -1,0 +1,337 @@
+"""The components, loaded from YAML as a project loads them: attributes, mistakes, secrets, and what lands."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from datetime import timedelta
+
+import dagster as dg
+import pydantic
+import pytest
+from component_files import assets_of, fields_without_words, loaded, refused, spec_of
+from dagster._core.remote_representation.external_data import RepositorySnap
+from dagster._serdes import serialize_value
+from gated_site import GatedSite
+from in_process import Bench
+
+from dagster_weblake import (
+    BatchScrapeRequest,
+    CrawlRequest,
+    UsageRequest,
+    WeblakeBatchScrapeComponent,
+    WeblakeCrawlComponent,
+    WeblakeUsageComponent,
+)
+
+COMPONENTS = (WeblakeCrawlComponent, WeblakeBatchScrapeComponent, WeblakeUsageComponent)
+CRAWL, BATCH, USAGE = (each.__name__ for each in COMPONENTS)
+DOCS = {"asset": "docs", "url": "https://docs.example.com/"}
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_every_attribute_says_what_it_is_and_how_it_is_written(component: type[dg.Component]) -> None:
+    model = component.get_model_cls()
+    assert model is not None
+    assert fields_without_words(model) == []
+
+
+def test_every_attribute_of_a_crawl_reaches_the_asset_and_its_steps() -> None:
+    attributes = {
+        "asset": {
+            "key": "web/docs",
+            "group_name": "web",
+            "owners": ["team:data"],
+            "tags": {"tier": "gold"},
+            "description": "The documentation.",
+            "deps": ["upstream"],
+            "automation_condition": "{{ dg.AutomationCondition.eager() }}",
+            "freshness_policy": "{{ dg.FreshnessPolicy.time_window(fail_window=datetime.timedelta(hours=36)) }}",
+        },
+        "url": "https://docs.example.com/{partition_key}",
+        "options": {"limit": 5, "include_paths": ["2024"], "scrape_options": {"formats": ["raw_html"]}},
+        "to": "s3://lake/web",
+        "wait": "sensor",
+        "partitions_def": {"type": "monthly", "start_date": "2026-01-01", "end_offset": 1},
+        "backfill_policy": {"type": "multi_run", "max_partitions_per_run": 3},
+        "pool": "weblake",
+        "retry_policy": {"max_retries": 1, "delay": 2, "backoff": "linear", "jitter": None},
+        "partition": {"month": "{partition_key}"},
+        "allow_partial": True,
+        "missing_ratio": 0.1,
+        "fail_ratio": 0.5,
+        "max_credits": 7,
+        "deadline": "1h30m",
+        "poll_interval": 2,
+        "checks": {"min_rows": 3, "only": ["rows_above_zero", "credits_under_budget"], "severity": "WARN"},
+        "sensor": {"minimum_interval_seconds": 90, "default_status": "STOPPED"},
+        "resource_key": "other",
+    }
+    with loaded(CRAWL, attributes) as (component, defs):
+        assert component.request == CrawlRequest(
+            url="https://docs.example.com/{partition_key}",
+            options={"limit": 5, "include_paths": ["2024"], "scrape_options": {"formats": ["raw_html"]}},
+            partition={"month": "{partition_key}"},
+            allow_partial=True,
+            missing_ratio=0.1,
+            fail_ratio=0.5,
+            max_credits=7,
+            deadline=timedelta(minutes=90),
+            poll_interval=2,
+        )
+        start, docs = assets_of(defs)
+        spec, job = spec_of(defs, "web/docs"), spec_of(defs, "web/docs_job")
+        assert (spec.group_name, list(spec.owners), spec.description) == ("web", ["team:data"], "The documentation.")
+        assert (spec.tags["tier"], spec.metadata["weblake/to"]) == ("gold", "s3://lake/web")
+        assert (spec.kinds, spec.freshness_policy is not None) == ({"weblake", "parquet", "s3"}, True)
+        assert spec.partitions_def == dg.MonthlyPartitionsDefinition("2026-01-01", end_offset=1)
+        assert job.automation_condition == dg.AutomationCondition.eager()
+        assert [dep.asset_key.to_user_string() for dep in job.deps] == ["upstream"]
+        assert docs.backfill_policy == dg.BackfillPolicy.multi_run(3)
+        assert docs.op.pool == "weblake"
+        assert start.op.retry_policy == dg.RetryPolicy(max_retries=1, delay=2, backoff=dg.Backoff.LINEAR)
+        assert docs.required_resource_keys == {"io_manager", "other"}
+        (checks,) = defs.asset_checks or []
+        assert isinstance(checks, dg.AssetsDefinition)
+        assert {key.name for key in checks.check_keys} == {"rows_above_zero", "credits_under_budget"}
+        (sensor,) = defs.sensors or []
+        assert isinstance(sensor, dg.SensorDefinition)
+        assert (sensor.minimum_interval_seconds, sensor.default_status) == (90, dg.DefaultSensorStatus.STOPPED)
+        assert not defs.resources
+
+
+def test_what_is_left_out_has_the_defaults_of_the_package() -> None:
+    with loaded(CRAWL, DOCS) as (component, defs):
+        assert component.request == CrawlRequest(url="https://docs.example.com/")
+        (docs,) = assets_of(defs)
+        assert docs.op.retry_policy is not None
+        assert docs.op.retry_policy.max_retries == 3
+        assert docs.required_resource_keys == {"io_manager", "weblake"}
+        assert (defs.sensors, defs.asset_checks) == ([], [])
+    nothing = dict.fromkeys(["to", "partition", "partitions_def", "resource", "checks", "pool", "max_credits"])
+    with loaded(CRAWL, {**DOCS, **nothing, "retry_policy": None, "wait": "sensor", "sensor": None}) as (_, defs):
+        assert [asset.op.retry_policy for asset in assets_of(defs)] == [None, None]
+        assert not defs.sensors
+
+
+@pytest.mark.parametrize(
+    ("block", "expected"),
+    [
+        ({"type": "daily", "start_date": "2026-11-01"}, dg.DailyPartitionsDefinition("2026-11-01")),
+        ({"type": "static", "partition_keys": ["a"]}, dg.StaticPartitionsDefinition(["a"])),
+        ({"type": "dynamic", "name": "sites"}, dg.DynamicPartitionsDefinition(name="sites")),
+        ("{{ dg.WeeklyPartitionsDefinition('2026-11-01') }}", dg.WeeklyPartitionsDefinition("2026-11-01")),
+    ],
+)
+def test_partitions_of_every_kind(block: object, expected: dg.PartitionsDefinition[str]) -> None:
+    with loaded(CRAWL, {**DOCS, "partitions_def": block}) as (_, defs):
+        assert spec_of(defs, "docs").partitions_def == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [("6h", 6 * 3600), ("2d", 172_800), (90, 90), ("90", 90), ("1h30m5s", 5405), ("0.5h", 1800)]
+)
+def test_a_deadline_is_seconds_or_a_text(given: object, expected: float) -> None:
+    with loaded(CRAWL, {**DOCS, "deadline": given}) as (component, _):
+        assert component.deadline.total_seconds() == expected
+
+
+def test_a_batch_has_urls_of_its_own_or_of_a_file_beside_it_or_of_an_asset() -> None:
+    with loaded(BATCH, {"asset": "pages", "urls": ["https://a.example.com/"]}) as (component, _):
+        assert component.request == BatchScrapeRequest(urls=["https://a.example.com/"])
+    attributes = {"asset": "pages", "urls": "list.csv", "column": "address"}
+    with loaded(BATCH, attributes, {"list.csv": "address\nhttps://a.example.com/\n"}) as (component, defs):
+        urls, version = component.urls, spec_of(defs, "pages").code_version
+        assert urls.endswith("/part/list.csv")
+    with loaded(BATCH, attributes) as (component, defs):
+        # Another checkout has another path, and the same asset.
+        assert (component.urls != urls, spec_of(defs, "pages").code_version) == (True, version)
+    with loaded(BATCH, {"asset": "pages", "urls_from": "web/list", "column": "url"}) as (component, defs):
+        assert component.request == BatchScrapeRequest(urls=dg.AssetKey(["web", "list"]), column="url")
+        assert [dep.asset_key for dep in spec_of(defs, "pages").deps] == [dg.AssetKey(["web", "list"])]
+
+
+def test_usage_has_months_a_budget_and_a_sensor_of_closed_months() -> None:
+    attributes = {
+        "asset": "usage",
+        "report": "tokens",
+        "by_api_key": True,
+        "budget": 9,
+        "start_date": "2026-04-01",
+        "checks": {"severity": "WARN", "blocking": False},
+        "sensor": {},
+    }
+    with loaded(USAGE, attributes) as (component, defs):
+        assert component.request == UsageRequest(report="tokens", by_api_key=True, budget=9)
+        (usage,) = assets_of(defs)
+        assert usage.backfill_policy == dg.BackfillPolicy.single_run()
+        spec = spec_of(defs, "usage")
+        assert spec.partitions_def == dg.MonthlyPartitionsDefinition("2026-04-01", end_offset=1)
+        assert spec.metadata["weblake/report"] == "tokens_by_key"
+        assert len(list(defs.asset_checks or [])) == 1
+        (sensor,) = defs.sensors or []
+        assert isinstance(sensor, dg.SensorDefinition)
+        assert (sensor.name, sensor.minimum_interval_seconds) == ("usage_closed", 3600)
+    with loaded(USAGE, {"asset": "usage", "start_date": "2026-04"}) as (component, defs):
+        assert component.start_date == "2026-04-01"
+        assert not defs.asset_checks
+    with loaded(USAGE, {"asset": "usage"}) as (_, defs):
+        assert spec_of(defs, "usage").partitions_def is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "attributes", "place", "words"),
+    [
+        (CRAWL, "options:\n  limt: 5", "options.limt", "Did you mean `limit`?"),
+        (CRAWL, "options:\n  scrape_options:\n    wait_fr: 5", "options.scrape_options.wait_fr", "`wait_for`"),
+        (
+            CRAWL,
+            "options:\n  scrape_options:\n    formats:\n      - markdwn",
+            "options.scrape_options.formats.0",
+            "markdown",
+        ),
+        (CRAWL, "options:\n  limit: 0", "options.limit", "an integer of at least 1"),
+        (CRAWL, "wait: sensr", "wait", "'step' or 'sensor'"),
+        (CRAWL, "fail_ratio: 2", "fail_ratio", "from 0 to 1"),
+        (CRAWL, "max_credits: -1", "max_credits", "0 or more"),
+        (CRAWL, "deadline: soon", "deadline", "is no length of time"),
+        (CRAWL, "retry_policy:\n  backoff: up", "retry_policy.backoff", "'exponential' or 'linear'"),
+        (CRAWL, "checks:\n  only: [speed]", "checks", "There is no check 'speed'"),
+        (CRAWL, "checks:\n  max_error_ratio: 3", "checks", "max_error_ratio is 3.0"),
+        (CRAWL, "partitions_def:\n  type: monthly\n  start_date: May", "partitions_def", "May"),
+        (CRAWL, 'to: "{{ env.NO_SUCH_VARIABLE }}"', "to", "NO_SUCH_VARIABLE is not set"),
+        (CRAWL, "resource:\n  call_timeout_s: soon", "resource", "call_timeout_s"),
+        (BATCH, "column: url", "attributes", "urls or urls_from is needed"),
+        (BATCH, "urls: []", "urls", "give at least one URL"),
+        (USAGE, "report: euros", "report", "'credits' or 'tokens'"),
+        (USAGE, "start_date: May", "start_date", "such as 2026-01-01"),
+        (USAGE, "budget: -3", "budget", "0 or more"),
+        (USAGE, "checks: {}", "checks", "give budget"),
+    ],
+)
+def test_a_wrong_attribute_is_told_with_its_line(kind: str, attributes: str, place: str, words: str) -> None:
+    head = "asset: docs\nurl: https://docs.example.com/" if kind == CRAWL else "asset: docs"
+    text = refused(kind, f"{head}\n{attributes}")
+    assert words in text
+    where, _, path = text.splitlines()[0].partition(" - ")
+    assert path == f"attributes.{place}".removesuffix(".attributes")
+    number = where.rpartition(":")[2]
+    (line,) = re.findall(rf"^ *{number} \| (.*)$", text, re.MULTILINE)
+    assert (path.rpartition(".")[2] if "formats" not in path else "markdwn") in line
+
+
+def test_other_mistakes_name_the_attribute() -> None:
+    assert "url has the scheme 'ftp'" in refused(CRAWL, {"asset": "docs", "url": "ftp://docs.example.com/"})
+    assert "attributes.limit" in refused(CRAWL, {**DOCS, "limit": 3})
+    assert "attributes.url" in refused(CRAWL, {"asset": "docs"})
+    twice = {"key": "docs", "partitions_def": {"type": "static", "partition_keys": ["a"]}}
+    partitions = {"type": "dynamic", "name": "sites"}
+    assert "leave one of them out" in refused(CRAWL, {**DOCS, "asset": twice, "partitions_def": partitions})
+    with pytest.raises(pydantic.ValidationError, match="Did you mean `limit`"):
+        WeblakeCrawlComponent(asset=dg.AssetSpec("docs"), url="https://docs.example.com/", options={"limt": 1})
+
+
+def test_no_message_holds_a_value_of_the_options() -> None:
+    canary = f"canary-{secrets.token_hex(8)}"
+    options: dict[str, object] = {"scrape_options": {"headers": {"Cookie": canary}}}
+    docs = dg.AssetSpec("docs")
+    with pytest.raises(pydantic.ValidationError, match="limt") as caught:
+        WeblakeCrawlComponent(asset=docs, url="https://docs.example.com/", options={**options, "limt": 1})
+    assert canary not in str(caught.value)
+    assert canary not in repr(WeblakeCrawlComponent(asset=docs, url="https://docs.example.com/", options=options))
+
+
+@pytest.mark.parametrize("how", ["literal", "variable"])
+def test_a_secret_is_in_no_snapshot(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    key, cookie, token = (f"canary-{secrets.token_hex(8)}" for _ in range(3))
+    for name, value in {"C_KEY": key, "C_COOKIE": cookie, "C_TOKEN": token}.items():
+        monkeypatch.setenv(name, value)
+    literal = how == "literal"
+    attributes = {
+        **DOCS,
+        "wait": "sensor",
+        "checks": {},
+        "options": {"scrape_options": {"headers": {"Cookie": cookie if literal else "{{ env.C_COOKIE }}"}}},
+        "resource": {
+            "base_url": "https://api.example.com",
+            "api_key": key if literal else "{{ env.C_KEY }}",
+            "root": "s3://lake/web",
+            "storage_options": {"token": token if literal else "{{ env.C_TOKEN }}"},
+        },
+    }
+    with loaded(CRAWL, attributes) as (component, defs):
+        repository = defs.get_repository_def()
+        text = serialize_value(RepositorySnap.from_def(repository))
+        assert "weblake__docs" in text
+        assert "docs_collect" in text
+        for canary in (key, cookie, token):
+            assert canary not in text
+            assert canary not in repr(component)
+            assert canary not in repr(defs.resources)
+        headers = component.options["scrape_options"]["headers"]
+        assert isinstance(headers["Cookie"], dg.EnvVar) is not literal
+        assert component.resource.options_of_storage() == {"token": token}
+
+
+def test_a_variable_of_the_resource_need_not_be_set_where_the_code_is_only_loaded(
+    bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resource = {"base_url": "{{ env.C_URL }}", "api_key": "{{ env.C_KEY }}", "root": "{{ env.C_ROOT }}"}
+    attributes = {"asset": "docs", "url": f"{site.url}/", "options": {"limit": 2}, "resource": resource}
+    with loaded(CRAWL, attributes) as (_, defs):
+        for name, value in {"C_URL": bench.service.url, "C_KEY": bench.service.key, "C_ROOT": str(bench.root)}.items():
+            monkeypatch.setenv(name, value)
+        assert set(defs.resources or {}) == {"weblake__docs"}
+        assert bench.run(assets_of(defs), resources=defs.resources).success
+    assert bench.rows() == 2
+
+
+def test_an_own_resource_is_known_to_others_by_the_key_it_is_given() -> None:
+    with loaded(CRAWL, {**DOCS, "resource": {"root": "/lake"}, "resource_key": "lake"}) as (_, defs):
+        assert set(defs.resources or {}) == {"lake"}
+        assert assets_of(defs)[0].required_resource_keys == {"io_manager", "lake"}
+
+
+def test_loading_asks_the_service_nothing(bench: Bench, site: GatedSite) -> None:
+    resource = {"base_url": bench.service.url, "api_key": bench.service.key, "root": str(bench.root)}
+    for kind, more in (
+        (CRAWL, {"url": f"{site.url}/", "wait": "sensor", "checks": {}}),
+        (BATCH, {"urls": site.pages(1), "wait": "sensor", "checks": {}}),
+        (USAGE, {"budget": 1, "sensor": {}}),
+    ):
+        with loaded(kind, {"asset": "a", "resource": resource, **more}) as (_, defs):
+            defs.get_repository_def()
+    assert bench.service.requests() == []
+    assert not bench.root.exists()
+
+
+def test_a_batch_of_an_upstream_list_lands_with_its_checks(bench: Bench, site: GatedSite) -> None:
+    @dg.asset
+    def page_list() -> list[str]:
+        return site.pages(3)
+
+    attributes = {"asset": "pages", "urls_from": "page_list", "checks": {"min_rows": 3}, "max_credits": 10}
+    with loaded(BATCH, attributes) as (_, defs):
+        run = bench.run([page_list, *assets_of(defs), *(defs.asset_checks or [])])
+        assert run.success
+        found = {check.check_name: check.passed for check in run.result.get_asset_check_evaluations()}
+    assert (bench.rows(), run.metadata("pages")["weblake/stored"]) == (3, 3)
+    assert len(found) == 6
+    assert found["credits_under_budget"]
+    assert all(found.values())
+
+
+def test_months_of_usage_land_in_one_run_and_one_call(bench: Bench, site: GatedSite) -> None:
+    with bench.service.client() as client:
+        client.scrape(site.pages(1)[0])
+    with loaded(USAGE, {"asset": "usage", "start_date": "2026-01-01", "budget": 10}) as (_, defs):
+        assets = assets_of(defs)
+        partitions = spec_of(defs, "usage").partitions_def
+        assert partitions is not None
+        months = partitions.get_partition_keys()[-3:]
+        run = bench.run(assets, partitions=(months[0], months[-1]))
+        assert run.success
+    assert sorted(str(partition) for _, partition in run.materialized()) == sorted(months)
+    paths = [request["path"] for request in bench.service.requests() if "usage" in str(request["path"])]
+    assert len(paths) == 1
+    assert bench.rows("usage_periods") >= 1

@@ -1,0 +1,159 @@
+"""The components as their users meet them: the real `dg`, in a project of files."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import duckdb
+import pytest
+import yaml
+from gated_site import GatedSite
+
+from weblake.testing import WeblakeService
+
+pytestmark = pytest.mark.system
+
+NAMES = ("WeblakeBatchScrapeComponent", "WeblakeCrawlComponent", "WeblakeUsageComponent")
+WRONG = """\
+type: dagster_weblake.WeblakeCrawlComponent
+
+attributes:
+  asset:
+    key: wrong
+  url: https://docs.example.com/
+  wait: sensr
+  options:
+    limit: 0
+    scrape_options:
+      formats:
+        - markdwn
+  partitions_def:
+    type: fortnightly
+  limt: 3
+"""
+
+
+@dataclass
+class Project:
+    """A dg project in a folder of its own."""
+
+    folder: Path
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def defs(self) -> Path:
+        return self.folder / "site_lake" / "defs"
+
+    def create(self) -> Project:
+        self.defs.mkdir(parents=True)
+        (self.folder / "dg.toml").write_text('directory_type = "project"\n\n[project]\nroot_module = "site_lake"\n')
+        for name in ("__init__.py", "defs/__init__.py"):
+            (self.folder / "site_lake" / name).touch()
+        (self.folder / "site_lake" / "definitions.py").write_text(
+            "from pathlib import Path\n\nimport dagster as dg\n\n\n@dg.definitions\n"
+            "def defs():\n    return dg.load_from_defs_folder(path_within_project=Path(__file__).parent)\n"
+        )
+        (self.folder / "home").mkdir()
+        (self.folder / "home" / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+        return self
+
+    def dg(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        """Runs the command with no other environment of Dagster or weblake than its own."""
+        ours = {name: text for name, text in os.environ.items() if not name.startswith(("DAGSTER_", "WEBLAKE_"))}
+        return subprocess.run(
+            [str(Path(sys.executable).with_name("dg")), *arguments],
+            cwd=self.folder,
+            env={
+                **ours,
+                "DAGSTER_HOME": str(self.folder / "home"),
+                "DAGSTER_DISABLE_TELEMETRY": "1",
+                "COLUMNS": "300",
+                **variables,
+            },
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    def attributes(self, name: str) -> dict[str, object]:
+        found: dict[str, object] = yaml.safe_load((self.defs / name / "defs.yaml").read_text())["attributes"]
+        return found
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path / "project").create()
+
+
+def test_dg_lists_the_three_and_nothing_else_of_ours(project: Project) -> None:
+    done = project.dg("list", "components", "--json")
+    assert done.returncode == 0, done.stderr
+    listed = {item["key"]: item["summary"] for item in json.loads(done.stdout)["items"]}
+    assert sorted(key for key in listed if "weblake" in key) == [f"dagster_weblake.{name}" for name in NAMES]
+    assert "landed as Parquet" in listed["dagster_weblake.WeblakeCrawlComponent"]
+
+
+def test_what_dg_scaffolds_passes_its_checks_and_lands(
+    project: Project, weblake_service: WeblakeService, site: GatedSite
+) -> None:
+    scaffold = ("scaffold", "defs")
+    for command in (
+        ("dagster_weblake.WeblakeCrawlComponent", "docs", "--url", f"{site.url}/", "--limit", "3"),
+        ("WeblakeUsageComponent", "usage", "--start-date", "2026-01-01", "--budget", "100"),
+        ("WeblakeBatchScrapeComponent", "pages", "--format", "python", "--urls", site.pages(1)[0], "--wait", "sensor"),
+    ):
+        done = project.dg(*scaffold, *command)
+        assert done.returncode == 0, done.stderr
+    assert project.attributes("docs")["options"] == {"limit": 3, "scrape_options": {"formats": ["markdown"]}}
+    assert project.attributes("usage")["budget"] == 100
+    checked = project.dg("check", "yaml", "--validate-requirements")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    # Neither the service nor a key is known where the code is only loaded.
+    loaded = project.dg("check", "defs")
+    assert loaded.returncode == 0, loaded.stdout + loaded.stderr
+    root = project.folder / "lake"
+    launched = project.dg("launch", "--assets", "docs", **weblake_service.environment(), WEBLAKE_ROOT=str(root))
+    assert launched.returncode == 0, launched.stdout + launched.stderr
+    with duckdb.connect() as database:
+        (rows,) = database.execute(f"select count(*) from read_parquet('{root}/documents/**/*.parquet')").fetchall()
+    assert rows == (3,)
+
+
+def test_dg_points_at_the_lines_that_are_wrong(project: Project) -> None:
+    (project.defs / "wrong").mkdir()
+    file = project.defs / "wrong" / "defs.yaml"
+    file.write_text(WRONG)
+    checked = project.dg("check", "yaml")
+    assert checked.returncode == 1
+    lines = WRONG.splitlines()
+    for place, mark, words in (
+        ("wait", "wait: sensr", "'sensr' is not one of ['step', 'sensor']"),
+        ("options.limit", "limit: 0", "0 is less than the minimum of 1"),
+        ("options.scrape_options.formats.0", "- markdwn", "'markdwn' is not one of ['markdown'"),
+        ("partitions_def.type", "type: fortnightly", "'fortnightly' is not one of ['hourly'"),
+        ("limt", "limt: 3", "'limt' was unexpected"),
+    ):
+        number = next(at for at, line in enumerate(lines, 1) if line.strip() == mark)
+        wanted = f"{file}:{number} - dagster_weblake.WeblakeCrawlComponent attributes.{place} "
+        assert any(line.startswith(wanted) and words in line for line in checked.stdout.splitlines()), checked.stdout
+
+
+def test_what_no_schema_can_say_is_told_with_its_line_when_the_code_is_loaded(project: Project) -> None:
+    (project.defs / "wrong").mkdir()
+    file = project.defs / "wrong" / "defs.yaml"
+    file.write_text(
+        "type: dagster_weblake.WeblakeCrawlComponent\n\nattributes:\n  asset: wrong\n  url: https://docs.example.com/\n"
+        "  options:\n    scrape_options:\n      wait_for: 60000\n"
+    )
+    loaded = project.dg("check", "defs")
+    said = loaded.stdout + loaded.stderr
+    assert loaded.returncode == 1
+    assert f"{file}:8 - attributes.options.scrape_options.wait_for" in said
+    assert "give at most 30000, or a longer timeout" in said

@@ -1,0 +1,246 @@
+"""The promises in a real Dagster: webserver, daemon, run workers and step processes.
+
+Every test counts what the service was asked to start: that is what is paid for.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from dagster_lab import DagsterLab
+from gated_site import GatedSite
+
+from weblake import Client
+from weblake.service.config import ServiceKey
+from weblake.service.server import LocalService
+
+HERE = Path(__file__).parent
+pytestmark = [pytest.mark.system, pytest.mark.timeout(420)]
+
+#: Months of usage that the other service has seen.
+MONTHS = 8
+NO_RETRY = {"dagster/max_retries": "0"}
+
+
+@dataclass
+class World:
+    """Dagster, the service, the site and the dataset."""
+
+    dagster: DagsterLab
+    service: LocalService
+    site: GatedSite
+    root: Path
+    months: list[str]
+    #: Jobs that landed: what the search for the key must be able to find, if it can find anything.
+    landed: list[str] = field(default_factory=list)
+
+    def config(self, asset: str, *, kind: str = "held", count: int = 2) -> dict[str, Any]:
+        return {"ops": {asset: {"config": {"kind": kind, "count": count}}}}
+
+    def jobs(self) -> list[tuple[str, str]]:
+        """The batch jobs, newest first, with what has become of them."""
+        with Client(self.service.url, self.service.key) as client:
+            entries = client.list_activity(endpoint="batch_scrape", limit=100).data
+            return [(str(entry.id), str(client.get_batch_scrape(str(entry.id)).status)) for entry in entries]
+
+    def started(self) -> int:
+        return self.service.counts().get("batch_scrape_started", 0)
+
+    def rows(self, load_id: str) -> int:
+        found = list(self.root.glob(f"documents/**/{load_id}-*.parquet"))
+        if not found:
+            return 0
+        with duckdb.connect() as database:
+            return int(database.execute(f"select count(*) from read_parquet('{found[0]}')").fetchall()[0][0])
+
+    def running_job(self, before: int) -> None:
+        """Waits until one more job has been started and is on record."""
+        self.dagster.until("a job on record", lambda: self.started() == before + 1 and self._on_record(), 60)
+
+    def _on_record(self) -> bool:
+        newest = self.jobs()[0][0]
+        return any(newest in path.read_text() for path in self.root.glob("_weblake/ledger/*.job.json"))
+
+    def of(self, asset: str, run_id: str) -> dict[str, Any]:
+        """The metadata of what a run materialised."""
+        (found,) = [each for each in self.dagster.materializations(asset) if each.run_id == run_id]
+        if "weblake/job_id" in found.metadata:
+            self.landed.append(found.metadata["weblake/job_id"])
+        return found.metadata
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    home, root = tmp_path_factory.mktemp("dagster"), tmp_path_factory.mktemp("lake")
+    keys = [f"canary-{secrets.token_hex(16)}" for _ in range(2)]
+    with ExitStack() as stack:
+        site = GatedSite()
+        stack.callback(site.close)
+        service = stack.enter_context(_service(keys[0]))
+        billing = stack.enter_context(_service(keys[1]))
+        first = f"{datetime.now(UTC):%Y-%m-01}"
+        with Client(billing.url, keys[1]) as client:
+            for month in range(MONTHS):
+                for _ in range(month + 1):
+                    client.scrape(f"{site.url}/page/1", max_age=0)
+                if month < MONTHS - 1:
+                    billing.advance(30.5 * 86400)
+            months = sorted(f"{str(each.start_date)[:7]}-01" for each in client.historical_credit_usage().periods)
+        env = {
+            "WEBLAKE_BASE_URL": service.url,
+            "WEBLAKE_API_KEY": keys[0],
+            "E2E_BILLING_URL": billing.url,
+            "E2E_BILLING_KEY": keys[1],
+            "E2E_SITE": site.url,
+            "E2E_ROOT": str(root),
+            "E2E_FIRST_MONTH": first,
+        }
+        many = {"concurrency": {"runs": {"max_concurrent_runs": 6}, "pools": {"default_limit": 2}}}
+        with DagsterLab(home, HERE / "e2e_definitions.py", env, instance=many) as lab:
+            world = World(lab, service, site, root, months)
+            yield world
+            for key in keys:
+                assert lab.grep(key) == []
+        written = [path for path in root.rglob("*") if path.is_file()]
+        assert written
+        assert not [path for path in written for key in keys if key.encode() in path.read_bytes()]
+        assert all(lab.grep(job_id) for job_id in world.landed[:3])
+
+
+def _service(key: str) -> LocalService:
+    return LocalService(keys=[ServiceKey(key)], allow_private=True)
+
+
+@pytest.fixture
+def held(world: World) -> Iterator[Callable[[], None]]:
+    """Holds the pages of this test back until it lets them go."""
+    world.site.held(1)
+    yield world.site.release
+    world.site.release()
+
+
+def test_a_crawl_is_materialised_checked_and_read(world: World) -> None:
+    dagster = world.dagster
+    first = dagster.launch(["docs"])
+    assert dagster.wait_status(first, {"SUCCESS"}) == "SUCCESS"
+    found = world.of("docs", first)
+    assert found["dagster/row_count"] == world.rows(found["weblake/load_id"]) == 4
+    assert found["dagster/uri"].startswith(f"file://{world.root}/documents/load_date=")
+    assert "| url | title |" in found["preview"]
+    checks = {name: result.status for name, result in dagster.asset_checks("docs").items() if result}
+    assert set(checks.values()) == {"SUCCEEDED"}, checks
+    assert len(checks) >= 5
+    pages = dagster.launch(["held"], run_config=world.config("held", kind="page", count=3))
+    dagster.wait_status(pages, {"SUCCESS"})
+    reading = dagster.launch(["titles"])
+    assert dagster.wait_status(reading, {"SUCCESS"}) == "SUCCESS"
+
+
+def test_nothing_waits_for_a_job_that_a_sensor_watches(world: World, held: Callable[[], None]) -> None:
+    dagster, before = world.dagster, world.started()
+    run = dagster.launch(["later_job"], run_config=world.config("later_job"))
+    dagster.wait_status(run, {"SUCCESS"})
+    started = world.of("later_job", run)
+    assert not dagster.runs(statuses=["STARTED"])  # the job runs, and no process of Dagster's does
+    ticks = len(dagster.ticks("later_collect"))
+    dagster.until("a tick that leaves it", lambda: len(dagster.ticks("later_collect")) > ticks, 60)
+    assert dagster.materializations("later") == []
+    held()
+    (collected,) = dagster.wait_sensor_runs("later_collect", 1)
+    dagster.wait_status(collected, {"SUCCESS"})
+    assert world.of("later", collected)["weblake/load_id"] == started["weblake/load_id"]
+    assert (world.rows(started["weblake/load_id"]), world.started() - before) == (2, 1)
+    assert not list(world.root.glob("_weblake/submitted/*"))
+
+
+def test_a_backfill_over_eight_months_lands_each_with_its_own_numbers(world: World) -> None:
+    dagster = world.dagster
+    backfill = dagster.backfill(["usage"], world.months)
+    assert dagster.wait_backfill(backfill) == "COMPLETED_SUCCESS"
+    assert dagster.backfill_counts(backfill)["usage"]["materialized"] == MONTHS
+    credits = {each.partition: each.metadata["weblake/credits"] for each in dagster.materializations("usage")}
+    assert [credits[month] for month in world.months] == [float(n + 1) for n in range(MONTHS)]
+    files = sorted(path.parent.name for path in world.root.glob("usage_periods/report=credits/*/usage.parquet"))
+    assert files == [f"period={month[:7]}" for month in world.months]
+
+
+def test_a_run_that_the_user_terminates_cancels_its_job(world: World, held: Callable[[], None]) -> None:
+    dagster, before = world.dagster, world.started()
+    run = dagster.launch(["held"], run_config=world.config("held"))
+    world.running_job(before)
+    dagster.terminate(run)
+    assert dagster.wait_status(run, {"CANCELED"}) == "CANCELED"
+    dagster.until("the job to be cancelled", lambda: world.jobs()[0][1] == "cancelled", 20)
+    held()
+    again = dagster.reexecute(run)  # a person wants it after all: it is bought again
+    dagster.wait_status(again, {"SUCCESS"})
+    assert world.started() - before == 2
+
+
+@pytest.mark.parametrize("how", ["evicted", "killed"])
+def test_a_worker_that_is_taken_away_is_followed_by_one_that_lands_the_same_job(
+    world: World, held: Callable[[], None], how: str
+) -> None:
+    dagster, before = world.dagster, world.started()
+    run = dagster.launch(["held"], run_config=world.config("held"))
+    world.running_job(before)
+    (job_id, status), *_ = world.jobs()
+    assert status == "scraping"
+    dagster.evict_run(run) if how == "evicted" else dagster.kill_run(run)
+    dagster.wait_status(run, {"FAILURE"})
+    assert world.jobs()[0] == (job_id, "scraping")
+    retry = dagster.wait_retry(run)
+    held()
+    dagster.wait_status(retry.run_id, {"SUCCESS"})
+    found = world.of("held", retry.run_id)
+    assert (found["weblake/job_id"], world.started() - before) == (job_id, 1)
+    assert world.rows(found["weblake/load_id"]) == 2
+
+
+def test_a_worker_that_dies_alone_leaves_a_step_that_lands_and_a_retry_that_finds_it(
+    world: World, held: Callable[[], None]
+) -> None:
+    dagster, before = world.dagster, world.started()
+    run = dagster.launch(["held"], run_config=world.config("held"))
+    world.running_job(before)
+    dagster.kill_run(run, steps=False)
+    retry = dagster.wait_retry(run)
+    held()
+    dagster.wait_status(retry.run_id, {"SUCCESS"})
+    load_id = world.of("held", retry.run_id)["weblake/load_id"]
+    assert (world.rows(load_id), world.started() - before) == (2, 1)
+
+
+def test_all_steps_executed_again_after_success_buy_again_and_a_retry_does_not(world: World) -> None:
+    dagster, before = world.dagster, world.started()
+    run = dagster.launch(["held"], run_config=world.config("held", kind="page"), tags=NO_RETRY)
+    dagster.wait_status(run, {"SUCCESS"})
+    again = dagster.reexecute(run, "ALL_STEPS")
+    dagster.wait_status(again, {"SUCCESS"})
+    one, two = (world.of("held", each)["weblake/load_id"] for each in (run, again))
+    assert one != two
+    assert (world.rows(one), world.rows(two), world.started() - before) == (0, 2, 2)  # it took the earlier one's place
+
+
+def test_progress_is_observed_while_a_job_runs(world: World, held: Callable[[], None]) -> None:
+    dagster, before = world.dagster, world.started()
+    run = dagster.launch(["held"], run_config=world.config("held"))
+    world.running_job(before)
+    dagster.until(
+        "an observation of the running job",
+        lambda: [each for each in dagster.observations("held") if each.run_id == run],
+        60,
+    )
+    assert dagster.run(run).status == "STARTED"
+    held()
+    dagster.wait_status(run, {"SUCCESS"})
+    said = [each.metadata["weblake/status"] for each in dagster.observations("held") if each.run_id == run]
+    assert said[-1] == "scraping" or said[0] == "completed"

@@ -1,0 +1,247 @@
+"""Which rows an input means: of which load, which partitions, which months and days."""
+
+# Without deferred annotations: Dagster reads those of `context` as they stand.
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import dagster as dg
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from asset_inputs import Lake, docs_of, failure, reader, run
+from gated_site import GatedSite
+
+import weblake
+from weblake import orchestration
+from weblake.models import ActivityEntry, UsagePeriod
+from weblake.testing import WeblakeService
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as made:
+        yield made
+
+
+@pytest.fixture
+def client(weblake_service: WeblakeService) -> Iterator[weblake.Client]:
+    with weblake_service.client() as made:
+        yield made
+
+
+@pytest.fixture
+def lake(local_root: str, client: weblake.Client, site: GatedSite) -> Lake:
+    return Lake(local_root, client, site)
+
+
+def test_the_newest_load_is_read_and_all_of_them_where_the_input_says_so(
+    instance: dg.DagsterInstance, lake: Lake
+) -> None:
+    told: list[dict[str, object]] = []
+    docs = docs_of(lake, told)
+    for _ in range(3):
+        run(instance, lake.root, docs)
+    lake.land("other")
+    newest: list[pa.Table] = []
+    every: list[pa.Table] = []
+    whole: list[pa.Table] = []
+    for seen, loads in ((newest, "latest"), (every, "all"), (whole, "table")):
+        run(instance, lake.root, docs.to_source_asset(), reader(pa.Table, seen, metadata={"loads": loads}))
+    assert newest[0].equals(lake.rows(told[2]))
+    assert sorted(set(every[0]["load_id"].to_pylist())) == sorted(str(each["weblake/load_id"]) for each in told)
+    assert every[0].num_rows == 6
+    assert whole[0].num_rows == 7
+
+
+def test_a_report_without_a_load_does_not_hide_the_load_that_is_there(instance: dg.DagsterInstance, lake: Lake) -> None:
+    told: list[dict[str, object]] = []
+    docs = docs_of(lake, told)
+    run(instance, lake.root, docs)
+    instance.report_runless_asset_event(dg.AssetMaterialization("docs", metadata={"note": "by hand"}))
+    seen: list[pa.Table] = []
+    run(instance, lake.root, docs.to_source_asset(), reader(pa.Table, seen))
+    assert seen[0].equals(lake.rows(told[0]))
+
+
+def test_a_load_is_followed_to_the_one_that_has_its_place(instance: dg.DagsterInstance, lake: Lake) -> None:
+    days = dg.StaticPartitionsDefinition(["a", "b"])
+    told: list[dict[str, object]] = []
+    docs = docs_of(lake, told, partitions_def=days)
+    for partition in ("a", "b"):
+        run(instance, lake.root, docs, partition_key=partition)
+    # Two runs more that landed, and whose events were lost with them.
+    lake.land("docs", "a", count=3)
+    newest = lake.land("docs", "a", count=4)
+    retired = {each.receipt.load_id: each.retired_by for each in orchestration.history(lake.dataset)}
+    assert retired[str(told[0]["weblake/load_id"])] not in (None, newest["weblake/load_id"])
+    seen: list[pa.Table] = []
+    run(instance, lake.root, docs, reader(pa.Table, seen, partitions_def=days), partition_key="a", selection=["below"])
+    assert seen[0].equals(lake.rows(newest))
+    assert seen[0].num_rows == 4
+
+
+def test_partitions_come_as_one_table(instance: dg.DagsterInstance, lake: Lake) -> None:
+    sites = dg.StaticPartitionsDefinition(["a", "b", "c"])
+    told: list[dict[str, object]] = []
+    docs = docs_of(lake, told, partitions_def=sites)
+    for partition in ("a", "b", "a", "c"):
+        run(instance, lake.root, docs, partition_key=partition)
+    seen: list[pa.Table] = []
+    one = reader(pa.Table, seen, partitions_def=sites)
+    result = run(instance, lake.root, docs, one, partition_key="a", selection=["below"])
+    assert seen[0].equals(lake.rows(told[2]))
+    (observed,) = result.asset_observations_for_node("below")
+    assert (observed.asset_key, observed.partition) == (dg.AssetKey("docs"), "a")
+    assert observed.metadata["weblake/rows"].value == 2
+    everything = reader(pl.LazyFrame, seen, partition_mapping=dg.AllPartitionMapping())
+    run(instance, lake.root, docs, everything, selection=["below"])
+    loads = seen[1].select("load_id").unique().collect()["load_id"].to_list()
+    assert sorted(loads) == sorted(str(each["weblake/load_id"]) for each in told[1:])
+    assert seen[1].select(pl.len()).collect().item() == 6
+    some = reader(
+        pa.Table, seen, partition_mapping=dg.SpecificPartitionsPartitionMapping(["b", "c"]), metadata={"loads": "all"}
+    )
+    run(instance, lake.root, docs, some, selection=["below"])
+    assert seen[2].num_rows == 4
+
+
+def test_of_loads_that_do_not_replace_each_other_the_newest_is_read(instance: dg.DagsterInstance, lake: Lake) -> None:
+    sites = dg.StaticPartitionsDefinition(["a", "b"])
+    loads = [lake.land(f"elsewhere-{n}") for n in range(3)]
+    for partition, facts in zip(("b", "a", "a"), loads, strict=True):
+        instance.report_runless_asset_event(dg.AssetMaterialization("docs", partition=partition, metadata=facts))
+    seen: list[pa.Table] = []
+    docs = dg.AssetSpec("docs", partitions_def=sites)
+    for which in ("latest", "all"):
+        below = reader(pa.Table, seen, partition_mapping=dg.AllPartitionMapping(), metadata={"loads": which})
+        run(instance, lake.root, docs, below)
+    latest, every = ({str(each["weblake/load_id"]) for each in some} for some in ((loads[0], loads[2]), loads))
+    assert [set(each["load_id"].to_pylist()) for each in seen] == [latest, every]
+
+
+def test_a_window_of_days_is_read_for_a_month(instance: dg.DagsterInstance, lake: Lake) -> None:
+    days = dg.DailyPartitionsDefinition("2026-10-30", end_date="2026-11-04")
+    months = dg.MonthlyPartitionsDefinition("2026-10-01", end_offset=1)
+    told: list[dict[str, object]] = []
+    docs = docs_of(lake, told, partitions_def=days)
+    for partition in ("2026-10-31", "2026-11-01", "2026-11-02"):
+        run(instance, lake.root, docs, partition_key=partition)
+    seen: list[pa.Table] = []
+
+    def below(**more: object) -> dg.AssetsDefinition:
+        mapping = dg.TimeWindowPartitionMapping(allow_nonexistent_upstream_partitions=True)
+        return reader(pa.Table, seen, partitions_def=months, metadata=more, partition_mapping=mapping)
+
+    text, data = failure(instance, lake.root, docs, below(), partition_key="2026-11-01", selection=["below"])
+    assert "Asset docs was never materialized for 2026-11-03" in text
+    assert "allow_missing_partitions" in text
+    assert data.metadata["weblake/error"].value == "AskPerson"
+    assert "2026-11-01" not in text
+    allowed = below(allow_missing_partitions=True)
+    result = run(instance, lake.root, docs, allowed, partition_key="2026-11-01", selection=["below"])
+    assert sorted(set(seen[0]["load_id"].to_pylist())) == sorted(str(each["weblake/load_id"]) for each in told[1:])
+    assert any("Left out" in event.message for event in instance.all_logs(result.run_id))
+
+
+def usage_asset(name: str, metadata: dict[str, object], **how: Any) -> dg.AssetsDefinition:
+    @dg.asset(name=name, metadata=metadata, **how)
+    def usage() -> dg.MaterializeResult[Any]:
+        return dg.MaterializeResult(metadata={"dagster/row_count": 1})
+
+    return usage
+
+
+def land_usage(lake: Lake, *months: int) -> None:
+    for name in ("credits", "tokens"):
+        periods = tuple(
+            UsagePeriod(
+                start_date=f"2026-{month:02}-01T00:00:00Z",
+                end_date=f"2026-{month + 1:02}-01T00:00:00Z",
+                total_credits=float(month),
+            )
+            for month in months
+        )
+        orchestration.land_report(orchestration.Report(name, periods, datetime.now(UTC)), lake.dataset.storage)
+
+
+def test_months_of_usage_are_read_by_their_partitions(instance: dg.DagsterInstance, lake: Lake) -> None:
+    land_usage(lake, 8, 9, 10)
+    months = dg.MonthlyPartitionsDefinition("2026-08-01", end_offset=1)
+    metadata: dict[str, object] = {"weblake/table": "usage_periods", "weblake/report": "credits"}
+    usage = usage_asset("docs", metadata, partitions_def=months)
+    for partition in ("2026-08-01", "2026-09-01"):
+        run(instance, lake.root, usage, partition_key=partition)
+    seen: list[pa.Table] = []
+    below = reader(pa.Table, seen, partitions_def=months)
+    run(instance, lake.root, usage, below, partition_key="2026-09-01", selection=["below"])
+    assert seen[0].select(["report", "period", "total_credits"]).to_pylist() == [
+        {"report": "credits", "period": "2026-09", "total_credits": 9.0}
+    ]
+    text, _ = failure(instance, lake.root, usage, below, partition_key="2026-10-01", selection=["below"])
+    assert "never materialized for 2026-10-01" in text
+    whole = reader(
+        pa.Table,
+        seen,
+        partition_mapping=dg.AllPartitionMapping(),
+        metadata={"allow_missing_partitions": True, "columns": ["period"]},
+    )
+    run(instance, lake.root, usage, whole, selection=["below"])
+    assert seen[1]["period"].to_pylist() == ["2026-08", "2026-09"]
+    unpartitioned = usage_asset("docs", metadata)
+    with dg.DagsterInstance.ephemeral() as fresh:
+        run(fresh, lake.root, unpartitioned, reader(pa.Table, seen))
+    assert seen[2]["period"].to_pylist() == ["2026-08", "2026-09", "2026-10"]
+    assert set(seen[2]["report"].to_pylist()) == {"credits"}
+
+
+def test_days_of_activity_are_read_by_their_partitions(instance: dg.DagsterInstance, lake: Lake) -> None:
+    entries = [
+        ActivityEntry(id=day, endpoint="scrape", created_at=f"{day}T10:00:00Z") for day in ("2026-11-19", "2026-11-20")
+    ]
+    orchestration.land_activity(entries, lake.dataset.storage)
+    days = dg.DailyPartitionsDefinition("2026-11-01", end_date="2026-11-21")
+    activity = usage_asset("docs", {"weblake/table": "activity"}, partitions_def=days)
+    seen: list[pa.Table] = []
+    below = reader(pd.DataFrame, seen, partitions_def=days)
+    run(instance, lake.root, activity, below, partition_key="2026-11-20")
+    assert seen[0][["id", "activity_date"]].values.tolist() == [["2026-11-20", "2026-11-20"]]
+
+
+def test_what_lands_outside_dagster_is_read_whole_or_by_its_path_keys(instance: dg.DagsterInstance, lake: Lake) -> None:
+    days = dg.DailyPartitionsDefinition("2026-11-01", end_date="2026-11-21")
+    first, second = (
+        weblake.land_batch(lake.site.pages(1, n), to=lake.root, client=lake.client, partition={"day": day})
+        for n, day in ((0, "2026-11-19"), (1, "2026-11-20"))
+    )
+    seen: list[pa.Table] = []
+    below = reader(pa.Table, seen)
+    text, _ = failure(instance, lake.root, dg.AssetSpec("docs"), below)
+    assert 'landed outside Dagster, give its spec metadata {"weblake/loads": "table"}' in text
+    outside = dg.AssetSpec("docs", metadata={"weblake/table": "documents", "weblake/loads": "table"})
+    run(instance, lake.root, outside, below)
+    instance.report_runless_asset_event(dg.AssetMaterialization("docs", metadata={"note": "by hand"}))
+    run(instance, lake.root, dg.AssetSpec("docs"), below)
+    assert [each["load_id"].to_pylist() for each in seen] == [[first.load_id, second.load_id]] * 2
+    below = reader(pa.Table, seen, partitions_def=days)
+    daily = dg.AssetSpec("docs", metadata={"weblake/keys": {"day": "{partition_key}"}}, partitions_def=days)
+    run(instance, lake.root, daily, below, partition_key="2026-11-20")
+    assert seen[2]["load_id"].to_pylist() == [second.load_id]
+    assert seen[2]["day"].to_pylist() == ["2026-11-20"]
+    unsaid = dg.AssetSpec("docs", partitions_def=days)
+    text, _ = failure(instance, lake.root, unsaid, below, partition_key="2026-11-20")
+    assert "never materialized for 2026-11-20" in text
+    assert '{"weblake/keys": {"day": "{partition_key}"}}' in text
+
+
+def test_months_that_land_outside_dagster_are_read_by_their_partitions(
+    instance: dg.DagsterInstance, lake: Lake
+) -> None:
+    land_usage(lake, 8, 9)
+    months = dg.MonthlyPartitionsDefinition("2026-08-01", end_offset=1)
+    metadata = {"weblake/table": "usage_periods", "weblake/report": "tokens", "weblake/loads": "table"}
+    usage = dg.AssetSpec("docs", metadata=metadata, partitions_def=months)
+    seen: list[pa.Table] = []
+    run(instance, lake.root, usage, reader(pa.Table, seen, partitions_def=months), partition_key="2026-09-01")
+    assert seen[0].select(["report", "period"]).to_pylist() == [{"report": "tokens", "period": "2026-09"}]

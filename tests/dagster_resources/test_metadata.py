@@ -1,0 +1,356 @@
+"""What definitions and materializations tell Dagster, from loads that really landed."""
+
+from __future__ import annotations
+
+import base64
+import json
+import secrets
+import uuid
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from xml.etree import ElementTree
+
+import dagster as dg
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from landed_loads import landed, refusing_url
+from markdown_it import MarkdownIt
+from odd_site import OddSite
+
+from dagster_weblake import metadata as told
+from dagster_weblake.metadata.shown_text import number, shown_table
+from dagster_weblake.metadata.usage import usage_metadata
+from weblake import orchestration
+from weblake.models import UsagePeriod
+from weblake.testing import WeblakeService
+from weblake.usage import Report
+
+#: Everything that could become something else on a page: links, images, HTML, cells, code, headings, bidi overrides.
+HOSTILE = (
+    "[click](https://evil.invalid) ![i](https://evil.invalid/x.png) <img src=x onerror=alert(1)> <script>x</script> "
+    "https://evil.invalid www.evil.invalid a@evil.invalid | cell \\| cell ` `` ``` \\ \u202egnp.exe\u202c \u2028 end\\"
+)
+
+
+def values(metadata: Mapping[str, dg.MetadataValue]) -> dict[str, object]:
+    return {name: value.value for name, value in metadata.items()}
+
+
+def markdown_parts(text: str) -> tuple[set[str], list[list[str]]]:
+    """The kinds of what a markdown reader finds in a text, and the cells of its table."""
+    kinds: set[str] = set()
+    rows: list[list[str]] = []
+    for token in MarkdownIt("commonmark").enable("table").parse(text):
+        if token.type == "tr_open":
+            rows.append([])
+        if token.type == "inline":
+            kinds |= {child.type for child in token.children or ()}
+            rows[-1].append(token.content)
+        else:
+            kinds.add(token.type.removesuffix("_open").removesuffix("_close"))
+    return kinds, rows
+
+
+TABLE = {"table", "thead", "tbody", "tr", "th", "td", "text", "code_inline"}
+
+
+def survives_dagster(metadata: Mapping[str, dg.MetadataValue], partition: str | None = None) -> None:
+    """Dagster stores it and gives it back."""
+
+    @dg.asset(partitions_def=dg.StaticPartitionsDefinition([partition]) if partition else None)
+    def docs() -> dg.MaterializeResult:
+        return dg.MaterializeResult(metadata=metadata)
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert dg.materialize([docs], instance=instance, partition_key=partition).success
+        event = instance.get_latest_materialization_event(dg.AssetKey("docs"))
+        assert event is not None
+        assert event.asset_materialization is not None
+        assert {**event.asset_materialization.metadata} == {**metadata}
+
+
+def test_a_load_tells_its_account(weblake_service: WeblakeService, site, local_root: str) -> None:
+    before = datetime.now(UTC).timestamp()
+    urls = [*site.pages(7), refusing_url()]
+    dataset, landing = landed(weblake_service, local_root, urls)
+    metadata = told.load_metadata(dataset, landing, partitioned=False)
+    survives_dagster(metadata)
+    found, receipt = told.WeblakeMetadataSet.extract(metadata), landing.receipt
+    assert found.load_id == receipt.load_id
+    assert (found.job_id, found.kind, found.status) == (receipt.job_id, "batch_scrape", "completed")
+    assert (found.submitted, found.stored, found.failed, found.complete) == (8, 7, 1, True)
+    assert (found.robots_blocked, found.rejected, found.missing, found.duplicates) == (0, 0, 0, 0)
+    assert found.credits_used == 7
+    assert found.root == local_root
+    assert before - 1 <= (found.landed_at or 0) <= datetime.now(UTC).timestamp()
+    shown = values(metadata)
+    assert shown["weblake/receipt"] == receipt.to_dict()
+    assert shown["dagster/row_count"] == 7
+    assert "dagster/partition_row_count" not in shown
+    assert shown["weblake/bytes"] == sum(file.bytes for file in receipt.files)
+    uri = str(shown["dagster/uri"])
+    assert uri.startswith("file:///")
+    assert len(pd.read_parquet(uri)) == 7
+    assert len(pd.read_parquet(str(shown["weblake/page_errors_uri"]))) == 1
+    assert isinstance(metadata["weblake/stored"], dg.IntMetadataValue)  # which Dagster plots
+    assert isinstance(metadata["weblake/credits_used"], dg.FloatMetadataValue)
+    kinds, rows = markdown_parts(str(shown["preview"]))
+    assert kinds <= TABLE
+    assert rows[0] == ["url", "title", "status_code", "content_type"]
+    assert len(rows) == 6
+    assert all(row[1].startswith("`page ") and row[2] == "200" and row[3].startswith("`text/html") for row in rows[1:])
+    _, rows = markdown_parts(str(shown["outcomes"]))
+    assert [rows[1][0], rows[1][2]] == ["`failed`", "1"]
+
+
+def test_a_partition_counts_its_rows_as_such(weblake_service: WeblakeService, site, local_root: str) -> None:
+    dataset, landing = landed(weblake_service, local_root, site.pages(2))
+    metadata = told.load_metadata(dataset, landing, partitioned=True)
+    survives_dagster(metadata, "2026-11-21")
+    assert metadata["dagster/partition_row_count"].value == 2
+    assert "dagster/row_count" not in metadata
+    assert "outcomes" not in metadata
+    again = told.load_metadata(
+        dataset, orchestration.find(dataset, landing.receipt.load_id) or landing, partitioned=True
+    )
+    assert again == metadata  # a retry that finds the load tells the same
+
+
+@pytest.mark.parametrize("where", ["s3", "memory"])
+def test_other_storage(
+    weblake_service: WeblakeService,
+    site,
+    where: str,
+    request: pytest.FixtureRequest,
+) -> None:
+    root = f"memory://{uuid.uuid4().hex}/lake" if where == "memory" else request.getfixturevalue("s3_root")
+    dataset, landing = landed(weblake_service, root, site.pages(3))
+    metadata = told.load_metadata(dataset, landing, partitioned=False)
+    uri = str(metadata["dagster/uri"].value)
+    assert uri == f"{root}/{landing.receipt.files[0].path}"
+    assert "test-key" not in uri
+    assert len(markdown_parts(str(metadata["preview"].value))[1]) == 4
+
+
+def test_a_hostile_title_stays_text(weblake_service: WeblakeService, local_root: str) -> None:
+    with OddSite(HOSTILE) as odd:
+        dataset, landing = landed(weblake_service, local_root, [f"{odd.url}/titled", f"{odd.url}/page"])
+    preview = str(told.load_metadata(dataset, landing, partitioned=False)["preview"].value)
+    kinds, rows = markdown_parts(preview)
+    assert kinds <= TABLE
+    assert [len(row) for row in rows] == [4, 4, 4]
+    title = next(row[1] for row in rows if "evil" in row[1])
+    assert title.startswith("`[click]")
+    assert title.count("`") == 2
+    assert "\u202e" not in preview
+
+
+@given(st.lists(st.text(), min_size=1, max_size=4))
+def test_no_text_breaks_a_table(cells: list[str]) -> None:
+    kinds, rows = markdown_parts(str(shown_table(["c"] * len(cells), [cells, cells]).value))
+    assert kinds <= TABLE
+    assert [len(row) for row in rows] == [len(cells)] * 3
+    assert all(len(cell) <= 202 and cell.count("`") in (0, 2) for row in rows[1:] for cell in row)
+
+
+def test_neither_key_nor_page_text_is_told(weblake_service: WeblakeService, local_root: str) -> None:
+    canary = f"canary-{secrets.token_hex(8)}"
+    with OddSite("T" * 5000, body=canary) as odd:
+        dataset, landing = landed(weblake_service, local_root, [f"{odd.url}/titled", refusing_url()])
+    metadata = told.load_metadata(dataset, landing, partitioned=False)
+    text = json.dumps({name: str(value) for name, value in metadata.items()})
+    assert canary in str(pd.read_parquet(str(metadata["dagster/uri"].value))["markdown"][0])
+    assert canary not in text
+    assert weblake_service.key not in text
+    assert "T" * 199 in text
+    assert "T" * 201 not in text
+
+
+def test_a_file_that_is_gone_costs_the_preview_only(
+    weblake_service: WeblakeService,
+    site,
+    local_root: str,
+) -> None:
+    dataset, landing = landed(weblake_service, local_root, [*site.pages(1), refusing_url()])
+    whole = told.load_metadata(dataset, landing, partitioned=False)
+    for file in landing.receipt.files:
+        dataset.storage.delete(file.path)
+    assert whole.keys() - told.load_metadata(dataset, landing, partitioned=False).keys() == {"preview", "outcomes"}
+
+
+def test_a_started_job(weblake_service: WeblakeService, site, local_root: str) -> None:
+    dataset = orchestration.open_dataset(local_root)
+    order = orchestration.batch_order(site.pages(2), orchestration.Naming(local_root))
+    with weblake_service.client() as client:
+        intent, job, _ = orchestration.begin(client, dataset, order)
+    metadata = told.started_metadata(dataset, intent, job, deadline=1795000000.5, max_credits=9)
+    survives_dagster(metadata)
+    found = told.WeblakeMetadataSet.extract(metadata)
+    assert (found.load_id, found.job_id, found.kind) == (order.load_id, job.job_id, "batch_scrape")
+    assert (found.deadline, found.max_credits, found.root) == (1795000000.5, 9, local_root)
+    assert metadata["weblake/cancel_with"].value == f"weblake cancel batch {job.job_id}"
+    assert "weblake/max_credits" not in told.started_metadata(dataset, intent, job, deadline=1.0, max_credits=None)
+
+
+def test_progress_takes_numbers_only() -> None:
+    head = {"status": "scraping", "total": 40, "completed": 3, "creditsUsed": 3.5, "data": ["text"], "next": "x"}
+    assert values(told.progress_metadata(head)) == {
+        "weblake/status": "scraping",
+        "weblake/total": 40,
+        "weblake/completed": 3,
+        "weblake/credits_used": 3.5,
+    }
+    odd = {"status": ["x"], "total": True, "completed": 10**400, "creditsUsed": float("nan")}
+    assert told.progress_metadata(odd) == {}
+    assert told.progress_metadata({"status": " ", "total": -1, "completed": "3", "creditsUsed": 10**400}) == {}
+    assert len(str(told.progress_metadata({"status": "x" * 10_000})["weblake/status"].value)) == 120
+
+
+def test_definitions_tell_their_table() -> None:
+    metadata = told.definition_metadata("documents")
+    assert (metadata["weblake/table"], metadata["dagster/table_name"]) == ("documents", "documents")
+    assert metadata["dagster/storage_kind"] == "parquet"
+    schema = metadata["dagster/column_schema"]
+    assert isinstance(schema, dg.TableSchema)
+    types = {column.name: column.type for column in schema.columns}
+    assert list(types) == orchestration.TABLES["documents"].names
+    assert types["og_locale_alternate"] == "list<string>"
+    assert types["metadata"] == "map<string, string>"
+    assert types["loaded_at"] == "timestamp(us, UTC)"
+    assert types["actions"] == "struct"
+    inner = next(column.description or "" for column in schema.columns if column.name == "actions")
+    assert "Fields: `screenshots list<string>, scrapes list<struct<url: string, html: large_string>>, " in inner
+    usage = told.definition_metadata("usage_periods", report="tokens", budget=5, to="s3://lake/own/")
+    assert usage["weblake/report"] == "tokens"
+    assert usage["weblake/budget"] == 5.0
+    assert usage["weblake/to"] == "s3://lake/own/"
+    assert usage["dagster/table_name"] == "s3://lake/own/usage_periods/report=tokens"
+    assert told.definition_metadata("documents", starts="web/docs") == {"weblake/starts": "web/docs"}
+    with pytest.raises(KeyError):
+        told.definition_metadata("nothing")
+    dg.AssetSpec("docs", metadata=metadata)
+
+
+def report(*rows: tuple[str, float, str | None], name: str = "credits") -> Report:
+    """A report of months, their amount and their key."""
+    periods = []
+    for month, used, key in rows:
+        year, number_of = int(month[:4]), int(month[5:])
+        end = f"{year + number_of // 12}-{number_of % 12 + 1:02d}-01T00:00:00.000Z"
+        amounts = {"total_credits": used} if name.startswith("credits") else {"total_tokens": used}
+        periods.append(UsagePeriod(start_date=f"{month}-01T00:00:00.000Z", end_date=end, api_key=key, **amounts))
+    return Report(name, tuple(periods), datetime(2026, 11, 21, 12, tzinfo=UTC))
+
+
+YEAR = report(*((f"2026-{month:02d}", month * 1000.0, None) for month in range(1, 12)))
+
+
+def test_usage_of_one_month(local_root: str) -> None:
+    dataset = orchestration.open_dataset(local_root)
+    files = orchestration.land_report(YEAR, dataset.storage)
+    metadata = usage_metadata(YEAR, files, dataset, period="2026-03", budget=2500)
+    survives_dagster(metadata, "2026-03-01")
+    shown = values(metadata)
+    assert (shown["weblake/credits"], shown["weblake/budget"], shown["weblake/over_budget"]) == (3000.0, 2500.0, True)
+    assert isinstance(metadata["weblake/credits"], dg.FloatMetadataValue)  # which Dagster plots
+    assert shown["dagster/partition_row_count"] == 1
+    assert shown["weblake/period_open"] is False
+    assert shown["weblake/period_start"] == datetime(2026, 3, 1, tzinfo=UTC).timestamp()
+    assert len(pd.read_parquet(str(shown["dagster/uri"]))) == 1
+    november = values(usage_metadata(YEAR, files, dataset, period="2026-11", budget=None))
+    assert november["weblake/period_open"] is True
+    assert "weblake/budget" not in november
+    unused = values(usage_metadata(YEAR, files, dataset, period="2025-01", budget=None))
+    assert (unused["weblake/credits"], unused["dagster/partition_row_count"]) == (0.0, 0)
+    assert "dagster/uri" not in unused
+
+
+def test_usage_of_all_months_has_a_chart(local_root: str) -> None:
+    dataset = orchestration.open_dataset(local_root)
+    files = orchestration.land_report(YEAR, dataset.storage)
+    metadata = usage_metadata(YEAR, files, dataset, period=None, budget=None)
+    survives_dagster(metadata)
+    assert metadata["dagster/row_count"].value == 11
+    assert metadata["weblake/credits"].value == 11000.0
+    assert str(metadata["dagster/uri"].value).endswith("/usage_periods/report=credits/")
+    chart = str(metadata["usage_by_month"].value)
+    assert len(chart) < 1000  # what is longer is folded away on Dagster's page
+    svg = ElementTree.fromstring(base64.b64decode(chart.partition("base64,")[2].rstrip(")")))
+    closed, still_open = (path.attrib["d"] for path in svg.iter("{http://www.w3.org/2000/svg}path"))
+    assert (closed.count("M"), still_open.count("M")) == (10, 1)
+    assert "2026-01 – 2026-11, most 11,000 credits" in "".join(svg.itertext())
+    _, rows = markdown_parts(str(metadata["usage_table"].value))
+    assert [row[0] for row in rows[1:]] == [f"`2026-{month:02d}`" for month in range(1, 12)]
+    assert [row[2].count("█") for row in rows[1:]] == [round(20 * month / 11) for month in range(1, 12)]
+
+
+@pytest.mark.parametrize("months", [1, 12, 30])
+def test_a_chart_of_any_number_of_months_is_small(months: int, local_root: str) -> None:
+    dataset = orchestration.open_dataset(local_root)
+    rows = ((f"{2024 + n // 12}-{n % 12 + 1:02d}", 9e14 + n, None) for n in range(months))
+    metadata = usage_metadata(report(*rows, name="tokens"), [], dataset, period=None, budget=None)
+    chart = str(metadata["usage_by_month"].value)
+    assert len(chart) < 1000
+    ElementTree.fromstring(base64.b64decode(chart.partition("base64,")[2].rstrip(")")))
+    assert len(markdown_parts(str(metadata["usage_table"].value))[1]) == 1 + min(months, 12)
+    assert metadata["weblake/tokens"].value == 9e14 + months - 1
+
+
+def test_nothing_used_is_no_error(local_root: str) -> None:
+    dataset = orchestration.open_dataset(local_root)
+    metadata = usage_metadata(report(), [], dataset, period=None, budget=None)
+    survives_dagster(metadata)
+    assert metadata["weblake/credits"].value == 0.0
+    assert "usage_by_month" not in metadata
+    zero = usage_metadata(report(("2026-11", 0.0, None)), [], dataset, period=None, budget=None)
+    assert "usage_by_month" in zero
+
+
+def test_usage_by_key_is_capped_and_plain(local_root: str) -> None:
+    dataset = orchestration.open_dataset(local_root)
+    rows = [("2026-11", float(n), f"key {n:02d}") for n in range(30)]
+    found = report(*rows, ("2026-11", 99.0, HOSTILE), ("2026-11", 50.0, None), name="credits_by_key")
+    files = orchestration.land_report(found, dataset.storage)
+    metadata = usage_metadata(found, files, dataset, period="2026-11", budget=None)
+    assert metadata["weblake/credits"].value == sum(range(30)) + 149.0
+    assert metadata["dagster/partition_row_count"].value == 32
+    kinds, shown = markdown_parts(str(metadata["usage_by_key"].value))
+    assert kinds <= TABLE
+    assert len(shown) == 22
+    assert shown[1][0].startswith("`[click]")
+    assert shown[2] == ["`(no key)`", "50"]
+    assert shown[-1] == ["`12 more`", str(sum(range(12)))]
+    unsplit = usage_metadata(
+        report(("2026-11", 1.0, None), name="credits_by_key"), [], dataset, period=None, budget=None
+    )
+    assert unsplit["usage_by_key"].value == "The service did not split the report by key."
+
+
+def test_usage_as_the_service_reports_it(weblake_service: WeblakeService, site, local_root: str) -> None:
+    dataset, _ = landed(weblake_service, local_root, site.pages(4))
+    with weblake_service.client() as client:
+        found = client.run(orchestration.report("tokens", client.retry))
+        listed = client.run(orchestration.activity(client.retry))
+    files = orchestration.land_report(found, dataset.storage)
+    month = f"{found.reported_at:%Y-%m}"
+    metadata = usage_metadata(found, files, dataset, period=month, budget=None)
+    assert metadata["weblake/tokens"].value == 60.0
+    assert metadata["weblake/period"].value == month
+    assert metadata["weblake/period_open"].value is True
+    days = orchestration.land_activity(listed, dataset.storage)
+    day = days[0].path.partition("activity_date=")[2][:10]
+    entries = told.activity_metadata(days, dataset, len(listed), date=day)
+    survives_dagster(entries, day)
+    assert (entries["weblake/entries"].value, entries["dagster/partition_row_count"].value) == (1, 1)
+    assert len(pd.read_parquet(str(entries["dagster/uri"].value))) == 1
+    every = told.activity_metadata(days, dataset, len(listed), date=None)
+    assert every["dagster/row_count"].value == 1
+    assert str(every["dagster/uri"].value).endswith("/activity/")
+
+
+def test_numbers_for_people() -> None:
+    assert [number(value) for value in (0, 7.0, 1234567, 1234.5, 0.25, 1e300, 1e-9)] == [
+        *("0", "7", "1,234,567", "1,234.50", "0.25", "1e+300", "1e-09")
+    ]

@@ -1,0 +1,134 @@
+"""The resource: where its settings come from, and what of them anybody gets to see."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from dagster._core.remote_representation.external_data import RepositorySnap
+from dagster._serdes import serialize_value
+from in_process import Bench
+
+from dagster_weblake import WeblakeParquetIOManager, WeblakeResource
+from weblake.errors import AskPerson, InvalidOption
+
+
+def given(**fields: object) -> WeblakeResource:
+    return WeblakeResource(**{"base_url": "http://127.0.0.1:1", "api_key": "test-key", **fields})  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def canary() -> str:
+    return f"canary-{secrets.token_hex(12)}"
+
+
+def test_the_environment_is_the_default(monkeypatch: pytest.MonkeyPatch, bench: Bench) -> None:
+    monkeypatch.setenv("WEBLAKE_BASE_URL", bench.service.url)
+    monkeypatch.setenv("WEBLAKE_API_KEY", bench.service.key)
+    with WeblakeResource().get_client() as client:
+        assert client.credit_usage().success
+    seen = []
+
+    @dg.op
+    def look(weblake: WeblakeResource) -> None:
+        seen.append(weblake.client.credit_usage().success)
+
+    @dg.job
+    def looking() -> None:
+        look()
+
+    assert looking.execute_in_process(resources={"weblake": WeblakeResource()}).success
+    assert seen == [True]
+
+
+def test_without_a_setting_it_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WEBLAKE_BASE_URL", raising=False)
+    monkeypatch.delenv("WEBLAKE_API_KEY", raising=False)
+    with pytest.raises(AskPerson, match="WEBLAKE_BASE_URL"):
+        WeblakeResource(api_key="test-key").get_client()
+    with pytest.raises(AskPerson, match="OTHER_KEY"):
+        given(api_key=dg.EnvVar("OTHER_KEY")).get_client()
+    with pytest.raises(AskPerson, match="no base_url"):
+        given(base_url=" ").get_client()
+    with pytest.raises(AskPerson, match="root"):
+        given().dataset()
+    with pytest.raises(InvalidOption, match="call_timeout_s"):
+        given(call_timeout_s=-1).get_client()
+    with pytest.raises(InvalidOption, match=r"WeblakeResource\(insecure=True\)"):
+        given(base_url="http://far.example.com").get_client()
+    with pytest.raises(RuntimeError, match="get_client"):
+        _ = given().client
+
+
+def test_one_client_serves_a_step_and_is_closed_at_its_end(bench: Bench) -> None:
+    seen = []
+
+    @dg.op
+    def look(weblake: WeblakeResource) -> None:
+        seen.append(weblake.client)
+        seen.append(weblake.client)
+
+    @dg.job
+    def looking() -> None:
+        look()
+
+    assert looking.execute_in_process(resources={"weblake": bench.resource}).success
+    assert seen[0] is seen[1]
+    assert seen[0]._opened is None
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_secrets_given_as_text_are_in_no_snapshot_and_no_repr(canary: str, nested: bool) -> None:
+    options = {"client_kwargs": {"password": canary}} if nested else {"secret": canary}
+    resource = given(api_key=canary, storage_options=options, root="s3://lake/web")
+    reader = WeblakeParquetIOManager(root="s3://lake/web", storage_options=options)
+    shown = dg.Definitions(resources={"weblake": resource, "io_manager": reader})
+    snap = serialize_value(RepositorySnap.from_def(shown.get_repository_def()))
+    assert "s3://lake/web" in snap
+    assert canary not in snap
+    assert canary not in repr(resource) + str(resource) + repr(reader)
+    assert resource.options_of_storage() == options
+    with resource.get_client() as client:
+        assert client._settings is not None
+        assert canary not in repr(client._settings)
+
+
+def test_a_key_given_as_text_is_the_one_that_is_sent(bench: Bench, tmp_path: Path) -> None:
+    seen = []
+
+    @dg.op
+    def look(weblake: WeblakeResource) -> None:
+        seen.append(weblake.client.credit_usage().success)
+
+    @dg.job
+    def looking() -> None:
+        look()
+
+    other = given(api_key="another-test-key")
+    assert other.api_key != bench.resource.api_key
+    assert looking.execute_in_process(resources={"weblake": bench.resource}).success
+    assert not looking.execute_in_process(
+        resources={"weblake": given(base_url=bench.service.url, api_key="another-test-key")}, raise_on_error=False
+    ).success
+    assert seen == [True]
+
+
+def test_storage_options_may_name_environment_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKE_SECRET", "test-secret")
+    resource = given(
+        storage_options={"secret": dg.EnvVar("LAKE_SECRET"), "client_kwargs": {"x": {"env": "LAKE_SECRET"}}}
+    )
+    assert resource.options_of_storage() == {"secret": "test-secret", "client_kwargs": {"x": "test-secret"}}
+    monkeypatch.delenv("LAKE_SECRET")
+    with pytest.raises(AskPerson, match="LAKE_SECRET"):
+        resource.options_of_storage()
+
+
+def test_a_bare_import_is_light() -> None:
+    import subprocess
+    import sys
+
+    code = "import sys, dagster_weblake; sys.exit(any(m in sys.modules for m in ('pyarrow', 'pandas', 'polars')))"
+    assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0

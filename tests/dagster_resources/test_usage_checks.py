@@ -1,0 +1,66 @@
+"""The check of a month's budget, on reports that really landed."""
+
+from datetime import UTC, datetime
+
+import dagster as dg
+import pytest
+from checking import Lab, truncate
+from landed_loads import landed
+
+from dagster_weblake.checks import build_usage_checks
+from dagster_weblake.metadata import definition_metadata
+from weblake import orchestration
+from weblake.errors import InvalidOption
+from weblake.models import UsagePeriod
+from weblake.testing import WeblakeService
+from weblake.usage import Report
+
+
+@pytest.fixture
+def lab(local_root: str) -> Lab:
+    return Lab(local_root)
+
+
+def usage_asset() -> dg.AssetsDefinition:
+    @dg.asset(metadata=definition_metadata("usage_periods", report="credits", budget=2))
+    def usage() -> None:
+        pass
+
+    return usage
+
+
+def test_usage_is_held_against_its_budget(weblake_service: WeblakeService, site, lab: Lab) -> None:
+    usage = usage_asset()
+    name = "usage_under_budget"
+    early = lab.check(usage, build_usage_checks(usage))[name]
+    assert (early.passed, early.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert "has landed yet" in (early.description or "")
+    dataset, _ = landed(weblake_service, lab.root, site.pages(3))
+    with weblake_service.client() as client:
+        files = orchestration.land_report(client.run(orchestration.report("credits", client.retry)), dataset.storage)
+    found = lab.run(usage, build_usage_checks(usage))[name]
+    assert (found.passed, found.severity) == (False, dg.AssetCheckSeverity.ERROR)
+    month = f"{datetime.now(UTC):%Y-%m}"
+    assert (found.description or "").startswith(f"{month} has used 3 of 2 credits so far, reported {month}")
+    assert (found.metadata["credits"].value, found.metadata["left"].value) == (3.0, -1.0)
+    assert lab.run(usage, build_usage_checks(usage, budget=3))[name].passed
+    path = dataset.storage.local_path(files[0].path)
+    assert path is not None
+    truncate(path)
+    broken = lab.run(usage, build_usage_checks(usage, budget=3))[name]
+    assert not broken.passed
+    assert "cannot be read" in (broken.description or "")
+
+
+def test_usage_by_key_is_added_up(lab: Lab) -> None:
+    dataset, now = orchestration.open_dataset(lab.root), datetime.now(UTC)
+    start = f"{now:%Y-%m}-01T00:00:00Z"
+    rows = tuple(UsagePeriod(start_date=start, api_key=key, total_tokens=40.0) for key in ("a", "b"))
+    orchestration.land_report(Report("tokens_by_key", rows, now), dataset.storage)
+    usage = usage_asset()
+    checks = build_usage_checks(usage, budget=100, report="tokens_by_key")
+    assert lab.run(usage, checks)["usage_under_budget"].metadata["tokens"].value == 80.0
+    with pytest.raises(InvalidOption, match="no usage report"):
+        build_usage_checks(usage, budget=1, report="euros")
+    with pytest.raises(InvalidOption, match="budget"):
+        build_usage_checks("usage")

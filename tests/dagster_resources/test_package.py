@@ -1,15 +1,38 @@
-"""Dagster's component registry finds the package by its entry point."""
+"""The package as Dagster finds it, and its two short introductions, which must load as they are written."""
 
+import re
 from importlib.metadata import entry_points
 from importlib.util import find_spec
+from pathlib import Path
 
-import dagster
+import dagster as dg
+import pytest
+
+import dagster_weblake
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_the_registry_entry_point_loads() -> None:
     (point,) = [p for p in entry_points(group="dagster_dg_cli.registry_modules") if p.name == "dagster_weblake"]
-    assert point.load().__name__ == "dagster_weblake"
-    assert dagster.__version__ >= "1.13"
+    assert point.load() is dagster_weblake
+    assert dg.__version__ >= "1.13"
+
+
+def test_all_names_are_there() -> None:
+    assert [name for name in dagster_weblake.__all__ if not hasattr(dagster_weblake, name)] == []
+
+
+@pytest.mark.parametrize("readme", ["README.md", "dagster_resources/README.md"])
+def test_the_introductions_load(readme: str) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / readme).read_text(), re.DOTALL)
+    (code,) = [block for block in blocks if "dagster_weblake" in block]
+    names: dict[str, object] = {}
+    exec(compile(code, readme, "exec"), names)
+    defs = names["defs"]
+    assert isinstance(defs, dg.Definitions)
+    dg.Definitions.validate_loadable(defs)
+    assert {"docs", "pages", "pages_job"} <= {key.to_user_string() for key in defs.resolve_all_asset_keys()}
 
 
 def test_the_folders_of_the_guests_are_no_packages() -> None:

@@ -10,19 +10,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import and_
-from typing import IO, NoReturn
+from typing import IO, TYPE_CHECKING, NoReturn
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 from pyarrow import fs
 
 from weblake import layout
 from weblake.errors import StorageRefused
 from weblake.storage import Storage
 
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds  # imports pandas where it is installed, which reading a table does not need
+
 
 def dataset(storage: Storage, names: Sequence[str], schema: pa.Schema) -> ds.Dataset:
     """The files as one dataset of exactly this schema; what it has beyond their columns are their path keys."""
+    import pyarrow.dataset as ds
+
     native = storage.local_path("x") is not None
     files = fs.LocalFileSystem() if native else fs.PyFileSystem(_StorageFiles(storage))
     form = ds.ParquetFileFormat()
@@ -63,6 +67,8 @@ def with_keys(rows: pa.RecordBatch, keys: Mapping[str, str], schema: pa.Schema) 
 
 def _holds(name: str) -> ds.Expression:
     """What is true of every row of a file: the values of its path keys."""
+    import pyarrow.dataset as ds
+
     true = [ds.field(key) == ds.scalar(value) for key, value in layout.keys_of(name).items()]
     return reduce(and_, true, ds.scalar(value=True))
 

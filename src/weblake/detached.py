@@ -79,12 +79,12 @@ def _submitted(dataset: Dataset, intent: Intent, job: Job) -> tuple[str, ...] | 
     if data is None:
         raise StorageRefused(
             f"The list of what load {intent.load_id} submitted is gone ({name} of {dataset.storage.url}).",
-            hint=f"Restore it, or land what the service has: `weblake land batch {job.job_id}`.",
+            hint=f"Restore it, or land what the service has of job {job.job_id} with `weblake land`.",
         )
     try:
         return msgspec.json.decode(gzip.decompress(data), type=tuple[str, ...])
     except (OSError, EOFError, msgspec.DecodeError) as error:
         raise StorageRefused(
             f"The list of what load {intent.load_id} submitted is damaged ({name} of {dataset.storage.url}).",
-            hint=f"Restore it, or land what the service has: `weblake land batch {job.job_id}`.",
+            hint=f"Restore it, or land what the service has of job {job.job_id} with `weblake land`.",
         ) from error

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from weblake.ended_jobs import Answers, EndedJobs, ListedJob, Round, Seen, ask_all
     from weblake.generations import Task, place, place_elsewhere
     from weblake.generations import choose as choose_generation
+    from weblake.hints import Words
     from weblake.lake import open_dataset, root_name
     from weblake.ledger import Intent, Job
     from weblake.ledger_news import LedgerNews
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from weblake.url_shards import UrlShard, read_shard, url_shards
     from weblake.usage import ClosedPeriod, Report, activity, closed_periods, report
     from weblake.usage_landing import land_activity, land_report
-    from weblake.waiting import UNSEEN_S, JobRef, OverBudget, glance, over_budget, wait
+    from weblake.waiting import STATUS_PATHS, UNSEEN_S, JobRef, OverBudget, glance, over_budget, wait
 
 #: The room and the name that each is known by there.
 _HOMES = {
@@ -60,6 +61,7 @@ _HOMES = {
     "Report": "weblake.usage:Report",
     "Round": "weblake.ended_jobs:Round",
     "Seen": "weblake.ended_jobs:Seen",
+    "STATUS_PATHS": "weblake.waiting:STATUS_PATHS",
     "Slot": "weblake.orders:Slot",
     "TABLES": "weblake.tables.schemas:TABLES",
     "Task": "weblake.generations:Task",
@@ -67,6 +69,7 @@ _HOMES = {
     "UNSEEN_S": "weblake.waiting:UNSEEN_S",
     "UrlShard": "weblake.url_shards:UrlShard",
     "Watch": "weblake.load:Watch",
+    "Words": "weblake.hints:Words",
     "activity": "weblake.usage:activity",
     "ask_all": "weblake.ended_jobs:ask_all",
     "batch_order": "weblake.orders:batch",
@@ -103,6 +106,7 @@ _HOMES = {
 
 __all__ = [
     "JOB_ENDS",
+    "STATUS_PATHS",
     "TABLES",
     "UNSEEN_S",
     "Answers",
@@ -129,6 +133,7 @@ __all__ = [
     "Terms",
     "UrlShard",
     "Watch",
+    "Words",
     "activity",
     "ask_all",
     "batch_order",

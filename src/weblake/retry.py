@@ -6,6 +6,7 @@ connection was refused, or the service answered 429. Everything else about a sta
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 from collections.abc import Callable
@@ -22,6 +23,8 @@ U = TypeVar("U")
 
 #: A reply that is cut off or unreadable is fetched again this often: what is broken at the source stays broken.
 MALFORMED_TRIES = 3
+#: Seconds between two tries on average, once the pauses have grown.
+MEAN_PAUSE_S = 10.0
 
 
 class RetryBudget:
@@ -60,6 +63,11 @@ class Patience:
     cap_s: float = 20.0
     #: The job's deadline on the monotonic clock: with it, Retry-After is obeyed up to there, however long.
     until: float | None = None
+
+    @classmethod
+    def lasting(cls, seconds: float) -> Patience:
+        """For one call that is tried for so long: its tries do not run out before the time does."""
+        return cls(tries=cls().tries + math.ceil(seconds / MEAN_PAUSE_S), wait_s=seconds)
 
 
 #: One call on its own.

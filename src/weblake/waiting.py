@@ -36,6 +36,9 @@ MAX_HOPS = 1000
 #: Bytes in which the head of a reply has to stand to be read without the rest.
 HEAD_BYTES = 1 << 16
 
+#: Where the service tells how a job is doing. A parse has no such address.
+STATUS_PATHS = {"batch_scrape": "/v2/batch/scrape", "crawl": "/v2/crawl", "scrape": "/v2/scrape"}
+
 _READ = {"batch_scrape": get_batch_scrape, "crawl": get_crawl}
 
 Progress = Callable[[Mapping[str, object]], None]

@@ -17,7 +17,7 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 
 from airflow_provider_weblake.hooks import weblake as hook_module
 from airflow_provider_weblake.hooks.endpoint import Endpoint
-from airflow_provider_weblake.hooks.weblake import STATUS_PATHS, WeblakeHook
+from airflow_provider_weblake.hooks.weblake import WeblakeHook
 from airflow_provider_weblake.links.weblake import WeblakeJobLink
 from weblake.errors import AskPerson, AuthenticationFailed, InvalidOption
 from weblake.orchestration import JobRef
@@ -289,7 +289,7 @@ def test_the_job_link_is_the_connections_page_or_the_status_address(monkeypatch:
     for kind in ("batch_scrape", "crawl"):
         assert hook.job_url(kind, JOB) == f"https://api.example.com/team{JobRef(kind, JOB).read().request.path}"
     assert hook.job_url("batch", JOB) == hook.job_url("batch_scrape", JOB)
-    assert hook.job_url("scrape", JOB) == f"https://api.example.com/team{STATUS_PATHS['scrape']}/{JOB}"
+    assert hook.job_url("scrape", JOB) == f"https://api.example.com/team/v2/scrape/{JOB}"
     assert hook.job_url("parse", JOB) == ""
     assert hook.job_url("crawl", "../../evil?x=1#y").endswith("/v2/crawl/..%2F..%2Fevil%3Fx%3D1%23y")
     with pytest.raises(InvalidOption):

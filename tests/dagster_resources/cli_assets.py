@@ -1,4 +1,4 @@
-"""A code location for the command line: one asset whose pages are held, as the environment says."""
+"""A code location for the command line: two assets whose pages are held, as the environment says."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ import dagster as dg
 
 from dagster_weblake import BatchScrapeRequest, WeblakeResource, build_weblake_assets
 
-held = build_weblake_assets(
-    "held",
-    BatchScrapeRequest(urls=os.environ.get("TEST_URLS", "").split(","), poll_interval=0.2),
-    retry_policy=None,
-)
+REQUEST = BatchScrapeRequest(urls=os.environ.get("TEST_URLS", "").split(","), poll_interval=0.2)
+
+held = build_weblake_assets("held", REQUEST, retry_policy=None)
+later = build_weblake_assets("later", REQUEST, wait="sensor", retry_policy=None)
 defs = dg.Definitions(
-    assets=held,
-    jobs=[dg.define_asset_job("landing", selection="held")],
+    assets=[*held, *later],
+    jobs=[
+        dg.define_asset_job("landing", selection="held"),
+        dg.define_asset_job("starting", selection="later_job"),
+        dg.define_asset_job("collecting", selection="later"),
+    ],
     resources={"weblake": WeblakeResource(root=os.environ.get("TEST_ROOT"))},
     executor=dg.in_process_executor,  # one process to send signals to; with several: test_dagster_e2e.py
 )

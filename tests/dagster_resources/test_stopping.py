@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,8 +51,8 @@ class Shell:
             [sys.executable, *command], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=HERE
         )
 
-    def materialize(self) -> subprocess.Popen[str]:
-        return self.start("-m", "dagster", "job", "execute", "-f", "cli_assets.py", "-a", "defs", "-j", "landing")
+    def materialize(self, job: str = "landing") -> subprocess.Popen[str]:
+        return self.start("-m", "dagster", "job", "execute", "-f", "cli_assets.py", "-a", "defs", "-j", job)
 
     def job_status(self) -> str:
         with self.service.client() as client:
@@ -66,6 +66,12 @@ class Shell:
     @property
     def landed(self) -> list[Path]:
         return list((self.folder / "lake").glob("documents/**/*.parquet"))
+
+    def run_of(self, job: str) -> dg.DagsterRun | None:
+        return next((run for run in self.instance.get_runs() if run.job_name == job), None)
+
+    def observed(self, asset: str) -> Sequence[object]:
+        return self.instance.fetch_observations(dg.AssetKey(asset), limit=5).records
 
     def run(self) -> dg.DagsterRun:
         (run,) = self.instance.get_runs()
@@ -136,3 +142,20 @@ def test_a_start_that_is_being_answered_is_found_and_cancelled(shell: Shell) -> 
     assert "its run was terminated" in told
     assert shell.job_status() == "cancelled"
     assert shell.started == 1
+
+
+def test_a_run_that_collects_and_is_terminated_cancels_the_job_that_another_started(shell: Shell) -> None:
+    assert shell.materialize("starting").wait(DEADLINE_S) == 0
+    assert shell.job_status() == "scraping"
+    process = shell.materialize("collecting")
+    until(lambda: bool(list(shell.folder.glob("lake/_weblake/submitted/*"))), process)
+    until(lambda: shell.run_of("collecting") is not None, process)
+    until(lambda: bool(shell.observed("later")), process)
+    run = shell.run_of("collecting")
+    assert run is not None
+    shell.instance.report_run_canceling(run)
+    process.send_signal(signal.SIGTERM)
+    told = process.communicate(timeout=DEADLINE_S)[0]
+    assert "its run was terminated" in told
+    assert shell.job_status() == "cancelled"
+    assert shell.landed == []

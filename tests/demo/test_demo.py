@@ -24,14 +24,17 @@ import pytest
 
 from weblake.demo import run_demo
 from weblake.demo.site import Page, Site, build_site
-from weblake.demo.story import DAG_PART, DATABASE, FRESH, batch_urls
+from weblake.demo.story import ASSETS_PART, ASSETS_SITE, DAG_PART, DATABASE, FRESH, batch_urls
 from weblake.demo.telling import next_commands
 from weblake.errors import InvalidOption, StorageRefused
 
 #: What the issue allows, in seconds; and what a machine gets that is busy with other things.
 ALLOWED_S, PATIENCE_S = 60, 240
-#: Hides what is installed for the provider, as if it were not.
-WITHOUT_AIRFLOW = "import sys; sys.modules['airflow_provider_weblake'] = None; from weblake.cli import main; main()"
+#: Hides the provider and the integration, as if they were not installed.
+WITHOUT_GUESTS = (
+    "import sys; sys.modules['airflow_provider_weblake'] = sys.modules['dagster_weblake'] = None; "
+    "from weblake.cli import main; main()"
+)
 SILENT = "http://127.0.0.1:9/"
 BASE = "http://127.0.0.1:8"
 
@@ -44,8 +47,13 @@ class Ran:
     def __init__(self, *arguments: str, cwd: Path, code: str = "", env: Mapping[str, str] | None = None) -> None:
         # The demo has a service of its own, whatever the environment names.
         named = {"WEBLAKE_BASE_URL": SILENT, "WEBLAKE_API_KEY": "test-canary", "XDG_STATE_HOME": str(cwd / "state")}
-        # And an Airflow of its own, whatever else is set up here.
+        # And an Airflow and a Dagster of its own, whatever else is set up here.
         named |= {"AIRFLOW_HOME": str(cwd / "mine"), "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": "sqlite:////nowhere/of.db"}
+        named |= {
+            "DAGSTER_HOME": str(cwd / "my dagster"),
+            "EXAMPLE_SITE": SILENT,
+            "WEBLAKE_ROOT": str(cwd / "not here"),
+        }
         done = subprocess.run(
             [sys.executable, *(["-c", code] if code else ["-m", "weblake"]), "demo", *arguments],
             cwd=cwd,
@@ -68,7 +76,11 @@ class Expected:
         self.blocked = {path for path in reached if self.site.page(path).is_blocked}
         pages = [self._final(path) for path in reached - self.blocked]
         self.crawled = {page.path: page.status for page in pages if page.is_text}
-        self.notes = {path for path in self.crawled if path.startswith(DAG_PART)}
+        self.notes = self._below(DAG_PART)
+        self.stations, self.warnings = self._below(ASSETS_PART), self._below(ASSETS_SITE)
+        self.watched = {path for path in self.stations if self.crawled[path] == 200}
+        #: What the example's assets pay for.
+        self.assets = len(self.stations) + len(self.warnings) + len(self.watched)
         self.batch: Counter[str] = Counter()
         self.batch_statuses: Counter[int] = Counter()
         for url in batch_urls(BASE, SILENT):
@@ -78,6 +90,9 @@ class Expected:
                 self.batch_statuses[page.status] += 1
             else:
                 self.batch["failed" if url.startswith("http:") else "rejected"] += 1
+
+    def _below(self, part: str) -> set[str]:
+        return {path for path in self.crawled if path.startswith(part)}
 
     def _final(self, path: str) -> Page:
         page = self.site.page(path)
@@ -126,7 +141,7 @@ def first(home: Path) -> Ran:
 
 @pytest.fixture(scope="module")
 def receipts(first: Ran) -> tuple[dict[str, object], dict[str, object]]:
-    crawl, batch, _ = json.loads(first.out)["loads"]
+    crawl, batch, *_ = json.loads(first.out)["loads"]
     return crawl, batch
 
 
@@ -138,7 +153,7 @@ def test_json_is_one_object_and_the_rest_goes_to_standard_error(first: Ran, home
     assert told["root"] == "some lake"
     assert 0 < told["seconds"] < ALLOWED_S
     assert [line.split()[1] for line in first.err.splitlines()] == [
-        *("dataset", "site", "service", "crawl", "batch", "again", "airflow", "usage", "activity")
+        *("dataset", "site", "service", "crawl", "batch", "again", "airflow", "dagster", "usage", "activity")
     ]
     assert "landed already, 0 requests sent" in first.err
     assert "\x1b" not in first.err + first.out
@@ -208,9 +223,14 @@ def test_the_markdown_is_the_content_and_not_what_stands_around_it(first: Ran, h
 
 def test_usage_and_activity_land_too(first: Ran, home: Path, expected: Expected) -> None:
     told = json.loads(first.out)
-    crawled, batched, noted = len(expected.crawled), expected.batch["stored"], len(expected.notes)
-    assert told["usage"]["by_api_key"] == {"nightly-crawl": crawled, "hourly-batch": batched, "airflow": noted}
-    assert told["usage"]["credits"] == crawled + batched + noted
+    by_key = {
+        "nightly-crawl": len(expected.crawled),
+        "hourly-batch": expected.batch["stored"],
+        "airflow": len(expected.notes),
+        "dagster": expected.assets,
+    }
+    assert told["usage"]["by_api_key"] == by_key
+    assert told["usage"]["credits"] == sum(by_key.values())
     root = home / "some lake"
     rows = duckdb.execute(
         "SELECT api_key, total_credits FROM read_parquet(?)",
@@ -234,13 +254,34 @@ def test_airflow_lands_its_part_of_the_site_beside_the_other_loads(first: Ran, h
     assert not (home / "mine").exists(), "the Airflow that somebody has set up is not touched"
 
 
+def test_dagster_lands_the_example_assets_beside_the_other_loads(first: Ran, home: Path, expected: Expected) -> None:
+    stations, watched, warnings = json.loads(first.out)["loads"][3:]
+    said = rf"dagster\s+\d+ assets, made by Dagster 1\.\d+\.\d+: {expected.assets} documents, \d+ checks passed"
+    assert re.search(said, first.err)
+    for receipt, paths in (
+        (stations, expected.stations),
+        (watched, expected.watched),
+        (warnings, expected.warnings),
+    ):
+        rows = duckdb.execute(
+            "SELECT url FROM read_parquet(?) WHERE load_id = ?",
+            [str(home / "some lake/documents/**/*.parquet"), receipt["load_id"]],
+        ).fetchall()
+        assert {_path(url) for (url,) in rows} == paths
+        assert (receipt["stored"], receipt["complete"]) == (len(paths), True)
+    assert watched["kind"] == "batch_scrape"
+    assert 0 < len(expected.watched) < len(expected.stations), "the list was made of what the crawl had landed"
+    assert not (home / "my dagster").exists(), "the Dagster that somebody has set up is not touched"
+    assert not (home / "not here").exists()
+
+
 def test_a_second_run_adds_its_loads_and_the_usage_is_that_of_both(first: Ran, home: Path, expected: Expected) -> None:
     assert first.code == 0
     root = home / "two runs"
     shutil.copytree(home / "some lake", root)
     second = Ran("--to", "two runs", "--json", cwd=home)
     assert second.code == 0, second.err
-    assert "3 loads have landed before" in second.err
+    assert "6 loads have landed before" in second.err
     before, told = json.loads(first.out), json.loads(second.out)
     assert not {load["load_id"] for load in before["loads"]} & {load["load_id"] for load in told["loads"]}
     assert [load["stored"] for load in told["loads"]] == [load["stored"] for load in before["loads"]]
@@ -249,17 +290,18 @@ def test_a_second_run_adds_its_loads_and_the_usage_is_that_of_both(first: Ran, h
     # The DAG's second load of a day takes the place of its first.
     replaced = before["loads"][2]
     assert replaced["load_id"] not in set(documents["load_id"])
-    assert documents["load_id"].n_unique() == 5
+    assert documents["load_id"].n_unique() == 11
     assert documents.height == told["usage"]["credits"] - replaced["stored"]
-    assert told["activity"]["entries"] == 6
+    assert told["activity"]["entries"] == 12
 
 
 def test_people_see_tables_and_charts_without_colours_where_nobody_looks(home: Path) -> None:
     (home / FRESH).mkdir()
     (home / FRESH / "mine.txt").write_text("not to be touched")
-    ran = Ran(cwd=home, code=WITHOUT_AIRFLOW)
+    ran = Ran(cwd=home, code=WITHOUT_GUESTS)
     assert ran.code == 0, ran.err
     assert "left out: airflow_provider_weblake not installed; pip install airflow-provider-weblake" in ran.err
+    assert "left out: dagster_weblake not installed; pip install dagster-weblake 'weblake[pandas]'" in ran.err
     assert os.listdir(home / FRESH) == ["mine.txt"]
     fresh = f"{FRESH}-2"
     assert f"dataset  {fresh}/" in ran.err
@@ -309,20 +351,23 @@ def test_no_key_is_written_or_printed(
 
     class Watched(subprocess.Popen[bytes]):
         def __init__(self, command: Sequence[str], *, env: Mapping[str, str], **kwargs: Any) -> None:
-            assert "test-canary-3" in env["AIRFLOW_CONN_WEBLAKE_DEFAULT"]
+            number, name = (("4", "WEBLAKE_API_KEY"), ("3", "AIRFLOW_CONN_WEBLAKE_DEFAULT"))[not started]
+            assert f"test-canary-{number}" in env[name]
+            assert [each for each, value in env.items() if "test-canary" in value] == [name]
             started.append(command)
             super().__init__(command, env=env, **kwargs)
 
-    monkeypatch.setattr("weblake.demo.airflow_step.subprocess.Popen", Watched)
+    monkeypatch.setattr("weblake.demo.guest_process.subprocess.Popen", Watched)
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(scratch))
     monkeypatch.setattr("weblake.service.config.new_key", lambda: next(keys))
     before = set(threading.enumerate())
     run_demo(tmp_path / "lake")
-    assert next(keys) == "test-canary-4", "the three keys of the demo came from here"
-    assert "test-canary" not in " ".join(started[0])
-    assert os.listdir(scratch) == [], "Airflow's home is gone"
+    assert next(keys) == "test-canary-5", "the four keys of the demo came from here"
+    assert len(started) == 2
+    assert "test-canary" not in " ".join([*started[0], *started[1]])
+    assert os.listdir(scratch) == [], "the homes of Airflow and Dagster are gone"
     told = capfd.readouterr()
     assert "What landed" in told.out
     assert "test-canary" not in told.out + told.err

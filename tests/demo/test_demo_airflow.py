@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from weblake.demo import airflow_step, run_demo
-from weblake.demo.airflow_step import AirflowFailed, Lake
+from weblake.demo.airflow_step import AirflowFailed
+from weblake.demo.guest_process import Lake, told_missing
 from weblake.service.server import LocalService
 
 DEADLINE_S = 120.0
@@ -43,9 +44,9 @@ def test_ctrl_c_ends_airflow_too_and_leaves_nothing(demo: subprocess.Popen[str],
 def test_a_run_that_fails_shows_its_last_lines_and_no_key(tmp_path: Path) -> None:
     key = f"test-canary-{secrets.token_hex(8)}"
     with LocalService() as service:  # which does not know this key
-        lake = Lake(tmp_path / "lake", "http://127.0.0.1:9/", service.url, key, 5)
+        lake = Lake(tmp_path / "lake", "http://127.0.0.1:9/", service.url, key)
         with pytest.raises(AirflowFailed, match="site_crawl_by_day ended as failed") as raised:
-            airflow_step.run(lake)
+            airflow_step.run(lake, 5)
         assert service.counts().get("crawl_started", 0) == 0
     log = "\n".join(raised.value.log)
     assert "AuthenticationFailed" in log
@@ -56,7 +57,7 @@ def test_a_run_that_fails_shows_its_last_lines_and_no_key(tmp_path: Path) -> Non
 def test_the_demo_shows_these_lines_and_ends_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def fails(lake: Lake) -> None:
+    def fails(lake: Lake, max_credits: int) -> None:
         raise AirflowFailed("The DAG ended as failed.", ["first [line]", "last line"])
 
     monkeypatch.setattr(airflow_step, "run", fails)
@@ -70,10 +71,10 @@ def test_the_demo_shows_these_lines_and_ends_there(
 def test_what_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pid_file = tmp_path / "pid"
     code = f"import os, time; open({str(pid_file)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
-    monkeypatch.setattr(airflow_step, "_command", lambda lake: [sys.executable, "-c", code])
+    monkeypatch.setattr(airflow_step, "_command", lambda *_: [sys.executable, "-c", code])
     monkeypatch.setattr(airflow_step, "TIMEOUT_S", 2.0)
     with pytest.raises(AirflowFailed, match="longer than 2 s"):
-        airflow_step.run(Lake(tmp_path, "", "", "test-key", 1))
+        airflow_step.run(Lake(tmp_path, "", "", "test-key"), 1)
     assert not Path(f"/proc/{pid_file.read_text()}").exists()
 
 
@@ -83,4 +84,4 @@ def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setitem(sys.modules, name, None)
     lacking = airflow_step.missing()
     assert lacking == ["airflow", "airflow_provider_weblake"]
-    assert "airflow and airflow_provider_weblake not installed" in airflow_step.told_missing(lacking)
+    assert "airflow and airflow_provider_weblake not installed" in told_missing(lacking, airflow_step.PACKAGE)

@@ -112,10 +112,13 @@ def collect(
 
     def finish(part: Part) -> Metadata:
         load_id = step.load_to_collect(part, job_key)
+        stopping.open[load_id] = None
         watch = Progress(context, key, part.key).watch()
-        return step.landed(orchestration.collect(weblake.client, step.dataset, load_id, step.terms, watch))
+        landing = orchestration.collect(weblake.client, step.dataset, load_id, step.terms, watch)
+        stopping.open.pop(load_id)
+        return step.landed(landing)
 
-    with told(context):
+    with told(context), step.stopping() as stopping:
         outcome = step.each(finish)
     yield from step.results(outcome)
 

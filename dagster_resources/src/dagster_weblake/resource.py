@@ -9,7 +9,6 @@ is made, and kept in this process only: `given` says how.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -26,11 +25,6 @@ from weblake.errors import AskPerson, InvalidOption
 if TYPE_CHECKING:
     from dagster_weblake.requests import Request
     from weblake.orchestration import Dataset, Patience
-
-#: Seconds between two tries on average, once the pauses have grown: what a time is reckoned into tries with.
-_MEAN_PAUSE_S = 10.0
-#: Where the service tells how a job is doing. A parse has no such address.
-_STATUS_PATHS = {"batch_scrape": "/v2/batch/scrape", "crawl": "/v2/crawl", "scrape": "/v2/scrape"}
 
 
 class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it is its own value
@@ -110,13 +104,15 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
             AskPerson: The base URL or the key is not set.
             InvalidOption: One of them cannot be used.
         """
+        endpoint, patience = self._endpoint(), self._patience()
         with speaking():
-            return weblake.Client(*self._endpoint(), insecure=self.insecure, patience=self._patience())
+            return weblake.Client(*endpoint, insecure=self.insecure, patience=patience)
 
     def get_async_client(self) -> weblake.AsyncClient:
         """The same for an event loop."""
+        endpoint, patience = self._endpoint(), self._patience()
         with speaking():
-            return weblake.AsyncClient(*self._endpoint(), insecure=self.insecure, patience=self._patience())
+            return weblake.AsyncClient(*endpoint, insecure=self.insecure, patience=patience)
 
     def dataset(self, to: str | None = None) -> Dataset:
         """Returns the dataset at `to`, or at the resource's root. Nothing is created or contacted yet.
@@ -164,7 +160,7 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
 
     def job_url(self, kind: str, job_id: str) -> str:
         """Where the service tells how a job is doing (with the key); empty for a kind that has no such address."""
-        path = _STATUS_PATHS.get(kind)
+        path = orchestration.STATUS_PATHS.get(kind)
         return "" if path is None else f"{str(self.base_url).rstrip('/')}{path}/{job_id}"
 
     def _endpoint(self) -> tuple[str, str]:
@@ -187,6 +183,4 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
             raise InvalidOption(
                 f"call_timeout_s is {self.call_timeout_s}.", hint="Give a number of seconds between 0 and 86400."
             )
-        # Tries must not run out before the time does, or a longer time would change nothing.
-        tries = orchestration.Patience().tries + math.ceil(self.call_timeout_s / _MEAN_PAUSE_S)
-        return orchestration.Patience(tries=tries, wait_s=self.call_timeout_s)
+        return orchestration.Patience.lasting(self.call_timeout_s)

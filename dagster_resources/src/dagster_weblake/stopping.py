@@ -38,8 +38,8 @@ class Stopping:
     #: Makes a client of its own: the interrupted one may be in the middle of a reply.
     connect: Callable[[], weblake.Client]
     dataset: Dataset
-    #: The orders that are being landed, by load id.
-    open: dict[str, Order] = field(default_factory=dict)
+    #: What is being landed, by load id; None for a load that another step has started.
+    open: dict[str, Order | None] = field(default_factory=dict)
 
     @contextmanager
     def watching(self) -> Iterator[Stopping]:
@@ -62,28 +62,28 @@ class Stopping:
             )
             return
         with self.connect() as client:
-            for order in self.open.values():
-                self._cancel(client, order)
+            for load_id, order in self.open.items():
+                self._cancel(client, load_id, order)
 
-    def _cancel(self, client: weblake.Client, order: Order) -> None:
+    def _cancel(self, client: weblake.Client, load_id: str, order: Order | None) -> None:
         try:
-            job = self._job(client, order)
+            job = self._job(client, load_id, order)
             if job is not None:
                 client.run(orchestration.cancel(job, client.retry))
                 self.context.log.info(f"Cancelled {job.words}: its run was terminated.")
         except WeblakeError as error:
-            self.context.log.warning(f"The job of load {order.load_id} could not be cancelled: {error}")
+            self.context.log.warning(f"The job of load {load_id} could not be cancelled: {error}")
 
-    def _job(self, client: weblake.Client, order: Order) -> JobRef | None:
+    def _job(self, client: weblake.Client, load_id: str, order: Order | None) -> JobRef | None:
         """The job of a load; where its start was just being answered, a service with true replay is asked again."""
-        job = self.dataset.ledger.job(order.load_id)
-        if job is None and order.start is not None:
-            intent, last = self.dataset.ledger.intent(order.load_id), self.dataset.ledger.last_start(order.load_id)
+        job = self.dataset.ledger.job(load_id)
+        if job is None and order is not None and order.start is not None:
+            intent, last = self.dataset.ledger.intent(load_id), self.dataset.ledger.last_start(load_id)
             if intent is None or last is None or last.void:
                 return None
             if not intent.replay:
                 self.context.log.warning(
-                    f"The start of load {order.load_id} was being answered: its job may run. "
+                    f"The start of load {load_id} was being answered: its job may run. "
                     "A re-execution from failure finds it."
                 )
                 return None

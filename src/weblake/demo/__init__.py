@@ -2,8 +2,10 @@
 
 site, stations    what the site says, as pages that are the same on every machine
 site_server       serves them on a loopback port
-story             the steps: serve, crawl, batch, batch again, Airflow, usage
+story             the steps: serve, crawl, batch, batch again, Airflow, Dagster, usage, activity
 airflow_step      the step that runs an example DAG, where the provider is installed
+dagster_step      the step that materializes the example assets, where the integration is installed
+guest_process     what the two have in common: a process of its own that ends with the demo
 telling           what people see at the end
 """
 

@@ -1,6 +1,7 @@
-"""The demo, step by step: crawl, batch, again, Airflow, usage, activity. Each leaves what it found in the `Story`.
+"""The demo, step by step: crawl, batch, again, Airflow, Dagster, usage, activity. Each leaves what it found in the
+`Story`.
 
-Imports: the core's public rooms, cli.shown, embedded, service (when it runs), airflow_step, site_server.
+Imports: the core's public rooms, shown, embedded, service (when it runs), airflow_step, dagster_step, site_server.
 """
 
 from __future__ import annotations
@@ -12,24 +13,26 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from rich.markup import escape
 
 from weblake import load, orders, publishing, shown, starts, usage_landing
 from weblake import usage as reports
 from weblake.client import Client
-from weblake.demo import airflow_step
+from weblake.demo import airflow_step, dagster_step
+from weblake.demo.guest_process import GuestFailed, Lake, told_missing
 from weblake.demo.site_server import SiteServer
 from weblake.embedded import needs_local
 from weblake.errors import InvalidOption, StorageRefused
 from weblake.lake import open_dataset, root_name
+from weblake.models import is_terminal
 from weblake.options import BatchScrapeOptions, CrawlOptions
 from weblake.orders import Naming, Order, Terms
 from weblake.publishing import Dataset, Landing
 from weblake.receipt import LandedFile, Receipt
 from weblake.usage import Report
-from weblake.waiting import JobRef
+from weblake.waiting import JobRef, glance
 
 if TYPE_CHECKING:
     from weblake.service.server import LocalService
@@ -40,9 +43,13 @@ FRESH = "weblake-demo"
 #: month's usage is that of all loads that lie there.
 DATABASE = Path("_weblake") / "demo" / "service.db"
 #: The names of the API keys: the usage by key has something to tell apart.
-CRAWLS, BATCHES, DAGS = "nightly-crawl", "hourly-batch", "airflow"
+CRAWLS, BATCHES, DAGS, ASSETS = "nightly-crawl", "hourly-batch", "airflow", "dagster"
 #: The part of the site that the example DAG crawls, and what it may cost.
 DAG_PART, DAG_CREDITS = "/notes/", 50
+#: The parts that the example assets crawl: the one that is watched, and the one that is a site of its own.
+ASSETS_PART, ASSETS_SITE = "/stations/", "/warnings/"
+
+T = TypeVar("T")
 
 _TERMS = Terms(timeout_s=300, poll_s=1)
 _CRAWL: CrawlOptions = {"limit": 500, "scrape_options": {"formats": ["markdown", "links"]}}
@@ -66,6 +73,8 @@ class Story:
     batch: Receipt | None = None
     #: None where the Airflow provider is not installed.
     airflow: Receipt | None = None
+    #: Likewise for Dagster's.
+    dagster: dagster_step.Materialized | None = None
     usage: list[Report] = field(default_factory=list)
     usage_files: list[LandedFile] = field(default_factory=list)
     activity_entries: int = 0
@@ -76,7 +85,9 @@ class Story:
     def loads(self) -> dict[str, Receipt]:
         """The receipts of this run, by what they are called here."""
         named = (("crawl", self.crawl), ("batch", self.batch), ("airflow", self.airflow))
-        return {name: receipt for name, receipt in named if receipt is not None}
+        assets = {} if self.dagster is None else self.dagster.loads
+        found = {name: receipt for name, receipt in named if receipt is not None}
+        return found | {name.replace("_", " "): receipt for name, receipt in assets.items()}
 
     @property
     def files(self) -> list[LandedFile]:
@@ -132,23 +143,24 @@ def _batch_again(story: Story) -> str:
 def _airflow(story: Story) -> str:
     lacking = airflow_step.missing()
     if lacking:
-        return airflow_step.told_missing(lacking)
-    client = story.clients[DAGS]
-    part = story.site.url + DAG_PART
-    lake = airflow_step.Lake(story.root, part, story.service.url, story.keys[DAGS], DAG_CREDITS)
-    try:
-        with shown.err.status("Airflow starts, and runs a DAG") if shown.err.is_terminal else nullcontext():
-            story.airflow = airflow_step.run(lake)
-    except airflow_step.AirflowFailed as error:
-        for line in error.log:
-            shown.note(f"  [dim]{escape(line)}[/dim]")
-        raise
-    except KeyboardInterrupt:
-        for crawl in client.list_active_crawls().crawls:
-            client.run(starts.cancel(JobRef("crawl", crawl.id or ""), client.retry))
-        raise
+        return told_missing(lacking, airflow_step.PACKAGE)
+    lake = _lake(story, DAGS, DAG_PART)
+    with _guest(story, DAGS, "Airflow starts, and runs a DAG"):
+        story.airflow = airflow_step.run(lake, DAG_CREDITS)
     name, number = airflow_step.EXAMPLE, airflow_step.airflow_version()
     return f"the DAG {name}, run by Airflow {number}: {_counts(story.airflow)}"
+
+
+def _dagster(story: Story) -> str:
+    lacking = dagster_step.missing()
+    if lacking:
+        return escape(told_missing(lacking, dagster_step.PACKAGE))
+    lake = _lake(story, ASSETS, ASSETS_PART)
+    with _guest(story, ASSETS, "Dagster starts, and materializes assets"):
+        made = story.dagster = dagster_step.run(lake, story.site.url + ASSETS_SITE)
+    documents = sum(receipt.stored for receipt in made.loads.values())
+    number = dagster_step.dagster_version()
+    return f"{made.assets} assets, made by Dagster {number}: {documents} documents, {made.checks} checks passed"
 
 
 def _usage(story: Story) -> str:
@@ -175,6 +187,7 @@ STEPS: tuple[tuple[str, Callable[[Story], str]], ...] = (
     ("batch", _batch),
     ("again", _batch_again),
     ("airflow", _airflow),
+    ("dagster", _dagster),
     ("usage", _usage),
     ("activity", _activity),
 )
@@ -193,7 +206,7 @@ def _stage(to: Path | None) -> Iterator[Story]:
     with ExitStack() as stack:
         site = stack.enter_context(SiteServer())
         _say("site", f"a network of river gauges, {len(site.site.pages)} addresses at {site.url}")
-        keys = {name: new_key() for name in (CRAWLS, BATCHES, DAGS)}
+        keys = {name: new_key() for name in (CRAWLS, BATCHES, DAGS, ASSETS)}
         service = stack.enter_context(LocalService(root / DATABASE, keys=keys, allow_private=True))
         _say("service", f"{service.url}, with its database in {DATABASE.parent}/")
         clients = {name: stack.enter_context(Client(service.url, key)) for name, key in keys.items()}
@@ -249,6 +262,34 @@ def _landed(story: Story, key_name: str, order: Order) -> Landing:
         for job_id in jobs:
             client.run(starts.cancel(JobRef(order.kind, job_id), client.retry))
         raise
+
+
+def _lake(story: Story, key_name: str, part: str) -> Lake:
+    return Lake(story.root, story.site.url + part, story.service.url, story.keys[key_name])
+
+
+@contextmanager
+def _guest(story: Story, key_name: str, words: str) -> Iterator[None]:
+    """Shows that a guest is at work, and what it said if it failed; a guest that is interrupted leaves no job."""
+    try:
+        with shown.err.status(words) if shown.err.is_terminal else nullcontext():
+            yield
+    except GuestFailed as error:
+        for line in error.log:
+            shown.note(f"  [dim]{escape(line)}[/dim]")
+        raise
+    except KeyboardInterrupt:
+        _cancel_open_jobs(story.clients[key_name])
+        raise
+
+
+def _cancel_open_jobs(client: Client) -> None:
+    """Cancels what still runs: the site ends with this run."""
+    for entry in client.run(reports.activity(client.retry)):
+        if entry.endpoint in ("crawl", "batch_scrape") and entry.id:
+            job = JobRef(entry.endpoint, entry.id)
+            if not is_terminal(client.run(glance(job, client.retry)).get("status")):
+                client.run(starts.cancel(job, client.retry))
 
 
 def _counts(receipt: Receipt) -> str:

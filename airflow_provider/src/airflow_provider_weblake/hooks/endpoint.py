@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"", "0", "false", "no", "off", "none", "null"})
-#: Seconds between two tries on average, once the pauses have grown: what a time is reckoned into tries with.
-_MEAN_PAUSE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +93,7 @@ class Endpoint:
             return None
         from weblake.orchestration import Patience
 
-        # Tries must not run out before the time does, or a longer time would change nothing.
-        tries = Patience().tries + math.ceil(self.call_timeout_s / _MEAN_PAUSE_S)
-        return Patience(tries=tries, wait_s=self.call_timeout_s)
+        return Patience.lasting(self.call_timeout_s)
 
 
 def _of_connection(conn_id: str, error: InvalidOption) -> InvalidOption:

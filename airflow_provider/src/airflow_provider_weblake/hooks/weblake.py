@@ -15,6 +15,7 @@ from airflow.sdk.log import amask_secret, mask_secret
 
 from airflow_provider_weblake.hooks.endpoint import Endpoint
 from airflow_provider_weblake.wording import in_words_of_a_dag
+from weblake import orchestration
 from weblake.errors import InvalidOption, WeblakeError
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 #: Seconds after which a connection test has failed: somebody sits in front of the form.
 TEST_S = 20.0
-#: Where the service tells how a job is doing. A parse has no such address.
-STATUS_PATHS = {"batch_scrape": "/v2/batch/scrape", "crawl": "/v2/crawl", "scrape": "/v2/scrape"}
 _ALSO = {"batch": "batch_scrape"}
 
 
@@ -113,5 +112,5 @@ class WeblakeHook(BaseHook):
         if found.job_url:
             # Not str.format: a template could reach into the arguments.
             return found.job_url.replace("{kind}", quote(kind, safe="")).replace("{job_id}", quoted)
-        path = STATUS_PATHS.get(kind)
+        path = orchestration.STATUS_PATHS.get(kind)
         return "" if path is None else f"{found.base_url.rstrip('/')}{path}/{quoted}"

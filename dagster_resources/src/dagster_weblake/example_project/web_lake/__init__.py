@@ -1,0 +1,1 @@
+"""The web, in a lake: an example of a Dagster project with dagster-weblake."""

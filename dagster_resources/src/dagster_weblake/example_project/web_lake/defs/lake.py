@@ -1,0 +1,18 @@
+"""The service and the lake, for every asset: settings and secrets come from the environment when a run needs them."""
+
+import dagster as dg
+
+from dagster_weblake import WeblakeParquetIOManager, WeblakeResource
+
+
+@dg.definitions
+def lake() -> dg.Definitions:
+    """The resource lands, the io manager reads what has landed."""
+    root = dg.EnvVar("WEBLAKE_ROOT")
+    return dg.Definitions(
+        resources={
+            # WEBLAKE_BASE_URL and WEBLAKE_API_KEY are its defaults.
+            "weblake": WeblakeResource(root=root),
+            "lake": WeblakeParquetIOManager(root=root),
+        }
+    )

@@ -1,0 +1,31 @@
+"""What the team has used, month by month, held against a budget. Reading it costs nothing.
+
+The service reports all months at once: a backfill of eight of them is one run and one call.
+"""
+
+import dagster as dg
+
+from dagster_weblake import (
+    ActivityRequest,
+    UsageRequest,
+    build_usage_checks,
+    build_usage_closed_sensor,
+    build_weblake_assets,
+)
+
+#: The month that is running is a partition, too; it is replaced whole each time, until it has closed.
+MONTHS = dg.MonthlyPartitionsDefinition(start_date="2026-04-01", end_offset=1)
+
+usage = build_weblake_assets(
+    dg.AssetSpec("usage", group_name="account", automation_condition=dg.AutomationCondition.on_cron("0 6 * * *")),
+    UsageRequest(budget=100_000),
+    partitions_def=MONTHS,
+    backfill_policy=dg.BackfillPolicy.single_run(),
+)
+
+usage_checks = build_usage_checks(usage)
+
+#: Lands a month for the last time when its period has closed.
+usage_closed = build_usage_closed_sensor(usage)
+
+activity = build_weblake_assets(dg.AssetSpec("activity", group_name="account"), ActivityRequest())

@@ -1,0 +1,359 @@
+"""The example project works: loaded as Dagster loads it, and run on the embedded service."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import duckdb
+import pandas as pd
+import pytest
+from gated_site import GatedSite
+from project_shell import dagster_home, environment, said
+
+import dagster_weblake
+from weblake.service.server import LocalService
+from weblake.testing import WeblakeService
+
+PROJECT = Path(dagster_weblake.__file__).parent / "example_project"
+AT_THE_ROOT = Path(__file__).parents[2] / "example_dags" / "dagster_project"
+SITE_RUN = ("site_pages", "watch_list", "watched_pages", "page_report")
+ALL = {*SITE_RUN, "sites", "site_documents", "site_documents_job", "usage", "activity"}
+QUIET = {"telemetry": {"enabled": False}}
+RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
+Run = Callable[..., dg.ExecuteInProcessResult]
+
+
+@pytest.fixture
+def settings(
+    tmp_path: Path, site: GatedSite, weblake_service: WeblakeService, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, str]:
+    found = {
+        "WEBLAKE_BASE_URL": weblake_service.url,
+        "WEBLAKE_API_KEY": weblake_service.key,
+        "WEBLAKE_ROOT": str(tmp_path / "lake"),
+        "EXAMPLE_SITE": f"{site.url}/",
+    }
+    for name, value in found.items():
+        monkeypatch.setenv(name, value)
+    return found
+
+
+@pytest.fixture
+def definitions(settings: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> dg.Definitions:
+    monkeypatch.syspath_prepend(str(PROJECT))
+    return dg.load_from_defs_folder(path_within_project=PROJECT)
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
+    (tmp_path / "home").mkdir()
+    with dg.DagsterInstance.local_temp(str(tmp_path / "home"), overrides=QUIET) as made:
+        yield made
+
+
+@pytest.fixture
+def run(definitions: dg.Definitions, instance: dg.DagsterInstance) -> Run:
+    def run(*assets: str, partition: str | None = None, **kwargs: Any) -> dg.ExecuteInProcessResult:
+        return definitions.resolve_implicit_global_asset_job_def().execute_in_process(
+            instance=instance,
+            asset_selection=[dg.AssetKey(name) for name in assets],
+            partition_key=partition,
+            **kwargs,
+        )
+
+    return run
+
+
+def rows(settings: Mapping[str, str], sql: str, table: str = "documents") -> list[Any]:
+    with duckdb.connect() as database:
+        return database.execute(sql, [f"{settings['WEBLAKE_ROOT']}/{table}/**/*.parquet"]).fetchall()
+
+
+def passed(result: dg.ExecuteInProcessResult) -> dict[str, bool]:
+    found = result.get_asset_check_evaluations()
+    return {f"{each.asset_key.to_user_string()}:{each.check_name}": each.passed for each in found}
+
+
+def until(what: str, look: Callable[[], Any], timeout: float = 60) -> Any:
+    deadline = time.monotonic() + timeout
+    while not (found := look()):
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(0.1)
+    return found
+
+
+# Loaded
+
+
+def test_it_lies_in_the_package_and_beside_the_dags() -> None:
+    assert AT_THE_ROOT.resolve() == PROJECT.resolve()
+
+
+def test_it_has_what_a_pipeline_has(definitions: dg.Definitions) -> None:
+    specs = {spec.key.to_user_string(): spec for spec in definitions.resolve_all_asset_specs()}
+    assert set(specs) == ALL
+    deps = {name: {dep.asset_key.to_user_string() for dep in spec.deps} for name, spec in specs.items()}
+    assert deps["watch_list"] == {"site_pages"}
+    assert deps["watched_pages"] == {"watch_list"}
+    assert deps["page_report"] == {"watched_pages"}
+    assert deps["site_documents_job"] == {"sites"}
+    assert deps["site_documents"] == {"site_documents_job"}
+    assert isinstance(specs["site_documents"].partitions_def, dg.DynamicPartitionsDefinition)
+    assert isinstance(specs["usage"].partitions_def, dg.MonthlyPartitionsDefinition)
+    assert specs["watched_pages"].freshness_policy is not None
+    assert specs["site_pages"].automation_condition is not None
+    checked = {key.asset_key.to_user_string() for key in definitions.resolve_asset_graph().asset_check_keys}
+    assert checked == {"site_pages", "watched_pages", "site_documents", "usage"}
+    running = {
+        sensor.name
+        for sensor in definitions.get_repository_def().sensor_defs
+        if sensor.default_status == dg.DefaultSensorStatus.RUNNING
+    }
+    assert running == {"site_documents_collect", "usage_closed"}
+
+
+def test_loading_it_asks_nobody(definitions: dg.Definitions, weblake_service: WeblakeService) -> None:
+    dg.Definitions.validate_loadable(definitions)
+    assert weblake_service.requests() == []
+
+
+# Run
+
+
+def test_from_the_crawl_to_the_report(
+    run: Run, settings: Mapping[str, str], site: GatedSite, weblake_service: WeblakeService
+) -> None:
+    result = run(*SITE_RUN)
+    assert result.success
+    urls = sorted([f"{site.url}/", *site.pages(5)])
+    listed = result.output_for_node("watch_list")
+    assert list(listed["url"]) == urls
+    report: pd.DataFrame = result.output_for_node("page_report")
+    assert sorted(report["url"]) == urls
+    home = report.set_index("url").loc[f"{site.url}/"]
+    assert home["links"] == 5, "the batch read more of a page than the crawl"
+    assert (report["words"] > 0).all()
+    kinds = rows(settings, "SELECT job_kind, count(*), count(html) FROM read_parquet(?) GROUP BY ALL ORDER BY ALL")
+    assert kinds == [("batch_scrape", 6, 6), ("crawl", 6, 0)]
+    checks = passed(result)
+    assert set(checks.values()) == {True}
+    assert {"site_pages:credits_under_budget", "watched_pages:receipt_matches_files"} <= set(checks)
+    assert weblake_service.counts() == {"batch_scrape_started": 1, "crawl_started": 1, "pages_billed": 12}
+
+
+def test_a_shorter_list_is_a_shorter_batch(run: Run, settings: Mapping[str, str], site: GatedSite) -> None:
+    assert run(*SITE_RUN, run_config={"ops": {"watch_list": {"config": {"pages": 2}}}}).success
+    again = run(
+        "watch_list", "watched_pages", "page_report", run_config={"ops": {"watch_list": {"config": {"pages": 3}}}}
+    )
+    assert len(again.output_for_node("page_report")) == 3, "the report is of the newest batch"
+    batches = rows(
+        settings,
+        "SELECT count(*) FROM read_parquet(?) WHERE job_kind = 'batch_scrape' GROUP BY load_id ORDER BY count(*)",
+    )
+    assert batches == [(2,), (3,)]
+
+
+def test_a_site_is_a_partition_and_nobody_waits_for_its_crawl(
+    run: Run,
+    definitions: dg.Definitions,
+    instance: dg.DagsterInstance,
+    settings: Mapping[str, str],
+    site: GatedSite,
+    weblake_service: WeblakeService,
+) -> None:
+    (held,) = site.held(1)
+    assert run("sites", run_config={"ops": {"sites": {"config": {"sites": [held, f"{site.url}/"]}}}}).success
+    assert instance.get_dynamic_partitions("sites") == [held, f"{site.url}/"]
+    assert run("site_documents_job", partition=held).success
+    assert not list(Path(settings["WEBLAKE_ROOT"]).glob("documents/**/*.parquet"))
+
+    repository = definitions.get_repository_def()
+    cursor: list[str | None] = [None]
+
+    def tick() -> list[dg.RunRequest]:
+        with dg.build_sensor_context(
+            instance=instance,
+            instance_ref=instance.get_ref(),
+            definitions=definitions,
+            sensor_name="site_documents_collect",
+            cursor=cursor[0],
+            resources=dict(repository.get_top_level_resources()),
+        ) as context:
+            told = repository.get_sensor_def("site_documents_collect").evaluate_tick(context)
+        cursor[0] = told.cursor
+        return list(told.run_requests or [])
+
+    assert tick() == [], "the crawl is still running"
+    site.release()
+    (request,) = until("a request of the sensor", tick)
+    assert request.partition_key == held
+    landed = run("site_documents", partition=request.partition_key, tags=dict(request.tags))
+    assert landed.success
+    assert set(passed(landed).values()) == {True}
+    assert rows(settings, "SELECT url FROM read_parquet(?)") == [(held,)]
+    assert weblake_service.counts()["crawl_started"] == 1
+
+
+def test_without_a_list_the_example_site_is_the_only_one(
+    run: Run, instance: dg.DagsterInstance, site: GatedSite
+) -> None:
+    assert run("sites").success
+    assert instance.get_dynamic_partitions("sites") == [f"{site.url}/"]
+    assert run("site_documents_job", "site_documents", partition=f"{site.url}/").success
+
+
+def test_eight_months_of_usage_are_one_run_and_one_question(
+    run: Run,
+    definitions: dg.Definitions,
+    instance: dg.DagsterInstance,
+    settings: Mapping[str, str],
+    site: GatedSite,
+    weblake_service: WeblakeService,
+) -> None:
+    with weblake_service.client() as client:
+        client.scrape(site.pages(1)[0])
+    months = definitions.resolve_asset_graph().get(dg.AssetKey("usage")).partitions_def.get_partition_keys()  # type: ignore[union-attr]
+    assert len(months) >= 8
+    result = run("usage", "activity", tags={RANGE[0]: months[0], RANGE[1]: months[-1]})
+    assert result.success
+    asked = [each for each in weblake_service.requests() if "historical" in str(each["path"])]
+    assert len(asked) == 1
+    assert instance.get_materialized_partitions(dg.AssetKey("usage")) == set(months)
+    (newest,) = instance.fetch_materializations(
+        dg.AssetRecordsFilter(dg.AssetKey("usage"), asset_partitions=[months[-1]]), limit=1
+    ).records
+    assert newest.asset_materialization is not None
+    assert newest.asset_materialization.metadata["weblake/credits"].value == 1.0
+    assert passed(result) == {"usage:usage_under_budget": True}
+    assert rows(settings, "SELECT total_credits FROM read_parquet(?)", "usage_periods") == [(1.0,)]
+    assert rows(settings, "SELECT endpoint FROM read_parquet(?)", "activity") == [("scrape",)]
+
+
+# As people run it
+
+
+def test_dg_lists_it_and_launches_a_backfill_of_eight_months_as_one_run(
+    tmp_path: Path, settings: Mapping[str, str], weblake_service: WeblakeService
+) -> None:
+    home = dagster_home(tmp_path)
+    env = environment(tmp_path, DAGSTER_HOME=home, **settings)
+
+    def dg_command(*arguments: str) -> str:
+        return said(
+            subprocess.run(["dg", *arguments], cwd=AT_THE_ROOT, env=env, capture_output=True, text=True, timeout=180)
+        )
+
+    listed = json.loads(dg_command("list", "defs", "--json"))
+    assert {asset["asset_key"] for asset in listed["assets"]} == ALL
+    assert weblake_service.requests() == []
+    months = "2026-04-01...2026-11-01"
+    dg_command("launch", "--assets", "usage", "--partition-range", months)
+    with dg.DagsterInstance.from_config(home) as instance:
+        assert len(instance.get_materialized_partitions(dg.AssetKey("usage"))) == 8
+        assert [run.status for run in instance.get_runs()] == [dg.DagsterRunStatus.SUCCESS]
+    left = {path.name for path in PROJECT.iterdir()}
+    assert left - {"__pycache__"} == {"README.md", "dg.toml", "workspace.yaml", "web_lake"}
+
+
+def test_the_readme_names_every_file_of_it() -> None:
+    text = (PROJECT / "README.md").read_text()
+    defs = PROJECT / "web_lake" / "defs"
+    files = {str(path.relative_to(defs)) for path in defs.rglob("*") if path.suffix in (".py", ".yaml")}
+    for name in files - {"__init__.py"}:
+        assert f"| `{name}` |" in text
+
+
+# Without a Dagster that has been set up
+
+#: The home is removed at the end; this keeps what was in it, so that it can be looked at.
+KEEP = """
+import os, shutil
+remove = shutil.rmtree
+def keep(path, *args, **kwargs):
+    if os.path.basename(str(path)).startswith("weblake-dagster-"):
+        shutil.copytree(path, os.environ["KEEP_HOME"])
+    remove(path, *args, **kwargs)
+shutil.rmtree = keep
+"""
+
+
+def start(tmp_path: Path, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "dagster_weblake.run_example", *arguments],
+        env=environment(tmp_path, **env),
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+
+
+def test_one_object_comes_out_and_neither_home_nor_key_is_left(tmp_path: Path, site: GatedSite) -> None:
+    key = f"test-canary-{secrets.token_hex(8)}"
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(KEEP)
+    path = os.pathsep.join([str(tmp_path / "site"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    with LocalService(keys=key) as service:
+        done = start(
+            tmp_path,
+            WEBLAKE_BASE_URL=service.url,
+            WEBLAKE_API_KEY=key,
+            WEBLAKE_ROOT=str(tmp_path / "lake"),
+            EXAMPLE_SITE=f"{site.url}/",
+            KEEP_HOME=str(tmp_path / "kept"),
+            PYTHONPATH=path,
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+        assert service.counts()["crawl_started"] == 2
+    told = json.loads(done.stdout)
+    assert (told["state"], told["failed"], told["checks"]["failed"]) == ("success", [], [])
+    assert set(told["partitions"]) == ALL
+    assert told["partitions"]["usage"] >= 8
+    assert {name: receipt["stored"] for name, receipt in told["loads"].items()} == {
+        "site_pages": 6,
+        "watched_pages": 6,
+        "site_documents": 6,
+    }
+    assert os.listdir(tmp_path / "scratch") == []
+    kept = [each for each in (tmp_path / "kept").rglob("*") if each.is_file()]
+    assert {"dagster.yaml", "runs.db"} <= {each.name for each in kept}
+    for each in [*kept, *(each for each in (tmp_path / "lake").rglob("*") if each.is_file())]:
+        assert key.encode() not in each.read_bytes(), each
+    assert key not in done.stdout + done.stderr
+
+
+def test_a_run_that_fails_has_exit_code_1_and_nothing_follows_it(tmp_path: Path, site: GatedSite) -> None:
+    with LocalService(keys="test-key") as service:
+        service.faults({"match": {"method": "POST", "path": "/v2/crawl$"}, "effect": {"status": 402}})
+        done = start(
+            tmp_path,
+            WEBLAKE_BASE_URL=service.url,
+            WEBLAKE_API_KEY="test-key",
+            WEBLAKE_ROOT=str(tmp_path / "lake"),
+            EXAMPLE_SITE=f"{site.url}/",
+        )
+        assert service.counts().get("batch_scrape_started", 0) == 0
+    assert done.returncode == 1, done.stderr[-2000:]
+    told = json.loads(done.stdout)
+    assert (told["state"], told["failed"]) == ("failure", ["site_pages"])
+    assert set(told["partitions"]) <= {"sites"}
+    assert "site_pages: " in done.stderr.splitlines()[-1]
+
+
+def test_what_is_not_set_is_bad_usage(tmp_path: Path) -> None:
+    done = start(
+        tmp_path, WEBLAKE_ROOT=str(tmp_path / "lake"), WEBLAKE_BASE_URL="", WEBLAKE_API_KEY="", EXAMPLE_SITE=""
+    )
+    assert done.returncode == 2
+    assert "WEBLAKE_BASE_URL, WEBLAKE_API_KEY, EXAMPLE_SITE must be set" in done.stderr
+    assert done.stdout == ""
+    assert not (tmp_path / "lake").exists()

@@ -43,6 +43,16 @@ def test_a_job_that_was_cancelled_is_bought_again_by_the_next_try(bench: Bench, 
     assert (bench.started, bench.rows()) == (2, 2)
 
 
+def test_a_step_that_only_lands_does_not_retry_what_it_cannot_buy(bench: Bench, site: GatedSite) -> None:
+    pages = build_weblake_assets("held", BatchScrapeRequest(urls=site.held(1)), wait="sensor", retry_policy=NOW)
+    job_id = bench.run(pages, "held_job").metadata("held_job")["weblake/job_id"]
+    with bench.service.client() as client:
+        client.cancel_batch_scrape(str(job_id))
+    site.release()
+    run = bench.run(pages, "held")
+    assert (run.success, run.retries(), run.failure().metadata["weblake/error"].value) == (False, [], "JobEnded")
+
+
 @pytest.mark.parametrize(
     ("status", "name"),
     [(400, "RequestRejected"), (401, "AuthenticationFailed"), (402, "CreditsExhausted"), (403, "PermissionDenied")],

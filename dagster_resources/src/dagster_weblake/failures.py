@@ -1,6 +1,7 @@
 """Which failures of a step are worth another try, and after how long. Imports: wording, weblake.errors.
 
     a job that ended as failed or cancelled          the step's retry policy decides; the retry buys a new job
+                                                     (and none follows in a step that only lands)
     429, network trouble, 5xx                        likewise, after the time that the service names, if it names one
     anything else (400, 401, 402, 403, an option     no retry: the same call would end the same way, or buy twice
     outside the contract, expired, incomplete, ...)
@@ -36,15 +37,17 @@ def told(context: dg.AssetExecutionContext) -> Iterator[None]:
         raise as_failure(context, error) from error
 
 
-def as_failure(context: dg.AssetExecutionContext, error: WeblakeError, text: str | None = None) -> Exception:
-    """The failure or the retry request for an error."""
+def as_failure(
+    context: dg.AssetExecutionContext, error: WeblakeError, text: str | None = None, *, buys: bool = True
+) -> Exception:
+    """The failure or the retry request for an error; a step that buys nothing cannot mend a job that has ended."""
     pause = error.retry_after if isinstance(error, RetryLater) else None
     policy = context.op_def.retry_policy
     if pause is not None and policy is not None and context.retry_number < policy.max_retries:
         seconds = min(pause, RETRY_AFTER_MOST_S) + 1.0  # a second more: both sides round
         context.log.warning("%s Again in %.0f s.", error, seconds)
         return dg.RetryRequested(max_retries=policy.max_retries, seconds_to_wait=seconds)
-    again = isinstance(error, RetryLater | JobEnded)
+    again = isinstance(error, RetryLater) or (buys and isinstance(error, JobEnded))
     return dg.Failure(description=text or str(error), metadata=_facts(error), allow_retries=again)
 
 

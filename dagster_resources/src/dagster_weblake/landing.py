@@ -47,7 +47,7 @@ def land(
     context: dg.AssetExecutionContext, weblake: WeblakeResource, request: LoadRequest, key: dg.AssetKey, to: str | None
 ) -> Iterator[Result]:
     """Lands the request for each partition of this step: starts its jobs, unless an earlier run did, and waits."""
-    step = Step(context, weblake, request, key, to)
+    step = Step(context, weblake, request, key, to, buys=request.owns_job)
     orders: dict[str | None, Order] = {}
 
     def begin(part: Part) -> Metadata:
@@ -108,7 +108,7 @@ def collect(
     job_key: dg.AssetKey,
 ) -> Iterator[Result]:
     """Lands what the asset `job_key` started; waits where it has not ended yet."""
-    step = Step(context, weblake, request, key, to)
+    step = Step(context, weblake, request, key, to, buys=False)
 
     def finish(part: Part) -> Metadata:
         load_id = step.load_to_collect(part, job_key)
@@ -140,6 +140,8 @@ class Step:
     request: LoadRequest
     key: dg.AssetKey
     to: str | None
+    #: Whether another try may start another job.
+    buys: bool = True
 
     @cached_property
     def dataset(self) -> Dataset:
@@ -220,7 +222,7 @@ class Step:
         if len(self.parts) > 1:
             told_of = [f"{partition}: {error}" for partition, error in outcome.failed.items()]
             text = f"{len(told_of)} of {len(self.parts)} partitions failed. " + " | ".join(told_of)[:4000]
-        raise as_failure(self.context, errors[0], text) from errors[0]
+        raise as_failure(self.context, errors[0], text, buys=self.buys) from errors[0]
 
 
 def result_of(context: dg.AssetExecutionContext, key: dg.AssetKey, found: Mapping[str | None, Metadata]) -> Result:

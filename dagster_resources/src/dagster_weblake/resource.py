@@ -32,13 +32,12 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
 
     Usable without assets: `weblake.client.scrape(url)` in an op, or `weblake.get_client()` anywhere.
 
-    Example:
-        .. code-block:: python
-
-            defs = dg.Definitions(
-                assets=docs,
-                resources={"weblake": WeblakeResource(root="s3://lake/web")},  # WEBLAKE_BASE_URL and WEBLAKE_API_KEY
-            )
+    ```python
+    defs = dg.Definitions(
+        assets=docs,
+        resources={"weblake": WeblakeResource(root="s3://lake/web")},  # WEBLAKE_BASE_URL and WEBLAKE_API_KEY
+    )
+    ```
     """
 
     base_url: str = Field(

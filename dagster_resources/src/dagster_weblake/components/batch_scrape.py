@@ -23,17 +23,17 @@ from weblake import options as contract
 class WeblakeBatchScrapeComponent(JobComponent):
     """Many URLs scraped as one job, landed as Parquet: exactly once, paid once.
 
-    .. code-block:: yaml
-
-        type: dagster_weblake.WeblakeBatchScrapeComponent
-        attributes:
-          asset: pages
-          urls_from: page_list
-          column: url
-          options:
-            formats:
-              - markdown
-          wait: sensor
+    ```yaml
+    type: dagster_weblake.WeblakeBatchScrapeComponent
+    attributes:
+      asset: pages
+      urls_from: page_list
+      column: url
+      options:
+        formats:
+          - markdown
+      wait: sensor
+    ```
     """
 
     urls: Annotated[

@@ -21,21 +21,21 @@ from weblake import options as contract
 class WeblakeCrawlComponent(JobComponent):
     """A crawl of a site, landed as Parquet: exactly once, paid once.
 
-    .. code-block:: yaml
-
-        type: dagster_weblake.WeblakeCrawlComponent
-        attributes:
-          asset:
-            key: docs
-            group_name: web
-          url: https://docs.example.com/
-          options:
-            limit: 500
-            scrape_options:
-              formats:
-                - markdown
-                - links
-          max_credits: 500
+    ```yaml
+    type: dagster_weblake.WeblakeCrawlComponent
+    attributes:
+      asset:
+        key: docs
+        group_name: web
+      url: https://docs.example.com/
+      options:
+        limit: 500
+        scrape_options:
+          formats:
+            - markdown
+            - links
+      max_credits: 500
+    ```
     """
 
     url: Annotated[

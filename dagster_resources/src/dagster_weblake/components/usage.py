@@ -44,15 +44,15 @@ class UsageChecksBlock(Block):
 class WeblakeUsageComponent(LandingComponent):
     """What the team has used, month by month, landed as Parquet; reading it costs nothing.
 
-    .. code-block:: yaml
-
-        type: dagster_weblake.WeblakeUsageComponent
-        attributes:
-          asset:
-            key: usage
-            automation_condition: "{{ dg.AutomationCondition.on_cron('0 6 * * *') }}"
-          start_date: "2026-01-01"
-          budget: 100000
+    ```yaml
+    type: dagster_weblake.WeblakeUsageComponent
+    attributes:
+      asset:
+        key: usage
+        automation_condition: "{{ dg.AutomationCondition.on_cron('0 6 * * *') }}"
+      start_date: "2026-01-01"
+      budget: 100000
+    ```
     """
 
     report: Annotated[

@@ -54,16 +54,15 @@ class WeblakeParquetIOManager(dg.ConfigurableIOManager):
 
     An asset's spec may say `weblake/table`, `weblake/to`, `weblake/loads` and `weblake/keys` for all who read it.
 
-    Example:
-        .. code-block:: python
+    ```python
+    @dg.asset(ins={"docs": dg.AssetIn(metadata={"columns": ["url", "markdown"]})})
+    def word_counts(docs: pl.LazyFrame) -> None: ...
 
-            @dg.asset(ins={"docs": dg.AssetIn(metadata={"columns": ["url", "markdown"]})})
-            def word_counts(docs: pl.LazyFrame) -> None: ...
-
-            defs = dg.Definitions(
-                assets=[docs, word_counts],
-                resources={"io_manager": WeblakeParquetIOManager(root="s3://lake/web"), "weblake": WeblakeResource()},
-            )
+    defs = dg.Definitions(
+        assets=[docs, word_counts],
+        resources={"io_manager": WeblakeParquetIOManager(root="s3://lake/web"), "weblake": WeblakeResource()},
+    )
+    ```
     """
 
     root: str = Field(description="The dataset's root: a local path, s3://, gs:// or abfs://. Where assets landed.")

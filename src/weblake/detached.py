@@ -13,7 +13,7 @@ import gzip
 import msgspec
 
 from weblake import layout, load, publishing
-from weblake.errors import AskPerson, StorageRefused
+from weblake.errors import AskPerson, JobGone, StorageRefused
 from weblake.ledger import Intent, Job
 from weblake.orders import Order, Terms
 from weblake.publishing import Dataset, Landing
@@ -38,12 +38,22 @@ def collect(
     """Waits for a load that was started by `detach`, lands it, and returns its receipt; otherwise as `load.land`.
 
     Raises:
-        AskPerson: It is not on record that its job was started.
+        AskPerson: It is not on record that its job was started, or it was at another service than the client's.
         StorageRefused: The list of what was sent is gone.
         WeblakeError: As `load.land`.
     """
     order = _order(dataset, load_id)
-    landing = load.land(client, dataset, order, terms, watch)
+    try:
+        landing = load.land(client, dataset, order, terms, watch)
+    except JobGone as error:
+        intent = dataset.ledger.intent(load_id)
+        if intent is None or intent.service in (None, client.service):
+            raise
+        raise AskPerson(
+            f"Job {order.job_id} of load {load_id} was started at {intent.service}, and {client.service} has no such "
+            "job.",
+            hint="Point the connection to the service that it was started at.",
+        ) from error
     dataset.storage.delete(layout.submitted_path(load_id))
     return landing
 

@@ -10,7 +10,7 @@ Imports: accounting, errors, layout, ledger, models, parquet, receipt, schemas, 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -75,6 +75,9 @@ def find(dataset: Dataset, load_id: str) -> Landing | None:
         replaced = done.get("retired")
         for older in replaced if isinstance(replaced, list) else ():
             _retire(dataset, older, by=load_id)  # the run that wrote the record may have died before it came to this
+        gone = dataset.ledger.retired(load_id)
+        if gone is not None:
+            _retire(dataset, load_id, by=gone.by)  # likewise
         return Landing(Receipt.from_dict(done), str(done["at"]))
     intent = dataset.ledger.intent(load_id)
     # Settled, and not only there: a done record must not outlive what it stands for.
@@ -160,16 +163,16 @@ def history(dataset: Dataset, since: str | None = None) -> list[Landed]:
     Raises:
         StorageRefused: There is no such load, so that nobody can say what came after it.
     """
-    rows = [
-        Landed(
-            Receipt.from_dict(load.done.receipt),
-            load.done.at,
-            load.retired.by if load.retired else None,
-            load.done.retired,
-        )
-        for load in dataset.ledger.loads()
-        if load.done is not None
-    ]
+    rows: list[Landed] = []
+    replaced: dict[str, list[str]] = {}
+    for load in dataset.ledger.loads():
+        if load.done is None:
+            continue
+        by = load.retired.by if load.retired else None
+        if by is not None:  # one that landed while the other was writing its own record is not in that
+            replaced.setdefault(by, []).append(load.load_id)
+        older = dict.fromkeys([*load.done.retired, *replaced.get(load.load_id, ())])
+        rows.append(Landed(Receipt.from_dict(load.done.receipt), load.done.at, by, tuple(older)))
     if since is None:
         return rows
     ids = [row.receipt.load_id for row in rows]
@@ -187,8 +190,19 @@ def _finish(dataset: Dataset, intent: Intent, receipt: Receipt) -> Receipt:
         if storage.exists(name):
             files.append(LandedFile(name, _rows(dataset, name) if rows is None else rows, storage.size(name)))
     receipt = replace(receipt, files=tuple(files))
-    older, newer = _rivals(dataset, intent)
+    landed: dict[str, Intent | None] = {}
+    if intent.slot is not None:
+        landed = {load.load_id: load.intent for load in dataset.ledger.loads() if load.done is not None}
+    older, newer = _rivals(intent, landed.values())
+    if newer is not None:  # before the done record: a run that finds that one goes by what is on record
+        dataset.ledger.record_retired(intent.load_id, newer)
     done = Receipt.from_dict(dataset.ledger.record_done(intent.load_id, receipt.to_dict(), retired=older))
+    if intent.slot is not None:
+        # Of two that land at the same moment neither sees the other's record before it has written its own: the second
+        # one does now.
+        late = _landed_ids(dataset) - landed.keys()
+        more, newest = _rivals(intent, [dataset.ledger.intent(load_id) for load_id in sorted(late)])
+        older, newer = older + more, newer or newest
     for load_id in older:
         _retire(dataset, load_id, by=intent.load_id)
     if newer is not None:
@@ -196,22 +210,25 @@ def _finish(dataset: Dataset, intent: Intent, receipt: Receipt) -> Receipt:
     return done
 
 
-def _rivals(dataset: Dataset, intent: Intent) -> tuple[list[str], str | None]:
+def _landed_ids(dataset: Dataset) -> set[str]:
+    names = (name.rpartition("/")[2] for name in dataset.storage.list(layout.LEDGER))
+    return {name.partition(".")[0] for name in names if name.endswith(".done.json")}
+
+
+def _rivals(intent: Intent, landed: Iterable[Intent | None]) -> tuple[list[str], str | None]:
     """Landed loads of the slot (design: "Slots"): those that this one takes the place of, and one that took its own.
 
     The second is there where a job that was started later was over first.
     """
-    if intent.slot is None:
-        return [], None
     older: list[str] = []
     newer: str | None = None
-    for load in dataset.ledger.loads():
-        if load.intent is None or load.done is None or load.load_id == intent.load_id:
+    for other in landed:
+        if other is None or other.load_id == intent.load_id:
             continue
-        if _replaces(intent, load.intent):
-            older.append(load.load_id)
-        elif _replaces(load.intent, intent):
-            newer = load.load_id
+        if _replaces(intent, other):
+            older.append(other.load_id)
+        elif _replaces(other, intent):
+            newer = other.load_id
     return older, newer
 
 

@@ -23,6 +23,8 @@ import dagster_weblake
 from weblake.service.server import LocalService
 from weblake.testing import WeblakeService
 
+pytestmark = pytest.mark.system
+
 PROJECT = Path(dagster_weblake.__file__).parent / "example_project"
 AT_THE_ROOT = Path(__file__).parents[2] / "example_dags" / "dagster_project"
 SITE_RUN = ("site_pages", "watch_list", "watched_pages", "page_report")

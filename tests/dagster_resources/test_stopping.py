@@ -22,6 +22,8 @@ from lab_home import cache
 
 from weblake.testing import WeblakeService
 
+pytestmark = pytest.mark.system
+
 HERE = Path(__file__).parent
 DEADLINE_S = 90.0
 

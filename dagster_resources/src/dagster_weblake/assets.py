@@ -23,7 +23,7 @@ import dagster as dg
 
 from dagster_weblake import landing
 from dagster_weblake.execution import materialize
-from dagster_weblake.failures import DEFAULT_RETRIES
+from dagster_weblake.failures import DEFAULT_RETRIES, told
 from dagster_weblake.landing import Result
 from dagster_weblake.requests import (
     BatchScrapeRequest,
@@ -220,7 +220,8 @@ class _Maker:
     def _land(
         self, key: dg.AssetKey, context: dg.AssetExecutionContext, weblake: WeblakeResource, given: Mapping[str, object]
     ) -> Iterator[Result]:
-        request = self.ask(context, given)
+        with told(context):
+            request = self.ask(context, given)
         if self.execute is not None:
             yield from self.execute(context, weblake, request)
         else:
@@ -234,9 +235,10 @@ class _Maker:
         weblake: WeblakeResource,
         given: Mapping[str, object],
     ) -> Iterator[Result]:
-        request = self.ask(context, given)
-        if not isinstance(request, CrawlRequest | BatchScrapeRequest):
-            raise InvalidOption(f"wait='sensor' is for jobs, and a {type(request).__name__} is none.")
+        with told(context):
+            request = self.ask(context, given)
+            if not isinstance(request, CrawlRequest | BatchScrapeRequest):
+                raise InvalidOption(f"wait='sensor' is for jobs, and a {type(request).__name__} is none.")
         if self.execute is not None:
             yield from self.execute(context, weblake, request)
         else:

@@ -1,4 +1,5 @@
-"""From a request to what lands: which path it takes. Imports: landing, reports, requests, resource."""
+"""From a request to what lands: which path it takes. Imports: failures, landing, reports, requests,
+resource."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 from dagster_weblake import landing, reports
+from dagster_weblake.failures import as_failure
 from dagster_weblake.requests import ActivityRequest, LoadRequest, Request, UsageRequest
 from weblake.errors import InvalidOption
 
@@ -43,6 +45,7 @@ def materialize(
         return reports.land_activity(context, weblake, key, to)
     if isinstance(request, LoadRequest):
         return landing.land(context, weblake, request, key, to)
-    raise InvalidOption(
+    error = InvalidOption(
         f"A {type(request).__name__} is no request.", hint="Return a CrawlRequest, a BatchScrapeRequest or the like."
     )
+    raise as_failure(context, error)

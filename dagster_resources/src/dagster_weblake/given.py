@@ -18,17 +18,22 @@ from weblake.errors import AskPerson
 
 _HIDDEN = re.compile(r"\(kept out of Dagster's records: (\d+)\)")
 _VALUES: list[object] = []
+#: What Dagster has for a text and for a number of the environment.
+ENV_VARS = (dg.EnvVar, type(dg.EnvVar.int("")))
 
 
 def hidden(value: object) -> object:
     """A text that stands for the value; what Dagster looks up by itself, and what is hidden already, stays."""
-    if isinstance(value, dg.EnvVar) or (isinstance(value, str) and _HIDDEN.fullmatch(value)):
+    if isinstance(value, ENV_VARS) or (isinstance(value, str) and _HIDDEN.fullmatch(value)):
         return value
     if isinstance(value, dict) and set(value) == {"env"}:
         return value  # an EnvVar in the form that configuration has it
-    if value not in _VALUES:
+    # By their text: True is equal to 1, and is another setting.
+    known = [repr(each) for each in _VALUES]
+    if repr(value) not in known:
         _VALUES.append(value)
-    return f"(kept out of Dagster's records: {_VALUES.index(value)})"
+        known.append(repr(value))
+    return f"(kept out of Dagster's records: {known.index(repr(value))})"
 
 
 def revealed(value: object) -> object:
@@ -50,9 +55,12 @@ def looked_up(value: object) -> object:
         value = dg.EnvVar(str(value["env"]))
     if isinstance(value, Mapping):
         return {str(name): looked_up(each) for name, each in value.items()}
-    if not isinstance(value, dg.EnvVar):
+    if not isinstance(value, ENV_VARS):
         return value
-    found = value.get_value()
+    try:
+        found = value.get_value()
+    except ValueError:
+        raise AskPerson(f"The environment variable {value.env_var_name} is no number.", hint="Set one.") from None
     if found is None:
         raise AskPerson(
             f"The environment variable {value.env_var_name} is not set.",

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -171,7 +172,19 @@ class Step:
         return orchestration.place(order, task, generation)
 
     def load_to_collect(self, part: Part, job_key: dg.AssetKey) -> str:
-        """The load that a sensor names, or else the newest that was started for the partition."""
+        """The load that this run started itself, or that a sensor names, or the newest started for the partition."""
+        task, ledger = task_of(self.context, self.key, part.key), self.dataset.ledger
+        own = next(n for n in count() if ledger.intent(task.load_id(n)) is None)
+        found = task.load_id(own - 1) if own else self._told_of(part, job_key)
+        intent = ledger.intent(found)
+        if intent is not None and intent.slot != task.slot(0, intent.partition).name:
+            raise AskPerson(
+                f"Load {found} was not started for {_named(self.key, part.key)}.",
+                hint=f"Materialize {job_key.to_user_string()}, or leave the run's tag {LOAD_TAG} out.",
+            )
+        return found
+
+    def _told_of(self, part: Part, job_key: dg.AssetKey) -> str:
         named = self.context.run.tags.get(LOAD_TAG)
         if named is not None and len(self.parts) == 1:
             return named
@@ -208,15 +221,23 @@ class Step:
                         found[part.key] = work(part)
                 except WeblakeError as error:
                     failed[part.key] = error
+                except dg.DagsterExecutionInterruptedError:
+                    self.tell(found)  # nothing else will
+                    raise
         return Outcome(found, failed)
+
+    def tell(self, found: Mapping[str | None, Metadata]) -> None:
+        """Has Dagster know of partitions that came out well in a step that does not."""
+        for partition, values in found.items():
+            if values:
+                self.context.log_event(dg.AssetMaterialization(self.key, partition=partition, metadata=values))
 
     def results(self, outcome: Outcome) -> Iterator[Result]:
         """What is told of the partitions that came out well; raises for those that did not."""
         if not outcome.failed:
             yield result_of(self.context, self.key, outcome.found)
             return
-        for partition, values in outcome.found.items():
-            self.context.log_event(dg.AssetMaterialization(self.key, partition=partition, metadata=values))
+        self.tell(outcome.found)
         errors = sorted(outcome.failed.values(), key=_worth_a_retry, reverse=True)
         text = None
         if len(self.parts) > 1:

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar, cast
 
 import dagster as dg
 
@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 
 #: The version of what lands: another one makes assets stale.
 _SCHEMA = 1
+#: What is said beside the options, and not among them.
+_NO_OPTIONS = frozenset({"url", "urls", "file", "naming", "terms", "idempotency_key"})
+
+_Options = TypeVar("_Options", bound=Mapping[str, object])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,7 +107,7 @@ class CrawlRequest(LoadRequest):
 
     def order(self, part: Part) -> Order:
         """One job; `max_credits` lowers its limit."""
-        options = filled(self.options, part)
+        options = _options(self.options, part)
         return orchestration.crawl_order(filled(self.url, part), self.naming(part), self.terms(), **options)
 
 
@@ -114,7 +118,8 @@ class BatchScrapeRequest(LoadRequest):
     Args:
         urls: The URLs; or the path or storage URL of a text, CSV or Parquet file of them; or the `dg.AssetKey` of an
             upstream asset that returns them: a list, or an Arrow, pandas or Polars table, of which `column` is taken.
-            A function under `@weblake_assets` gives what it got from upstream.
+            A function under `@weblake_assets` gives what it got from upstream. Of what upstream has for several
+            partitions, by their keys, each partition takes its own.
         column: The column of a table or of a CSV or Parquet file; `url` by default.
         options: Scrape options of the contract in snake_case, such as `{"formats": ["markdown", "links"]}`.
     """
@@ -123,11 +128,29 @@ class BatchScrapeRequest(LoadRequest):
     column: str | None = None
     options: BatchScrapeOptions = field(default_factory=lambda: cast("BatchScrapeOptions", {}))
 
+    def __post_init__(self) -> None:
+        # What can be read only once is read once: a step may have several partitions.
+        if hasattr(self.urls, "read_all"):
+            object.__setattr__(self, "urls", self.urls.read_all())
+        elif isinstance(self.urls, Iterator):
+            object.__setattr__(self, "urls", list(self.urls))
+
     def order(self, part: Part) -> Order:
         """One job for all URLs, which are read now."""
-        given = filled(self.urls, part) if isinstance(self.urls, str) else self.urls
-        urls = [filled(url, part) for url in urls_of(given, self.column)]
-        return orchestration.batch_order(urls, self.naming(part), **filled(self.options, part))
+        given = self.urls
+        if isinstance(given, dg.AssetKey):
+            raise InvalidOption(
+                f"The URLs of {given.to_user_string()} were not loaded.",
+                hint="A function takes an upstream asset as a parameter, and gives what it got.",
+            )
+        if isinstance(given, Mapping) and part.key in given:  # what upstream has, by partition
+            given = given[part.key]
+        if isinstance(given, str | list | tuple):
+            given = filled(given, part)
+        urls = urls_of(given, self.column)
+        if not isinstance(given, list | tuple):
+            urls = [filled(url, part) for url in urls]
+        return orchestration.batch_order(urls, self.naming(part), **_options(self.options, part))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -144,7 +167,7 @@ class ScrapeRequest(LoadRequest):
 
     def order(self, part: Part) -> Order:
         """One page."""
-        return orchestration.scrape_order(filled(self.url, part), self.naming(part), **filled(self.options, part))
+        return orchestration.scrape_order(filled(self.url, part), self.naming(part), **_options(self.options, part))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -164,7 +187,7 @@ class ParseRequest(LoadRequest):
         path = Path(filled(self.file, part))
         if not path.is_file():
             raise InvalidOption(f"{path} is no file here.", hint="Give a path that the step's process can read.")
-        return orchestration.parse_order(path, self.naming(part), **filled(self.options, part))
+        return orchestration.parse_order(path, self.naming(part), **_options(self.options, part))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -221,6 +244,13 @@ class ActivityRequest:
 
 
 Request = CrawlRequest | BatchScrapeRequest | ScrapeRequest | ParseRequest | JobRequest | UsageRequest | ActivityRequest
+
+
+def _options(options: _Options, part: Part) -> _Options:
+    for name in options:
+        if not isinstance(name, str) or name in _NO_OPTIONS:
+            raise InvalidOption(f"{name!r} is no option.", hint="What the request has a field for is given there.")
+    return filled(options, part)
 
 
 def code_version_of(request: Request) -> str:

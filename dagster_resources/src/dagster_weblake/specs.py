@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Literal
 
@@ -98,9 +99,12 @@ def job_key(key: dg.AssetKey) -> dg.AssetKey:
 
 
 def _described(request: Request) -> str | None:
-    """A sentence for the catalog; of what is asked it names an address without its query, which may hold secrets."""
+    """A sentence for the catalog; it names an address without what may hold secrets, user and query."""
     if isinstance(request, CrawlRequest):
-        return f"Pages of a crawl of {request.url.partition('?')[0]}."
+        if isinstance(request.url, dg.EnvVar):
+            return f"Pages of a crawl of the site in {request.url.env_var_name}."
+        scheme, slashes, rest = re.split("[?#]", request.url)[0].rpartition("//")
+        return f"Pages of a crawl of {scheme}{slashes}{re.sub('^[^/]*@', '', rest)}."
     return _DESCRIPTIONS.get(type(request))
 
 

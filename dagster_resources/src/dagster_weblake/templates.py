@@ -14,7 +14,7 @@ from typing import TypeVar, cast
 
 import dagster as dg
 
-from dagster_weblake.given import looked_up
+from dagster_weblake.given import ENV_VARS, looked_up
 from weblake.errors import InvalidOption
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ class Part:
 
 def filled(value: T, part: Part) -> T:
     """The value with the partition in place of the words that name it, and EnvVars looked up, in every text of it."""
-    if isinstance(value, dg.EnvVar):
+    if isinstance(value, ENV_VARS):
         return cast("T", looked_up(value))
     if isinstance(value, str):
         return cast("T", _WORD.sub(lambda found: _word(found, part), value) if "{partition_" in value else value)

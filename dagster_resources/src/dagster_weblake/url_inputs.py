@@ -26,7 +26,7 @@ def urls_of(given: object, column: str | None = None) -> list[str]:
     values = _values(given, column)
     urls = []
     for number, value in enumerate(values):
-        if value is None:
+        if _missing(value):
             continue  # as an empty line of a file
         if not isinstance(value, str):
             raise InvalidOption(
@@ -48,22 +48,34 @@ def _values(given: object, column: str | None) -> Iterable[object]:
         given = given.read_all()
     if hasattr(given, "columns") and not isinstance(given, Mapping):
         names = given.schema.names if hasattr(given, "schema") and hasattr(given, "to_pylist") else list(given.columns)
-        return _texts(given[_column([str(name) for name in names], column)])  # type: ignore[index]
-    if isinstance(given, Mapping) or not isinstance(given, Iterable):
-        raise InvalidOption(
-            f"The URLs came as {type(given).__name__}.",
-            hint="Give a list, an Arrow table, or a pandas or Polars frame.",
-        )
+        known = {str(name): name for name in names}  # pandas has columns whose names are no texts
+        return _texts(given[known[_column([str(name) for name in names], column)]])  # type: ignore[index]
+    if isinstance(given, Mapping):
+        raise _unfit(given)
     return _texts(given)
 
 
-def _texts(series: Iterable[object]) -> Iterable[object]:
+def _texts(series: object) -> Iterable[object]:
     for convert in ("to_pylist", "to_list", "tolist"):
         if hasattr(series, convert):
-            found: Iterable[object] = getattr(series, convert)()
-            # How pandas writes a missing value.
-            return [None if isinstance(value, float) and value != value else value for value in found]
+            found = getattr(series, convert)()
+            if not isinstance(found, list):  # an array without a dimension is one value
+                raise _unfit(series)
+            return found
+    if not isinstance(series, Iterable):
+        raise _unfit(series)
     return series
+
+
+def _missing(value: object) -> bool:
+    """Whether it is no value: None, or how pandas writes that in columns of its several kinds."""
+    return value is None or (isinstance(value, float) and value != value) or type(value).__name__ == "NAType"
+
+
+def _unfit(given: object) -> InvalidOption:
+    return InvalidOption(
+        f"The URLs came as {type(given).__name__}.", hint="Give a list, an Arrow table, or a pandas or Polars frame."
+    )
 
 
 def _column(names: list[str], column: str | None) -> str:
@@ -72,5 +84,9 @@ def _column(names: list[str], column: str | None) -> str:
         raise InvalidOption(
             f"What the upstream asset returned has no column {wanted!r}.",
             hint=f"Its columns: {', '.join(names[:20])}. Name one as `column`.",
+        )
+    if names.count(wanted) > 1:
+        raise InvalidOption(
+            f"What the upstream asset returned has several columns {wanted!r}.", hint="Name them apart."
         )
     return wanted

@@ -284,6 +284,7 @@ def test_the_subclass_has_its_say(page: Page, capfd: pytest.CaptureFixture[str])
 # Commands
 
 
+@pytest.mark.system
 def test_the_commands_run_as_they_stand(tmp_path: Path, site: GatedSite) -> None:
     export, serve, try_it, copy = blocks("Begin", "sh")
     assert export.startswith("export WEBLAKE_BASE_URL=")
@@ -314,6 +315,7 @@ def test_the_commands_run_as_they_stand(tmp_path: Path, site: GatedSite) -> None
     assert loads == (5,), "three of run_example, and two of `dg launch`"
 
 
+@pytest.mark.system
 def test_what_dg_scaffolds_passes_its_check_and_lands(
     tmp_path: Path, site: GatedSite, weblake_service: WeblakeService
 ) -> None:

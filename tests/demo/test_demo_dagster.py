@@ -39,6 +39,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     monkeypatch.setattr(dagster_step, "_MODULE", "stand_in_for_dagster")
 
 
+@pytest.mark.system
 def test_ctrl_c_ends_dagster_too_and_leaves_nothing(demo: subprocess.Popen[str], scratch: Path) -> None:
     deadline = time.monotonic() + 2 * DEADLINE_S
     while not list(scratch.glob("*/weblake-dagster-*/history")):
@@ -93,7 +94,9 @@ def test_a_run_that_fails_shows_its_last_lines_and_no_key(tmp_path: Path) -> Non
             dagster_step.run(lake, "http://127.0.0.1:9/")
         assert service.counts().get("crawl_started", 0) == 0
     log = "\n".join(raised.value.log)
-    assert re.search(r"^site_pages: .*the API key was not accepted.*Check WEBLAKE_API_KEY", log, re.MULTILINE), log
+    assert re.search(r"^site_pages: .*the API key was not accepted.*Check the resource's api_key", log, re.MULTILINE), (
+        log
+    )
     assert len(raised.value.log) <= 20
     assert key not in log + str(raised.value)
 

@@ -21,6 +21,8 @@ from weblake.testing import WeblakeService
 if TYPE_CHECKING:
     from gated_site import GatedSite
 
+pytestmark = pytest.mark.system
+
 FOLDER = Path(airflow_provider_weblake.__file__).parent / "example_dags"
 #: Links to the same files, and to the example of another guest.
 AT_THE_ROOT = Path(__file__).parents[2] / "example_dags"

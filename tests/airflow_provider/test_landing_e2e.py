@@ -1,7 +1,6 @@
 """The promises in a real Airflow: scheduler, triggerer, DAG processor, API server and workers as processes.
 
-Every test counts what the service was asked to start: that is what is paid for. Those that take longest are marked
-`system`.
+Every test counts what the service was asked to start: that is what is paid for.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from weblake.service.config import ServiceKey
 from weblake.service.server import LocalService
 
 HERE = Path(__file__).parent
-pytestmark = pytest.mark.timeout(420)
+pytestmark = [pytest.mark.system, pytest.mark.timeout(420)]
 DAGS = {
     *("deferred", "blocking", "late", "late_partial", "short_run", "mapped", "apart", "watching"),
     "consumer",
@@ -207,7 +206,6 @@ def test_marked_failed_while_it_waits_the_job_is_cancelled(world: World) -> None
     assert world.started == 1
 
 
-@pytest.mark.system
 def test_marked_failed_while_a_worker_waits_the_job_is_cancelled(world: World) -> None:
     run = world.run("blocking", world.site.held(2))
     world.poll(lambda: world.started == 1, "the job")
@@ -232,7 +230,6 @@ def job_path(world: World) -> str:
     return next((path for path in paths if path.startswith("/v2/batch/scrape/")), "nowhere")
 
 
-@pytest.mark.system
 def test_a_worker_that_is_shut_down_leaves_the_job_to_the_retry(world: World) -> None:
     run = world.run("blocking", world.site.held(2))
     pid = world.airflow.wait_worker("blocking", run, "land")
@@ -247,7 +244,6 @@ def test_a_worker_that_is_shut_down_leaves_the_job_to_the_retry(world: World) ->
     assert world.started == 1
 
 
-@pytest.mark.system
 def test_a_run_that_takes_too_long_cancels_its_job(world: World) -> None:
     run = world.run("short_run", world.site.held(2))
     job = world.deferred("short_run", run)
@@ -256,7 +252,6 @@ def test_a_run_that_takes_too_long_cancels_its_job(world: World) -> None:
     assert world.started == 1
 
 
-@pytest.mark.system
 def test_at_the_deadline_the_job_is_cancelled_and_the_task_fails_for_good(world: World) -> None:
     run = world.run("late", [*world.site.pages(1), *world.site.held(1)])
     job = world.deferred("late", run)
@@ -272,7 +267,6 @@ def test_at_the_deadline_the_job_is_cancelled_and_the_task_fails_for_good(world:
     assert world.started == 1
 
 
-@pytest.mark.system
 def test_at_the_deadline_what_there_is_can_be_published(world: World) -> None:
     run = world.run("late_partial", [*world.site.pages(1), *world.site.held(1)])
     assert world.airflow.wait_run("late_partial", run) == "success"
@@ -289,7 +283,6 @@ def test_without_credits_nothing_is_tried_again(world: World) -> None:
     assert world.asked("POST", "/v2/batch/scrape") == 1
 
 
-@pytest.mark.system
 def test_a_busy_service_is_asked_again_when_it_says(world: World) -> None:
     body = {"success": False, "error": "Rate limit exceeded"}
     busy = {"status": 429, "body": body, "retry_after": 100}
@@ -300,7 +293,6 @@ def test_a_busy_service_is_asked_again_when_it_says(world: World) -> None:
     world.airflow.mark_run("deferred", run, "failed")
 
 
-@pytest.mark.system
 def test_a_triggerer_that_is_restarted_cancels_nothing(world: World) -> None:
     run = world.run("deferred", world.site.held(2))
     job = world.deferred("deferred", run)
@@ -330,7 +322,7 @@ MOMENTS: dict[str, tuple[dict[str, object] | None, tuple[str, str]]] = {
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize("dag_id", ["blocking", pytest.param("deferred", marks=pytest.mark.system)])
+@pytest.mark.parametrize("dag_id", ["blocking", "deferred"])
 def test_a_worker_that_is_killed_pays_once(world: World, dag_id: str, moment: str) -> None:
     fault, (method, path) = MOMENTS[moment]
     world.service.faults(fault)
@@ -345,7 +337,6 @@ def test_a_worker_that_is_killed_pays_once(world: World, dag_id: str, moment: st
     assert (len(world.files), world.started) == (1, 1)
 
 
-@pytest.mark.system
 def test_a_second_worker_alive_by_mistake_changes_nothing(world: World) -> None:
     run = world.run("blocking", world.site.held(2))
     pid = world.airflow.wait_worker("blocking", run, "land")
@@ -365,7 +356,6 @@ def test_a_second_worker_alive_by_mistake_changes_nothing(world: World) -> None:
     assert (len(world.files), world.started) == (1, 1)
 
 
-@pytest.mark.system
 def test_mapped_tasks_land_each_their_own(world: World) -> None:
     lists = [world.site.pages(2), world.site.pages(1, first=2), world.site.held(1)]
     run = world.airflow.trigger("mapped", {"lists": lists, "to": str(world.root)})
@@ -380,7 +370,6 @@ def test_mapped_tasks_land_each_their_own(world: World) -> None:
     assert (len(world.files), world.started) == (3, 3)
 
 
-@pytest.mark.system
 def test_started_watched_landed_and_consumed_by_another_dag(world: World) -> None:
     world.airflow.unpause("consumer")
     before = {run["dag_run_id"] for run in world.airflow.api("GET", "/dags/consumer/dagRuns")["dag_runs"]}
@@ -399,7 +388,6 @@ def test_started_watched_landed_and_consumed_by_another_dag(world: World) -> Non
     assert world.started == 1
 
 
-@pytest.mark.system
 def test_a_sensor_takes_no_worker_at_all(world: World) -> None:
     with Client(world.service.url, world.service.key) as client:
         job = client.start_batch_scrape(world.site.held(1)).id
@@ -413,7 +401,6 @@ def test_a_sensor_takes_no_worker_at_all(world: World) -> None:
     assert world.airflow.xcom("watching", run, "watch")["job_id"] == job
 
 
-@pytest.mark.system
 def test_a_sensor_that_is_marked_failed_leaves_the_job_alone(world: World) -> None:
     with Client(world.service.url, world.service.key) as client:
         job = str(client.start_batch_scrape(world.site.held(1)).id)

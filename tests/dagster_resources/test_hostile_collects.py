@@ -15,6 +15,8 @@ from dagster_weblake import BatchScrapeRequest, WeblakeResource, build_weblake_a
 from weblake import publishing
 from weblake.service.server import LocalService
 
+pytestmark = pytest.mark.system
+
 
 def test_an_older_job_that_is_collected_last_takes_nobodys_place(
     bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch

@@ -29,6 +29,8 @@ from weblake import orchestration, publishing
 from weblake.service.server import LocalService
 from weblake.testing import WeblakeService
 
+pytestmark = pytest.mark.system
+
 
 def test_of_two_runs_that_land_a_partition_at_the_same_moment_one_stays(
     bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch

@@ -275,6 +275,7 @@ def test_dagster_lands_the_example_assets_beside_the_other_loads(first: Ran, hom
     assert not (home / "not here").exists()
 
 
+@pytest.mark.system
 def test_a_second_run_adds_its_loads_and_the_usage_is_that_of_both(first: Ran, home: Path, expected: Expected) -> None:
     assert first.code == 0
     root = home / "two runs"
@@ -343,6 +344,7 @@ def test_the_commands_to_try_next_survive_any_name(root: str) -> None:
         assert root.replace("'", "''") in words[2] or root in words[2] or repr(root)[1:-1] in words[2]
 
 
+@pytest.mark.system
 def test_no_key_is_written_or_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

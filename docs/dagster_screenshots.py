@@ -9,13 +9,9 @@ chromium and two or three minutes; nothing leaves the machine. Imports: the test
 
 from __future__ import annotations
 
-import argparse
 import json
-import logging
 import secrets
 import sys
-import tempfile
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "labs"))
 
 from browser_pages import WIDTH, Browser
 from dagster_lab import DagsterLab
+from picture_program import lake_server, make_pictures
 
 import dagster_weblake
 from weblake import Client
@@ -264,46 +261,23 @@ def _use(service: LocalService, site: SiteServer, moments: Sequence[datetime]) -
 @contextmanager
 def _lake() -> Iterator[dict[str, str]]:
     """An S3 server on this machine with the bucket in it; the environment that leads there."""
-    import boto3
-    from moto.server import DomainDispatcherApplication, create_backend_app
-    from werkzeug.serving import make_server
-
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = make_server("127.0.0.1", 0, DomainDispatcherApplication(create_backend_app), threaded=False)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
-        url = f"http://127.0.0.1:{server.server_port}"
-        access = {"aws_access_key_id": "test-key", "aws_secret_access_key": "test-key", "region_name": "us-east-1"}
-        boto3.client("s3", endpoint_url=url, **access).create_bucket(Bucket=BUCKET)
+    with lake_server(BUCKET) as url:
         yield {
             "AWS_ENDPOINT_URL": url,
             "AWS_ACCESS_KEY_ID": "test-key",
             "AWS_SECRET_ACCESS_KEY": "test-key",
             "AWS_DEFAULT_REGION": "us-east-1",
         }
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+
+
+def _make(folder: Path) -> None:
+    with example(folder / "example") as shown, Window(folder / "browser") as browser:
+        tour(shown, browser, folder / "images")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Makes all pictures and says where they are; nothing is replaced unless all could be made."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--into", type=Path, default=IMAGES, help="the directory (docs/images)")
-    images: Path = parser.parse_args(arguments).into
-    with tempfile.TemporaryDirectory(prefix="weblake-pictures-") as temporary:
-        folder = Path(temporary)
-        for name in ("example", "browser", "images"):
-            (folder / name).mkdir()
-        with example(folder / "example") as shown, Window(folder / "browser") as browser:
-            tour(shown, browser, folder / "images")
-        images.mkdir(parents=True, exist_ok=True)
-        for picture in sorted((folder / "images").iterdir()):
-            (images / picture.name).write_bytes(picture.read_bytes())
-            sys.stdout.write(f"{images / picture.name}: {picture.stat().st_size >> 10} KiB\n")
-    return 0
+    return make_pictures(__doc__, IMAGES, _make, arguments)
 
 
 if __name__ == "__main__":

@@ -9,13 +9,9 @@ Debian's chromium and a minute or two; nothing leaves the machine. Imports: the 
 
 from __future__ import annotations
 
-import argparse
 import json
-import logging
 import secrets
 import sys
-import tempfile
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "labs"))
 
 from airflow_lab import AirflowLab
 from browser_pages import Browser
+from picture_program import lake_server, make_pictures
 
 import airflow_provider_weblake
 from weblake.demo.site_server import SiteServer
@@ -154,41 +151,19 @@ def tour(shown: Example, browser: Browser, images: Path) -> dict[str, Page]:
 @contextmanager
 def _lake() -> Iterator[dict[str, object]]:
     """An S3 server on this machine with the bucket in it; the Airflow connection that leads there."""
-    import boto3
-    from moto.server import DomainDispatcherApplication, create_backend_app
-    from werkzeug.serving import make_server
-
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = make_server("127.0.0.1", 0, DomainDispatcherApplication(create_backend_app), threaded=False)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
-        place = {"endpoint_url": f"http://127.0.0.1:{server.server_port}", "region_name": "us-east-1"}
-        access = {"aws_access_key_id": "test-key", "aws_secret_access_key": "test-key"}
-        boto3.client("s3", **place, **access).create_bucket(Bucket=BUCKET)
+    with lake_server(BUCKET) as url:
+        place = {"endpoint_url": url, "region_name": "us-east-1"}
         yield {"conn_type": "aws", "login": "test-key", "password": "test-key", "extra": place}
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+
+
+def _make(folder: Path) -> None:
+    with example(folder / "example") as shown, Browser(folder / "browser") as browser:
+        tour(shown, browser, folder / "images")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Makes all pictures and says where they are; nothing is replaced unless all could be made."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--into", type=Path, default=IMAGES, help="the directory (docs/images)")
-    images: Path = parser.parse_args(arguments).into
-    with tempfile.TemporaryDirectory(prefix="weblake-pictures-") as temporary:
-        folder = Path(temporary)
-        for name in ("example", "browser", "images"):
-            (folder / name).mkdir()
-        with example(folder / "example") as shown, Browser(folder / "browser") as browser:
-            tour(shown, browser, folder / "images")
-        images.mkdir(parents=True, exist_ok=True)
-        for picture in sorted((folder / "images").iterdir()):
-            (images / picture.name).write_bytes(picture.read_bytes())
-            sys.stdout.write(f"{images / picture.name}: {picture.stat().st_size >> 10} KiB\n")
-    return 0
+    return make_pictures(__doc__, IMAGES, _make, arguments)
 
 
 if __name__ == "__main__":

@@ -240,9 +240,21 @@ class Ledger:
         """Which load has taken the place of this one, if one has."""
         return self._read(load_id, ".retired", Retired)
 
+    def standing(self, load_id: str) -> str:
+        """The load that has this one's place now: itself, or the last of those that took it one after another."""
+        seen = {load_id}
+        while (retired := self.retired(load_id)) is not None and retired.by not in seen:
+            load_id = retired.by
+            seen.add(load_id)
+        return load_id
+
     def record_retired(self, load_id: str, by: str) -> Retired:
         """Records that a later load has taken the place of this one; returns what is on record."""
         return self._record(Retired(load_id=load_id, by=by, at=utc_now()), ".retired")[0]
+
+    def landed(self) -> set[str]:
+        """The load ids that have landed; one listing, and no record is read."""
+        return set(self._names().get(".done", ()))
 
     def job_ids(self) -> set[str]:
         """Every job that belongs to some load of this root."""

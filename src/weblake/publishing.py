@@ -200,7 +200,7 @@ def _finish(dataset: Dataset, intent: Intent, receipt: Receipt) -> Receipt:
     if intent.slot is not None:
         # Of two that land at the same moment neither sees the other's record before it has written its own: the second
         # one does now.
-        late = _landed_ids(dataset) - landed.keys()
+        late = dataset.ledger.landed() - landed.keys()
         more, newest = _rivals(intent, [dataset.ledger.intent(load_id) for load_id in sorted(late)])
         older, newer = older + more, newer or newest
     for load_id in older:
@@ -208,11 +208,6 @@ def _finish(dataset: Dataset, intent: Intent, receipt: Receipt) -> Receipt:
     if newer is not None:
         _retire(dataset, intent.load_id, by=newer)
     return done
-
-
-def _landed_ids(dataset: Dataset) -> set[str]:
-    names = (name.rpartition("/")[2] for name in dataset.storage.list(layout.LEDGER))
-    return {name.partition(".")[0] for name in names if name.endswith(".done.json")}
 
 
 def _rivals(intent: Intent, landed: Iterable[Intent | None]) -> tuple[list[str], str | None]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from hint_texts import HINTS, OF_THE_COMMAND_LINE, ONLY_ON_THE_COMMAND_LINE
 
-from airflow_provider_weblake.wording import in_words_of_a_dag, speaking
-from weblake.errors import LoadIncomplete, WeblakeError
+from airflow_provider_weblake.wording import in_words_of_a_dag
 
 
 def test_there_are_hints_to_look_at() -> None:
@@ -36,19 +35,3 @@ def test_a_hint_speaks_of_parameters_and_the_connection(room: str, hint: str) ->
 )
 def test_what_is_said_instead_can_be_followed(hint: str, said: str) -> None:
     assert said in in_words_of_a_dag(hint)
-
-
-def test_errors_go_through_with_their_hint_in_other_words_and_nothing_else_changed() -> None:
-    error = LoadIncomplete("3 of 4 pages arrived.", hint="--allow-partial publishes what there is.")
-    with pytest.raises(LoadIncomplete) as caught, speaking():
-        raise error
-    assert caught.value is error
-    assert str(error) == "3 of 4 pages arrived. allow_partial=True publishes what there is."
-    with pytest.raises(ZeroDivisionError), speaking():
-        _ = 1 / 0
-
-
-def test_an_error_without_a_hint_stays_without() -> None:
-    with pytest.raises(WeblakeError) as caught, speaking():
-        raise WeblakeError("It is over.")
-    assert str(caught.value) == "It is over."

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from hint_texts import HINTS, OF_THE_COMMAND_LINE, ONLY_ON_THE_COMMAND_LINE
 
-from dagster_weblake.wording import in_words_of_dagster, speaking
-from weblake.errors import LoadIncomplete
+from dagster_weblake.wording import in_words_of_dagster
 
 
 @pytest.mark.parametrize(("room", "hint"), HINTS, ids=[f"{room}:{text[:40]}" for room, text in HINTS])
@@ -28,11 +27,3 @@ def test_a_hint_speaks_of_assets_and_the_resource(room: str, hint: str) -> None:
 )
 def test_what_is_said_instead_can_be_followed(hint: str, said: str) -> None:
     assert said in in_words_of_dagster(hint)
-
-
-def test_errors_go_through_with_their_hint_in_other_words_and_nothing_else_changed() -> None:
-    error = LoadIncomplete("3 of 4 pages arrived.", hint="--allow-partial publishes what there is.")
-    with pytest.raises(LoadIncomplete) as caught, speaking():
-        raise error
-    assert caught.value is error
-    assert str(error) == "3 of 4 pages arrived. allow_partial=True publishes what there is."

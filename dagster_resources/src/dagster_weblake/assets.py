@@ -33,8 +33,7 @@ from dagster_weblake.requests import (
     Request,
 )
 from dagster_weblake.resource import WeblakeResource
-from dagster_weblake.specs import Named, Wait, build_weblake_specs
-from weblake.errors import InvalidOption
+from dagster_weblake.specs import Named, Wait, build_weblake_specs, job_of
 
 #: A function that says what to ask for; its parameters are what those of a Dagster asset are.
 Asks = Callable[..., Request]
@@ -236,9 +235,7 @@ class _Maker:
         given: Mapping[str, object],
     ) -> Iterator[Result]:
         with told(context):
-            request = self.ask(context, given)
-            if not isinstance(request, CrawlRequest | BatchScrapeRequest):
-                raise InvalidOption(f"wait='sensor' is for jobs, and a {type(request).__name__} is none.")
+            request = job_of(self.ask(context, given))
         if self.execute is not None:
             yield from self.execute(context, weblake, request)
         else:

@@ -190,10 +190,9 @@ class Step:
             return named
         wanted = dg.AssetRecordsFilter(job_key, asset_partitions=None if part.key is None else [part.key])
         for record in self.context.instance.fetch_materializations(wanted, limit=1).records:
-            event = record.asset_materialization
-            entry = None if event is None else event.metadata.get("weblake/load_id")
-            if entry is not None and isinstance(entry.value, str):
-                return entry.value
+            load_id = metadata.load_named_by(record)
+            if load_id is not None:
+                return load_id
         raise AskPerson(
             f"Nothing has been started for {_named(self.key, part.key)}.",
             hint=f"Materialize {job_key.to_user_string()} first.",

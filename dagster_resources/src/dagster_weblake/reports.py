@@ -14,7 +14,6 @@ import dagster as dg
 from dagster_weblake import metadata
 from dagster_weblake.failures import told
 from dagster_weblake.landing import Result, parts_of, result_of
-from dagster_weblake.templates import Part
 from weblake import orchestration
 
 if TYPE_CHECKING:
@@ -34,12 +33,10 @@ def land_usage(
         found = client.run(orchestration.report(request.report, client.retry, by_api_key=request.by_api_key))
         if not found.split:
             context.log.warning("The service did not split the report by API key, although it was asked to.")
-        months = None if parts[0].key is None else [_month(part) for part in parts]
+        months = None if parts[0].key is None else [str(part.month) for part in parts]
         files = orchestration.land_report(found, dataset.storage, months)
         values = {
-            part.key: metadata.usage_metadata(
-                found, files, dataset, period=None if months is None else _month(part), budget=request.budget
-            )
+            part.key: metadata.usage_metadata(found, files, dataset, period=part.month, budget=request.budget)
             for part in parts
         }
     yield result_of(context, key, values)
@@ -53,14 +50,5 @@ def land_activity(
         client, dataset, parts = weblake.client, weblake.dataset(to), parts_of(context, key)
         entries = client.run(orchestration.activity(client.retry))
         files = orchestration.land_activity(entries, dataset.storage)
-        values = {part.key: metadata.activity_metadata(files, dataset, len(entries), date=_day(part)) for part in parts}
+        values = {part.key: metadata.activity_metadata(files, dataset, len(entries), date=part.day) for part in parts}
     yield result_of(context, key, values)
-
-
-def _month(part: Part) -> str:
-    """`2026-11`, of a time window or of a key that begins so."""
-    return f"{part.start:%Y-%m}" if part.start is not None else str(part.key)[:7]
-
-
-def _day(part: Part) -> str | None:
-    return f"{part.start:%Y-%m-%d}" if part.start is not None else part.key

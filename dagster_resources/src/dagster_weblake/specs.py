@@ -73,10 +73,8 @@ def build_weblake_specs(
     )
     if wait == "step":
         return [data]
-    if request is not None and not isinstance(request, CrawlRequest | BatchScrapeRequest):
-        raise InvalidOption(
-            f"wait='sensor' is for jobs, and a {type(request).__name__} is none.", hint="Leave wait='step'."
-        )
+    if request is not None:
+        job_of(request)
     job = dg.AssetSpec(
         job_key(data.key),
         deps=spec.deps,
@@ -91,6 +89,19 @@ def build_weblake_specs(
         metadata=metadata.definition_metadata(table, to=to, starts=data.key.to_user_string()),
     )
     return [job, data.replace_attributes(deps=[job.key], automation_condition=None)]
+
+
+def job_of(request: Request) -> CrawlRequest | BatchScrapeRequest:
+    """The request, if what it asks for is a job.
+
+    Raises:
+        InvalidOption: It is not, so that there is nothing that a sensor could wait for.
+    """
+    if not isinstance(request, CrawlRequest | BatchScrapeRequest):
+        raise InvalidOption(
+            f"wait='sensor' is for jobs, and a {type(request).__name__} is none.", hint="Leave wait='step'."
+        )
+    return request
 
 
 def job_key(key: dg.AssetKey) -> dg.AssetKey:

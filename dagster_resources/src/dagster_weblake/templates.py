@@ -33,6 +33,21 @@ class Part:
     start: datetime | None = None
     end: datetime | None = None
 
+    @property
+    def month(self) -> str | None:
+        """`2026-11`, of a time window or of a key that begins so."""
+        return self._time("%Y-%m", 7)
+
+    @property
+    def day(self) -> str | None:
+        """`2026-11-21`, likewise."""
+        return self._time("%Y-%m-%d", 10)
+
+    def _time(self, form: str, length: int) -> str | None:
+        if self.start is not None:
+            return f"{self.start:{form}}"
+        return None if self.key is None else self.key[:length]
+
     @classmethod
     def of(cls, definition: dg.PartitionsDefinition | None, key: str) -> Part:
         """The partition of this key."""

@@ -1,4 +1,4 @@
-"""Which loads a check is about, by what Dagster has on record. Imports: findings, shown_text; weblake's doors."""
+"""Which loads a check is about, by what Dagster has on record. Imports: findings, metadata; weblake's doors."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 from dagster_weblake.checks.findings import Load
+from dagster_weblake.metadata import load_named_by
 from dagster_weblake.metadata.shown_text import plain
 from weblake import orchestration
 
@@ -58,22 +59,16 @@ def _fetch(context: dg.AssetCheckExecutionContext, wanted: dg.AssetRecordsFilter
     """The materializations that name a load, newest first. One is the rule, so the newest is asked for alone."""
     for limit in (1, most):
         records = context.instance.fetch_materializations(wanted, limit=limit).records
-        found = [record for record in records if _load_id(record) is not None]
+        found = [record for record in records if load_named_by(record) is not None]
         if len(records) < limit or (found and most == _SOME):
             break
     return found
 
 
-def _load_id(record: dg.EventLogRecord) -> str | None:
-    event = record.asset_materialization
-    entry = event.metadata.get("weblake/load_id") if event is not None else None
-    return entry.value if entry is not None and isinstance(entry.value, str) else None
-
-
 def _load(record: dg.EventLogRecord, key: dg.AssetKey, dataset: Dataset) -> Load:
-    load_id = _load_id(record)
+    load_id = load_named_by(record)
     assert load_id is not None
-    newest = _newest(dataset, load_id)
+    newest = dataset.ledger.standing(load_id)
     landing = orchestration.find(dataset, newest)
     if landing is None:
         event = record.asset_materialization
@@ -84,12 +79,3 @@ def _load(record: dg.EventLogRecord, key: dg.AssetKey, dataset: Dataset) -> Load
         )
         raise NothingLandedError(f"Load {plain(newest, 40)} is not on record in {dataset.storage.url}.{elsewhere}")
     return Load(dataset, landing.receipt, record.partition_key)
-
-
-def _newest(dataset: Dataset, load_id: str) -> str:
-    """The load that has taken the place of this one, and the one that has taken its place, to the end."""
-    seen = {load_id}
-    while (retired := dataset.ledger.retired(load_id)) is not None and retired.by not in seen:
-        load_id = retired.by
-        seen.add(load_id)
-    return load_id

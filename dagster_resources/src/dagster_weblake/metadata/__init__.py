@@ -7,6 +7,7 @@ from dagster_weblake.metadata.loads import (
     activity_metadata,
     definition_metadata,
     load_metadata,
+    load_named_by,
     progress_metadata,
     started_metadata,
 )
@@ -17,6 +18,7 @@ __all__ = [
     "activity_metadata",
     "definition_metadata",
     "load_metadata",
+    "load_named_by",
     "progress_metadata",
     "started_metadata",
     "usage_metadata",

@@ -109,6 +109,13 @@ def definition_metadata(
     }
 
 
+def load_named_by(record: dg.EventLogRecord) -> str | None:
+    """The load that a materialization's metadata name; None where somebody else reported it."""
+    event = record.asset_materialization
+    entry = None if event is None else event.metadata.get("weblake/load_id")
+    return entry.value if entry is not None and isinstance(entry.value, str) else None
+
+
 def load_metadata(
     dataset: orchestration.Dataset, landing: orchestration.Landing, *, partitioned: bool
 ) -> dict[str, dg.MetadataValue]:

@@ -29,8 +29,8 @@ LATEST, ALL, TABLE = "latest", "all", "table"
 #: What an asset may say of itself for all its inputs, as `weblake/table` and so on.
 _OF_ASSET = ("table", "to", "report", "loads", "keys")
 _LOAD_TABLES = ("documents", "page_errors")
-#: How the partitions of a table that is replaced whole are called in its path, and how its key is made.
-_TIME_KEYS = {"usage_periods": ("period", "%Y-%m", 7), "activity": ("activity_date", "%Y-%m-%d", 10)}
+#: What a partition of a table that is replaced whole is called in its path, and what of the partition it is.
+_TIME_KEYS = {"usage_periods": ("period", "month"), "activity": ("activity_date", "day")}
 #: Records of the ledger that are read at once; partitions that an error names.
 _READERS, _NAMED = 16, 5
 
@@ -112,17 +112,14 @@ def _time_keys(table: str, report: str | None, partitioned: bool, parts: Sequenc
     """The path keys of months or days; other tables have none that a partition could stand for."""
     keys: dict[str, Sequence[str]] = {"report": [report]} if report is not None else {}
     if partitioned and table in _TIME_KEYS:
-        name, form, length = _TIME_KEYS[table]
-        keys[name] = [str(part.key)[:length] if part.start is None else f"{part.start:{form}}" for part in parts]
+        name, unit = _TIME_KEYS[table]
+        keys[name] = [getattr(part, unit) for part in parts]
     return keys
 
 
 def _current(dataset: orchestration.Dataset, load_id: str, context: dg.InputContext) -> weblake.Receipt:
     """The receipt of the load, or of the one that has its place now."""
-    seen = {load_id}
-    while (retired := dataset.ledger.retired(load_id)) is not None and retired.by not in seen:
-        load_id = retired.by
-        seen.add(load_id)
+    load_id = dataset.ledger.standing(load_id)
     done = dataset.ledger.done(load_id)
     if done is None:
         raise AskPerson(

@@ -1,10 +1,12 @@
-"""What an asset's materializations say of its loads, the newest first. Imports: dagster."""
+"""What an asset's materializations say of its loads, the newest first. Imports: metadata."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 import dagster as dg
+
+from dagster_weblake.metadata import load_named_by
 
 #: Events a page, and partitions that are asked for at once: a database takes so many values and not many more.
 _PAGE, _PARTITIONS = 500, 500
@@ -63,10 +65,7 @@ class Materializations:
         while True:
             page = self._instance.fetch_materializations(wanted, limit=_PAGE, cursor=cursor)
             for record in page.records:
-                event = record.asset_materialization
-                value = None if event is None else event.metadata.get("weblake/load_id")
-                load = None if value is None else value.value
-                yield record.partition_key, load if isinstance(load, str) else None
+                yield record.partition_key, load_named_by(record)
             if not page.has_more:
                 return
             cursor = page.cursor

@@ -72,18 +72,15 @@ def build_collect_sensor(
     """
     followed = _pairs(assets, to)
 
-    def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        return _Tick(context, ticks.resource_of(context, resource_key), followed, sensor).run()
-
     sensor = ticks.name_of(name, (pair.data for pair in followed), "collect")
-    return dg.SensorDefinition(
-        name=sensor,
-        evaluation_fn=evaluate,
-        asset_selection=dg.AssetSelection.assets(*(pair.data for pair in followed)),
+    return ticks.sensor(
+        sensor,
+        lambda context, resource: _Tick(context, resource, followed, sensor).run(),
+        "Has finished jobs of the service collected.",
+        keys=(pair.data for pair in followed),
+        resource_key=resource_key,
         minimum_interval_seconds=minimum_interval_seconds,
         default_status=default_status,
-        required_resource_keys={resource_key},
-        description="Has finished jobs of the service collected.",
     )
 
 

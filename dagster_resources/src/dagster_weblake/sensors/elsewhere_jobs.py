@@ -75,17 +75,14 @@ def build_jobs_elsewhere_sensor(
     wanted = Wanted(sensor, key, ticks.root_of(spec, to), tuple(kinds), target, tuple(statuses), fire_earlier)
     known = _Known(wanted.kinds)
 
-    def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        return _Tick(context, ticks.resource_of(context, resource_key), wanted, known).run()
-
-    return dg.SensorDefinition(
-        name=sensor,
-        evaluation_fn=evaluate,
-        asset_selection=dg.AssetSelection.assets(key),
+    return ticks.sensor(
+        sensor,
+        lambda context, resource: _Tick(context, resource, wanted, known).run(),
+        "Has jobs of the service landed that were started elsewhere.",
+        keys=[key],
+        resource_key=resource_key,
         minimum_interval_seconds=minimum_interval_seconds,
         default_status=default_status,
-        required_resource_keys={resource_key},
-        description="Has jobs of the service landed that were started elsewhere.",
     )
 
 

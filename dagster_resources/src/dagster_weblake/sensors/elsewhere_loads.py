@@ -82,16 +82,13 @@ def build_loads_elsewhere_sensor(
     known: dict[str, orchestration.LedgerNews] = {}
     wanted = _Wanted(keys, roots.pop(), where, partition, fire_earlier)
 
-    def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        return _Tick(context, ticks.resource_of(context, resource_key), wanted, known).run()
-
-    return dg.SensorDefinition(
-        name=ticks.name_of(name, dict.fromkeys(keys.values()), "loads_elsewhere"),
-        evaluation_fn=evaluate,
+    return ticks.sensor(
+        ticks.name_of(name, dict.fromkeys(keys.values()), "loads_elsewhere"),
+        lambda context, resource: _Tick(context, resource, wanted, known).run(),
+        "Reports loads that landed in the dataset without this Dagster.",
+        resource_key=resource_key,
         minimum_interval_seconds=minimum_interval_seconds,
         default_status=default_status,
-        required_resource_keys={resource_key},
-        description="Reports loads that landed in the dataset without this Dagster.",
     )
 
 
@@ -196,10 +193,8 @@ def _told_since(instance: dg.DagsterInstance, key: dg.AssetKey, since: float) ->
         wanted = dg.AssetRecordsFilter(key, after_timestamp=since)
         page = instance.fetch_materializations(wanted, limit=_PAGE, cursor=cursor)
         for record in page.records:
-            entry = (
-                record.asset_materialization.metadata.get("weblake/load_id") if record.asset_materialization else None
-            )
-            found += [entry.value] if entry is not None and isinstance(entry.value, str) else []
+            load_id = metadata.load_named_by(record)
+            found += [load_id] if load_id is not None else []
         if not page.has_more:
             return found
         cursor = page.cursor

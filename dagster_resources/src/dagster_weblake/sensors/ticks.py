@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 import dagster as dg
@@ -35,14 +35,36 @@ Asset = dg.AssetsDefinition | dg.AssetSpec | dg.AssetKey | str
 One = Asset | Sequence[dg.AssetsDefinition]
 
 
+def sensor(
+    name: str,
+    tick: Callable[[dg.SensorEvaluationContext, WeblakeResource], dg.SensorResult],
+    description: str,
+    *,
+    keys: Iterable[dg.AssetKey] = (),
+    resource_key: str,
+    minimum_interval_seconds: int,
+    default_status: dg.DefaultSensorStatus,
+) -> dg.SensorDefinition:
+    """A sensor that calls `tick` with the resource, and may request runs of the assets with these keys."""
+
+    def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        return tick(context, cast("WeblakeResource", getattr(context.resources, resource_key)))
+
+    runs = list(keys)
+    return dg.SensorDefinition(
+        name=name,
+        evaluation_fn=evaluate,
+        asset_selection=dg.AssetSelection.assets(*runs) if runs else None,
+        minimum_interval_seconds=minimum_interval_seconds,
+        default_status=default_status,
+        required_resource_keys={resource_key},
+        description=description,
+    )
+
+
 def deadline() -> float:
     """When a tick that begins now has to end: monotonic seconds."""
     return time.monotonic() + TICK_S
-
-
-def resource_of(context: dg.SensorEvaluationContext, key: str) -> WeblakeResource:
-    """The resource under this key."""
-    return cast("WeblakeResource", getattr(context.resources, key))
 
 
 def remembered(context: dg.SensorEvaluationContext) -> dict[str, object] | None:

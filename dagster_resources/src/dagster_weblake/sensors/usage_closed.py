@@ -63,17 +63,14 @@ def build_usage_closed_sensor(
     sensor = ticks.name_of(name, [key], "closed")
     wanted = _Wanted(sensor, key, named, partitions_def, fire_latest)
 
-    def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        return _tick(context, ticks.resource_of(context, resource_key), wanted)
-
-    return dg.SensorDefinition(
-        name=sensor,
-        evaluation_fn=evaluate,
-        asset_selection=dg.AssetSelection.assets(key),
+    return ticks.sensor(
+        sensor,
+        lambda context, resource: _tick(context, resource, wanted),
+        "Has usage landed when its month has closed.",
+        keys=[key],
+        resource_key=resource_key,
         minimum_interval_seconds=minimum_interval_seconds,
         default_status=default_status,
-        required_resource_keys={resource_key},
-        description="Has usage landed when its month has closed.",
     )
 
 

@@ -1,0 +1,59 @@
+"""What the programs that make the documentation's pictures share: a lake on this machine, and the way to docs/images.
+
+Imports: moto and boto3 where the lake is made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def lake_server(bucket: str) -> Iterator[str]:
+    """The address of an S3 server on this machine with a bucket in it; its key and secret are `test-key`."""
+    import boto3
+    from moto.server import DomainDispatcherApplication, create_backend_app
+    from werkzeug.serving import make_server
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = make_server("127.0.0.1", 0, DomainDispatcherApplication(create_backend_app), threaded=False)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        url = f"http://127.0.0.1:{server.server_port}"
+        access = {"aws_access_key_id": "test-key", "aws_secret_access_key": "test-key", "region_name": "us-east-1"}
+        boto3.client("s3", endpoint_url=url, **access).create_bucket(Bucket=bucket)
+        yield url
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def make_pictures(
+    text: str | None, images: Path, make: Callable[[Path], object], arguments: Sequence[str] | None = None
+) -> int:
+    """Runs the program: `make` gets a folder with `example`, `browser` and `images`, and fills the last.
+
+    Says where the pictures are; nothing is replaced unless all could be made.
+    """
+    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--into", type=Path, default=images, help="the directory (docs/images)")
+    into: Path = parser.parse_args(arguments).into
+    with tempfile.TemporaryDirectory(prefix="weblake-pictures-") as temporary:
+        folder = Path(temporary)
+        for name in ("example", "browser", "images"):
+            (folder / name).mkdir()
+        make(folder)
+        into.mkdir(parents=True, exist_ok=True)
+        for picture in sorted((folder / "images").iterdir()):
+            (into / picture.name).write_bytes(picture.read_bytes())
+            sys.stdout.write(f"{into / picture.name}: {picture.stat().st_size >> 10} KiB\n")
+    return 0

@@ -16,8 +16,8 @@ import time
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from weblake.service.fetch import Fetched
-from weblake.service.page import page_of
+from weblake.service.page.document import page_of
+from weblake.service.web.fetch import Fetched
 
 Scores = dict[str, list[tuple[float, float, float]]]
 WORD = re.compile(r"\w+")

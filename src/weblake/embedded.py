@@ -140,7 +140,7 @@ def _start(directory: Path) -> Settings | None:
         return _settings(_own[1].url, _own[1].key)
     with needs_local():
         from weblake.service.server import LocalService
-        from weblake.service.store import DatabaseLocked
+        from weblake.service.store.database import DatabaseLocked
 
         service = LocalService(directory / "service.db", allow_private=True)
         try:

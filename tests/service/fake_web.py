@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import httpx
 
 from weblake.service.failures import PageFailure
-from weblake.service.frontier import Frontier
+from weblake.service.web.frontier import Frontier
 
 
 @dataclass

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from weblake.service.failures import PageFailure
-from weblake.service.fetch import Fetched, Fetcher
+from weblake.service.web.fetch import Fetched, Fetcher
 
 
 class Site(ThreadingHTTPServer):

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weblake.service.addresses import clean_url, is_literal_private, is_public
 from weblake.service.failures import PageFailure
+from weblake.service.web.addresses import clean_url, is_literal_private, is_public
 
 _spec = importlib.util.spec_from_file_location("loopback_site", Path(__file__).with_name("loopback_site.py"))
 assert _spec is not None

@@ -14,8 +14,8 @@ import pytest
 
 from weblake.service.config import ServiceConfig
 from weblake.service.failures import PageFailure
-from weblake.service.real_web import RealWeb
 from weblake.service.server import LocalService
+from weblake.service.web.real import RealWeb
 
 PAGES = {
     "/": "<title>Home</title><nav><a href='/nav'>n</a></nav><main><h1>Home</h1><a href='/a'>A</a> "

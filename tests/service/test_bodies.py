@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weblake.service.failures import PageFailure
-from weblake.service.fetch import Fetcher
-from weblake.service.inflate import Body
-from weblake.service.page import scrape
+from weblake.service.page.document import scrape
+from weblake.service.web.fetch import Fetcher
+from weblake.service.web.inflate import Body
 
 _spec = importlib.util.spec_from_file_location("loopback_site", Path(__file__).with_name("loopback_site.py"))
 assert _spec is not None

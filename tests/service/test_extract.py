@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from weblake.service.failures import PageFailure
-from weblake.service.fetch import Fetched
-from weblake.service.page import Page, page_of
+from weblake.service.page.document import Page, page_of
+from weblake.service.web.fetch import Fetched
 
 URL = "https://site.example/docs/page.html"
 HTML = "text/html; charset=utf-8"

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from weblake.service import connect
-from weblake.service.fetch import Fetcher
-from weblake.service.page import scrape
+from weblake.service.page.document import scrape
+from weblake.service.web import connect
+from weblake.service.web.fetch import Fetcher
 
 _spec = importlib.util.spec_from_file_location("loopback_site", Path(__file__).with_name("loopback_site.py"))
 assert _spec is not None

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weblake.service.failures import PageFailure
-from weblake.service.frontier import Frontier
+from weblake.service.web.frontier import Frontier
 
 START = "https://site.example/docs/"
 

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
 
-from weblake.service.depth import MAX_DEPTH, flatten
-from weblake.service.fetch import Fetched
-from weblake.service.media import Kind, kind_of, text_of
-from weblake.service.page import Page, page_of
+from weblake.service.page.depth import MAX_DEPTH, flatten
+from weblake.service.page.document import Page, page_of
+from weblake.service.page.media import Kind, kind_of, text_of
+from weblake.service.web.fetch import Fetched
 
 URL = "https://site.example/docs/page.html"
 HTML = "text/html; charset=utf-8"

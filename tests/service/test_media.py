@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from weblake.service.failures import PageFailure
-from weblake.service.fetch import Fetched
-from weblake.service.media import Kind, kind_of
-from weblake.service.page import Page, page_of
+from weblake.service.page.document import Page, page_of
+from weblake.service.page.media import Kind, kind_of
+from weblake.service.web.fetch import Fetched
 
 URL = "https://site.example/docs/page.html"
 HTML = "text/html; charset=utf-8"

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from weblake.service.failures import PageFailure
-from weblake.service.fetch import Fetched, Fetcher
-from weblake.service.robots import Robots
-from weblake.service.sitemap import sitemap_urls
+from weblake.service.web.fetch import Fetched, Fetcher
+from weblake.service.web.robots import Robots
+from weblake.service.web.sitemap import sitemap_urls
 
 SITE = "https://site.example"
 NS = "http://www.sitemaps.org/schemas/sitemap/0.9"

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from weblake.errors import StorageRefused
-from weblake.service import accounts, deliveries, page_cache, records
 from weblake.service.clock import Clock, iso, iso_seconds, month_bounds
 from weblake.service.config import Access
-from weblake.service.store import DatabaseLocked, Store
+from weblake.service.jobs import deliveries, page_cache, records
+from weblake.service.store import accounts
+from weblake.service.store.database import DatabaseLocked, Store
 
 ACCESS = Access("team", "key")
 
@@ -91,7 +92,7 @@ def test_a_closed_store_takes_nothing(store: Store) -> None:
 
 def test_commits_are_flushed_and_survive_a_killed_process(tmp_path: Path) -> None:
     code = (
-        "import os,sys\nfrom weblake.service.store import Store\nfrom weblake.service import accounts\n"
+        "import os,sys\nfrom weblake.service.store.database import Store\nfrom weblake.service.store import accounts\n"
         "s=Store(sys.argv[1])\n"
         "print(s.write_now(lambda db: db.execute('PRAGMA synchronous').fetchone()[0]),"
         " s.write_now(lambda db: db.execute('PRAGMA journal_mode').fetchone()[0]))\n"
@@ -108,7 +109,7 @@ def test_commits_are_flushed_and_survive_a_killed_process(tmp_path: Path) -> Non
 def test_one_process_holds_the_lock(tmp_path: Path) -> None:
     db = tmp_path / "service.db"
     store = Store(db)
-    code = "import sys\nfrom weblake.service.store import Store\nStore(sys.argv[1])"
+    code = "import sys\nfrom weblake.service.store.database import Store\nStore(sys.argv[1])"
     done = subprocess.run([sys.executable, "-c", code, str(db)], capture_output=True, text=True, check=False)
     assert "DatabaseLocked" in done.stderr
     with pytest.raises(DatabaseLocked, match="already serves"):
@@ -119,7 +120,7 @@ def test_one_process_holds_the_lock(tmp_path: Path) -> None:
 
 def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path) -> None:
     code = (
-        "import os,sys\nfrom weblake.service.store import Store\nstore = Store(sys.argv[1])\n"
+        "import os,sys\nfrom weblake.service.store.database import Store\nstore = Store(sys.argv[1])\n"
         "if os.fork() == 0:\n    print('forked', flush=True)\n    sys.stdin.readline()\n    os._exit(0)\n"
         "os._exit(0)"
     )

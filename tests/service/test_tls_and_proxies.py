@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from weblake.service.failures import PageFailure
-from weblake.service.page import scrape
+from weblake.service.page.document import scrape
 
 _spec = importlib.util.spec_from_file_location("loopback_site", Path(__file__).with_name("loopback_site.py"))
 assert _spec is not None

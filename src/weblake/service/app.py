@@ -1,6 +1,6 @@
 """The HTTP application: every route, and what becomes of errors.
 
-Imports: answers, faults, features, front, parts, routes_*.
+Imports: answers, faults, features, front, parts, routes.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from weblake.service.features import ENDPOINTS, missing
 from weblake.service.front import Front
 from weblake.service.parts import Parts
 from weblake.service.request_log import LoggedApp
-from weblake.service.routes_admin import AdminRoutes
-from weblake.service.routes_batch import BatchRoutes
-from weblake.service.routes_crawl import CrawlRoutes
-from weblake.service.routes_map import MapRoutes
-from weblake.service.routes_scrape import ScrapeRoutes
-from weblake.service.routes_team import TeamRoutes
+from weblake.service.routes.admin import AdminRoutes
+from weblake.service.routes.batch import BatchRoutes
+from weblake.service.routes.crawl import CrawlRoutes
+from weblake.service.routes.map import MapRoutes
+from weblake.service.routes.scrape import ScrapeRoutes
+from weblake.service.routes.team import TeamRoutes
 
 _LOG = logging.getLogger("weblake.service")
 

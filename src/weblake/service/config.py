@@ -50,6 +50,8 @@ class ServiceConfig:
     max_body: int = 32 << 20
     #: Pages kept for maxAge, minAge and lockdown.
     max_cached_pages: int = 10_000
+    #: Makes ids and the order of a job's documents the same in every run that asks the same; None for random ids.
+    seed: int | None = None
     #: Host names that a request may carry; None for any. A loopback service allows only loopback names.
     hosts: frozenset[str] | None = frozenset({"127.0.0.1", "localhost", "::1"})
 

@@ -15,20 +15,20 @@ from sqlite3 import Connection
 
 from starlette.requests import Request
 
-from weblake.service import records
 from weblake.service.clock import Clock
 from weblake.service.config import Access, ServiceConfig, ServiceKey, digest
 from weblake.service.faults import Faults
-from weblake.service.job_run import Tools
-from weblake.service.jobs import Jobs
+from weblake.service.jobs import records
+from weblake.service.jobs.job_run import Tools
+from weblake.service.jobs.running import Jobs
+from weblake.service.jobs.scraping import Scraper
+from weblake.service.jobs.webhook_delivery import WebhookDelivery
 from weblake.service.limits import RateLimit
-from weblake.service.replays import Replays
 from weblake.service.request_log import RequestLog
-from weblake.service.schema import DATA_TABLES
-from weblake.service.scraping import Scraper
-from weblake.service.store import MEMORY, Store
-from weblake.service.web import Web
-from weblake.service.webhook_delivery import WebhookDelivery
+from weblake.service.routes.replays import Replays
+from weblake.service.store.database import MEMORY, Store
+from weblake.service.store.schema import DATA_TABLES
+from weblake.service.web.door import Web
 
 _LOG = logging.getLogger("weblake.service")
 #: Seconds between two clean-ups of what has expired.

@@ -23,7 +23,7 @@ from types import FrameType
 from weblake.service.config import ServiceConfig, ServiceKey, new_key
 from weblake.service.parts import has_keys, open_store, remember_key
 from weblake.service.server import LocalService
-from weblake.service.store import MEMORY
+from weblake.service.store.database import MEMORY
 from weblake.settings import state_dir
 
 #: The database's name in the data directory.

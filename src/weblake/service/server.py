@@ -3,7 +3,7 @@
     with LocalService() as service:
         client = weblake.Client(base_url=service.url, api_key=service.key)
 
-Imports: accounts, app, config, faults, parts, store, web; real_web when it starts.
+Imports: accounts, app, config, faults, parts, store, web; web.real when it starts.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from weblake.errors import InvalidOption
-from weblake.service import accounts
 from weblake.service.app import make_app
 from weblake.service.config import ServiceConfig, ServiceKey, new_key, read_keys
 from weblake.service.faults import read_rules
 from weblake.service.parts import Parts, open_store
-from weblake.service.store import MEMORY, Store
-from weblake.service.web import Web
+from weblake.service.store import accounts
+from weblake.service.store.database import MEMORY, Store
+from weblake.service.web.door import Web
 
 T = TypeVar("T")
 
@@ -197,7 +197,7 @@ class LocalService:
 
 def _real_web(config: ServiceConfig) -> Web:
     # Fetching and parsing take a third of a second to import, and nobody waits for them before the first start.
-    from weblake.service.real_web import RealWeb
+    from weblake.service.web.real import RealWeb
 
     return RealWeb(config)
 

@@ -1,0 +1,327 @@
+"""Jobs as rows: made, moved on page by page, ended, read, dropped.
+
+Every function takes a connection and runs inside its caller's transaction. A page's result, its price, its way out of
+the queue and its webhook are one transaction, so that a killed service neither repeats nor loses a page.
+
+Imports: accounts, answers, clock, config, deliveries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from sqlite3 import Connection, Row
+from uuid import uuid4
+
+import msgspec
+
+from weblake.service.answers import encode, not_found
+from weblake.service.clock import iso
+from weblake.service.config import Access
+from weblake.service.jobs import deliveries
+from weblake.service.store import accounts
+
+#: Seconds from a job's end until its data is dropped.
+JOB_LIFE = 24 * 3600.0
+#: The statuses in which nothing moves any more.
+ENDED = ("completed", "failed", "cancelled")
+#: How a page that is done stands in the queue: whether it counts towards a crawl's limit.
+_COUNTED, _UNCOUNTED = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """A job about to be recorded; `options`, `plan` and `webhook` are by snake_case name."""
+
+    id: str
+    kind: str
+    access: Access
+    url: str
+    at: float
+    options: Mapping[str, object] = field(default_factory=dict)
+    plan: Mapping[str, object] = field(default_factory=dict)
+    shown: Mapping[str, object] = field(default_factory=dict)
+    webhook: Mapping[str, object] | None = None
+    #: Pages that it may cost at most.
+    expected: int = 0
+    #: What the activity list shows; None hides the URL.
+    target: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Todo:
+    """A page that waits in a running job."""
+
+    seq: int
+    url: str
+    depth: int = 0
+    done: bool = False
+    #: Whether it counts towards a crawl's limit, once it is done.
+    counts: bool = True
+    final_url: str | None = None
+    #: See `job_run.Verdict`.
+    mark: int = 0
+    #: Its own scrape options, by snake_case name, where they are not the job's.
+    options: Mapping[str, object] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A page that became a document."""
+
+    scrape_id: str
+    body: bytes
+    credits: int
+    #: Where the page really was, after redirects.
+    final_url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A page that could not be scraped."""
+
+    code: str
+    error: str
+    #: What the attempt costs nevertheless: a lockdown miss does.
+    credits: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """A page that the site's robots.txt keeps us from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A page that turned out to be one the job has already: neither counted nor billed."""
+
+    final_url: str
+
+
+Outcome = Stored | Failed | Blocked | Dropped
+
+
+def create(db: Connection, job: NewJob) -> None:
+    """Records a running job and its start in the activity list."""
+    db.execute(
+        "INSERT INTO jobs (id, kind, team, key_name, url, status, created, expected, options, plan, shown, webhook)"
+        " VALUES (?, ?, ?, ?, ?, 'scraping', ?, ?, ?, ?, ?, ?)",
+        (
+            job.id, job.kind, job.access.team, job.access.key_name, job.url, job.at, job.expected,
+            encode(job.options), encode(job.plan), encode(job.shown), encode(job.webhook) if job.webhook else None,
+        ),
+    )  # fmt: skip
+    accounts.record_activity(db, job.access, job.kind, job.id, job.target, job.at)
+    if job.webhook is not None:
+        deliveries.enqueue(db, row(db, job.id), "started", job.at)
+
+
+def add_pages(
+    db: Connection, job_id: str, pages: Iterable[tuple[str, int]], options: Mapping[str, object] | None = None
+) -> list[Todo]:
+    """Queues URLs, each with its depth, and returns them with their places; `options` where they are not the job's."""
+    own = encode(options) if options is not None else None
+    added = []
+    for url, depth in pages:
+        place = db.execute(
+            "INSERT INTO pages (job, url, depth, options) VALUES (?, ?, ?, ?)", (job_id, url, depth, own)
+        ).lastrowid
+        assert place is not None
+        added.append(Todo(place, url, depth, options=options))
+    db.execute("UPDATE jobs SET known = known + ? WHERE id = ?", (len(added), job_id))
+    return added
+
+
+def row(db: Connection, job_id: str) -> Row:
+    """The job's row; the job is known to exist."""
+    found: Row | None = db.execute("SELECT * FROM jobs WHERE id = ?", (job_id,)).fetchone()
+    assert found is not None
+    return found
+
+
+def find_running(db: Connection, job_id: str) -> Row | None:
+    """The job's row while it runs; None where it has ended or is gone."""
+    found: Row | None = db.execute("SELECT * FROM jobs WHERE id = ? AND status = 'scraping'", (job_id,)).fetchone()
+    return found
+
+
+def find(db: Connection, job_id: str, kind: str, team: str, at: float) -> Row:
+    """The job's row.
+
+    Raises:
+        Refusal: 404; there is no such job, it is another team's, or it has expired.
+    """
+    found: Row | None = db.execute(
+        "SELECT * FROM jobs WHERE id = ? AND kind = ? AND team = ? AND (ended IS NULL OR ended > ?)",
+        (job_id, kind, team, at - JOB_LIFE),
+    ).fetchone()
+    if found is None:
+        not_found()
+    return found
+
+
+def running(db: Connection) -> list[str]:
+    """The ids of the jobs that have pages to scrape, oldest first."""
+    return [one["id"] for one in db.execute("SELECT id FROM jobs WHERE status = 'scraping' ORDER BY created, rowid")]
+
+
+def todo(db: Connection, job_id: str, after: int = 0, *, with_done: bool = False) -> list[Todo]:
+    """The queued pages of a job behind a place, in order."""
+    rows = db.execute(
+        "SELECT * FROM pages WHERE job = ? AND seq > ? AND (done = 0 OR ?) ORDER BY seq", (job_id, after, with_done)
+    )
+    return [_todo(one) for one in rows]
+
+
+def settle(
+    db: Connection,
+    job_id: str,
+    page: Todo,
+    outcome: Outcome,
+    at: float,
+    found: Sequence[tuple[str, int]] = (),
+    mark: int = 0,
+) -> list[Todo] | None:
+    """Records how a page went, with everything that hangs on it; `found` are the URLs it led to.
+
+    Returns:
+        The queued places of `found`; None where the page is settled already or the job has ended meanwhile.
+    """
+    job = row(db, job_id)
+    if job["status"] != "scraping" or not _leave_queue(db, job, page, outcome, mark):
+        return None
+    db.execute("UPDATE jobs SET known = known - 1 WHERE id = ?", (job_id,))
+    if isinstance(outcome, Stored):
+        _store_document(db, job, outcome, at)
+        if job["webhook"] is not None:
+            deliveries.enqueue(db, job, "page", at, document=outcome.body)
+    elif isinstance(outcome, Failed):
+        db.execute(
+            "INSERT INTO page_errors VALUES (?, ?, ?, ?, ?, ?)",
+            (str(uuid4()), job_id, at, page.url, outcome.code, outcome.error),
+        )
+        db.execute("UPDATE jobs SET failed = failed + 1, credits = credits + ? WHERE id = ?", (outcome.credits, job_id))
+        if outcome.credits:
+            accounts.charge(db, Access(job["team"], job["key_name"]), outcome.credits, at)
+        if job["webhook"] is not None:
+            deliveries.enqueue(db, job, "page", at, failure=(page.url, outcome.error))
+    elif isinstance(outcome, Blocked):
+        db.execute("INSERT INTO robots_blocked VALUES (?, ?)", (job_id, page.url))
+    return add_pages(db, job_id, found) if found else []
+
+
+def store_single(db: Connection, job: NewJob, page: Stored) -> None:
+    """Records a single scrape as a job that ended as soon as it began."""
+    create(db, job)
+    _store_document(db, row(db, job.id), page, job.at)
+    db.execute("UPDATE jobs SET status = 'completed', ended = ? WHERE id = ?", (job.at, job.id))
+
+
+def end(db: Connection, job_id: str, status: str, at: float, error: str | None = None, *, drained: bool = True) -> bool:
+    """Ends a running job, drops its queue and announces it.
+
+    Args:
+        drained: Demands that no page waits any more: one may have been appended since the last look.
+
+    Returns:
+        Whether the job has ended: False where it must go on.
+    """
+    job = row(db, job_id)
+    if job["status"] != "scraping":
+        return True
+    if drained and db.execute("SELECT 1 FROM pages WHERE job = ? AND done = 0 LIMIT 1", (job_id,)).fetchone():
+        return False
+    db.execute("DELETE FROM pages WHERE job = ?", (job_id,))
+    db.execute("UPDATE jobs SET status = ?, error = ?, ended = ?, known = 0 WHERE id = ?", (status, error, at, job_id))
+    if job["webhook"] is not None and status in ("completed", "failed"):
+        deliveries.enqueue(db, row(db, job_id), status, at)
+    return True
+
+
+def reopen(db: Connection, job_id: str) -> None:
+    """Sets a completed job back to work, for URLs that were appended to it."""
+    db.execute("UPDATE jobs SET status = 'scraping', ended = NULL WHERE id = ? AND status = 'completed'", (job_id,))
+
+
+def errors(db: Connection, job_id: str) -> dict[str, object]:
+    """The failed and the robots-blocked pages of a job, as the API lists them."""
+    failed = db.execute("SELECT * FROM page_errors WHERE job = ? ORDER BY rowid", (job_id,))
+    blocked = db.execute("SELECT url FROM robots_blocked WHERE job = ? ORDER BY rowid", (job_id,))
+    return {
+        "errors": [
+            {
+                "id": one["id"],
+                "timestamp": iso(one["at"]),
+                "url": one["url"],
+                "code": one["code"],
+                "error": one["error"],
+            }
+            for one in failed
+        ],
+        "robotsBlocked": [one["url"] for one in blocked],
+    }
+
+
+def waiting(db: Connection, team: str) -> int:
+    """Pages of the team's running jobs that are not settled."""
+    (known,) = db.execute("SELECT sum(known) FROM jobs WHERE status = 'scraping' AND team = ?", (team,)).fetchone()
+    return known or 0
+
+
+def last_success(db: Connection, team: str) -> float | None:
+    """When a job of the team last completed; None where none has."""
+    (ended,) = db.execute("SELECT max(ended) FROM jobs WHERE status = 'completed' AND team = ?", (team,)).fetchone()
+    return None if ended is None else float(ended)
+
+
+def drop_expired(db: Connection, at: float) -> None:
+    """Deletes what nobody can read any more: jobs a day after their end, old activity, forgotten replays."""
+    gone = [one["id"] for one in db.execute("SELECT id FROM jobs WHERE ended <= ?", (at - JOB_LIFE,))]
+    for table, column in (("documents", "job"), ("page_errors", "job"), ("robots_blocked", "job"), ("jobs", "id")):
+        db.executemany(f"DELETE FROM {table} WHERE {column} = ?", [(one,) for one in gone])  # noqa: S608
+    db.execute("DELETE FROM activity WHERE created <= ?", (at - accounts.ACTIVITY_WINDOW,))
+    db.execute("DELETE FROM replays WHERE forget <= ?", (at,))
+
+
+def decoded(blob: bytes | str) -> dict[str, object]:
+    """A column that holds a JSON object."""
+    value: dict[str, object] = msgspec.json.decode(blob)
+    return value
+
+
+def _todo(one: Row) -> Todo:
+    own = one["options"]
+    return Todo(
+        one["seq"],
+        one["url"],
+        one["depth"],
+        done=one["done"] != 0,
+        counts=one["done"] != _UNCOUNTED,
+        final_url=one["final"],
+        mark=one["mark"],
+        options=decoded(own) if own is not None else None,
+    )
+
+
+def _leave_queue(db: Connection, job: Row, page: Todo, outcome: Outcome, mark: int) -> bool:
+    """Takes a page out of the queue, once; a crawl remembers what became of it so that it can be resumed."""
+    if job["kind"] != "crawl":
+        return db.execute("DELETE FROM pages WHERE seq = ?", (page.seq,)).rowcount == 1
+    done = _UNCOUNTED if isinstance(outcome, Blocked | Dropped) else _COUNTED
+    final = outcome.final_url if isinstance(outcome, Stored | Dropped) else None
+    changed = db.execute(
+        "UPDATE pages SET done = ?, final = ?, mark = ? WHERE seq = ? AND done = 0", (done, final, mark, page.seq)
+    )
+    return changed.rowcount == 1
+
+
+def _store_document(db: Connection, job: Row, page: Stored, at: float) -> None:
+    db.execute(
+        "INSERT INTO documents (job, position, scrape_id, url, bytes, body) VALUES (?, ?, ?, ?, ?, ?)",
+        (job["id"], job["documents"], page.scrape_id, page.final_url, len(page.body), page.body),
+    )
+    db.execute(
+        "UPDATE jobs SET documents = documents + 1, credits = credits + ? WHERE id = ?", (page.credits, job["id"])
+    )
+    accounts.charge(db, Access(job["team"], job["key_name"]), page.credits, at)
+    accounts.count(db, "pages_billed")

@@ -1,0 +1,129 @@
+"""POST /v2/crawl and GET /v2/crawl/active.
+
+Imports: accounts, answers, clock, features, intake, parts, records, replays, jobs.
+"""
+
+from __future__ import annotations
+
+from sqlite3 import Connection
+from uuid import uuid4
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from weblake import options
+from weblake.service.answers import answer, encode, raw_answer, read_object
+from weblake.service.clock import iso
+from weblake.service.config import Access
+from weblake.service.features import check_crawl_options, check_page_options
+from weblake.service.jobs import records
+from weblake.service.jobs.crawl import DEFAULT_LIMIT
+from weblake.service.jobs.records import NewJob
+from weblake.service.parts import Parts, asker
+from weblake.service.routes.intake import (
+    check_patterns,
+    check_queue,
+    page_price,
+    read_options,
+    read_target,
+    read_webhook,
+)
+from weblake.service.routes.jobs import JobRoutes, job_address
+from weblake.service.routes.replays import Ticket
+from weblake.service.store import accounts
+
+#: Names in a crawl's options that are kept elsewhere than in its plan.
+_NOT_PLAN = frozenset({"url", "webhook", "scrape_options", "origin", "integration", "zero_data_retention"})
+
+
+class CrawlRoutes:
+    """Crawls."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._jobs = JobRoutes(parts, "crawl", "/v2/crawl")
+
+    def routes(self) -> list[Route]:
+        """The routes."""
+        return [
+            Route("/v2/crawl", self.start, methods=["POST"]),
+            Route("/v2/crawl/active", self.active, methods=["GET"]),
+            *self._jobs.routes(),
+        ]
+
+    async def start(self, request: Request) -> Response:
+        """Starts a crawl."""
+        access = asker(request)
+        body = await read_object(request, self._parts.config.max_body)
+
+        async def act(ticket: Ticket) -> Response:
+            return await self._start(request, access, body, ticket)
+
+        return await self._parts.replays.once(request, access, body, act)
+
+    async def active(self, request: Request) -> Response:
+        """The team's running crawls, newest first."""
+        team = asker(request).team
+
+        def work(db: Connection) -> list[dict[str, object]]:
+            rows = db.execute(
+                "SELECT id, url, created, shown FROM jobs WHERE status = 'scraping' AND kind = 'crawl' AND team = ?"
+                " ORDER BY created DESC, rowid DESC",
+                (team,),
+            )
+            return [
+                {
+                    "id": row["id"],
+                    "teamId": team,
+                    "url": row["url"],
+                    "created_at": iso(row["created"]),
+                    "options": {"scrapeOptions": msgspec.Raw(row["shown"])},
+                }
+                for row in rows
+            ]
+
+        return answer({"success": True, "crawls": await self._parts.store.read(work)})
+
+    async def _start(self, request: Request, access: Access, body: dict[str, object], ticket: Ticket) -> Response:
+        parts = self._parts
+        asked = read_options(options.CrawlRequest, body)
+        pages = asked.get("scrape_options", {})
+        assert isinstance(pages, dict)
+        check_crawl_options(asked)
+        check_page_options(pages)
+        check_patterns(asked)
+        webhook = read_webhook(asked, parts.config)
+        url = read_target(asked["url"], parts.config)
+        parts.rate.take(access.team)
+        now, new_id = parts.clock.now(), str(uuid4())
+        limit = asked.get("limit", DEFAULT_LIMIT)
+        assert isinstance(limit, int)
+        plan = {name: value for name, value in asked.items() if name not in _NOT_PLAN} | {"limit": limit}
+        shown = body.get("scrapeOptions")
+        encoded = encode({"success": True, "id": new_id, "url": job_address(request, "/v2/crawl", new_id)})
+        job = NewJob(
+            new_id,
+            "crawl",
+            access,
+            url,
+            now,
+            pages,
+            plan,
+            shown if isinstance(shown, dict) else {},
+            webhook,
+            limit,
+            url,
+        )
+
+        def work(db: Connection) -> None:
+            accounts.demand(db, access.team, limit * page_price(pages), parts.config.plan_credits, now)
+            check_queue(records.waiting(db, access.team), 1, parts.config, now)
+            records.create(db, job)
+            ticket.save(db, 200, encoded)
+
+        await parts.store.write(work)
+        parts.delivery.wake()
+        await parts.jobs.launch(new_id)
+        return raw_answer(encoded)

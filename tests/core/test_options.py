@@ -254,13 +254,24 @@ def test_any_text_is_an_address_or_not(text: str) -> None:
     assert o.url_problem(text) is None or isinstance(o.url_problem(text), str)
 
 
-def test_unknown_names_at_the_top_of_a_received_body_are_left_out() -> None:
-    body = {"url": "example.com", "maxAge": 1, "brandNew": 1, "max_age": 2}
-    assert o.from_wire(o.ScrapeRequest, body) == {"url": "example.com", "max_age": 1}
+def test_unknown_names_of_a_received_body_are_left_out_where_the_contract_is_open() -> None:
+    body = {"url": "example.com", "maxAge": 1, "brandNew": 1, "max_age": 2, "location": {"brandNew": 1}}
+    assert o.from_wire(o.ScrapeRequest, body) == {"url": "example.com", "max_age": 1, "location": {}}
     with pytest.raises(InvalidOption, match="brandNew"):
-        o.from_wire(o.ScrapeRequest, {"url": "example.com", "location": {"brandNew": 1}})
+        o.from_wire(o.CrawlRequest, {"url": "example.com", "webhook": {"url": "http://example.com", "brandNew": 1}})
+    with pytest.raises(InvalidOption, match="brandNew"):
+        o.from_wire(o.ScrapeRequest, {"url": "example.com", "parsers": [{"type": "pdf", "brandNew": 1}]})
     with pytest.raises(InvalidOption, match="not an object"):
         o.from_wire(o.ScrapeRequest, [body])
+
+
+def test_a_whole_number_may_be_received_as_a_float() -> None:
+    assert o.from_wire(o.ScrapeRequest, {"url": "example.com", "maxAge": 5.0}) == {"url": "example.com", "max_age": 5}
+    for bad in (5.5, 1e400, True):
+        with pytest.raises(InvalidOption, match="maxAge"):
+            o.from_wire(o.ScrapeRequest, {"url": "example.com", "maxAge": bad})
+    with pytest.raises(InvalidOption, match="max_age"):
+        o.to_wire(o.ScrapeRequest, {"url": "example.com", "max_age": 5.0})
 
 
 @given(st.sampled_from(REQUESTS), st.data())

@@ -370,10 +370,11 @@ def test_the_admin_routes(bench: Any) -> None:
     for path in ("requests", "counts", "faults"):
         assert nobody.get(f"/_weblake/{path}").status_code == 401
     nobody.close()
-    bench.http.post("/v2/scrape", json={"url": A}, headers={"x-idempotency-key": "k-1"})
+    key = "0e7c7d9e-2f3f-4cf0-8a52-6a3b8f2f9f11"
+    bench.http.post("/v2/scrape", json={"url": A}, headers={"x-idempotency-key": key})
     (entry,) = bench.http.get("/_weblake/requests").json()["requests"]
     assert (entry["method"], entry["path"], entry["status"]) == ("POST", "/v2/scrape", 200)
-    assert entry["idempotencyKey"] == "k-1"
+    assert entry["idempotencyKey"] == key
     assert "test-key" not in str(entry)
     assert bench.http.get("/_weblake/counts").json()["counts"] == {"pages_billed": 1, "scrape_started": 1}
     before = bench.http.get("/_weblake/health").json()["now"]

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from weblake.options.checks import Reader, to_wire_names
 from weblake.options.requests import (
+    CLOSED,
     RULES,
     ActivityOptions,
     AgentOptions,
@@ -93,9 +94,9 @@ def to_wire(cls: type, options: Mapping[str, object]) -> dict[str, object]:
 def from_wire(cls: type, body: object) -> dict[str, object]:
     """The options of a received request, checked, under their snake_case names.
 
-    Unknown names at the top are left out; below the top they are refused.
+    Unknown names are left out, but in a webhook and a parser, which the contract closes.
 
     Raises:
         InvalidOption: As `to_wire`, and where the body is no object; the message has the name on the wire.
     """
-    return Reader(RULES, wire=True).top(cls, body)
+    return Reader(RULES, wire=True, closed=CLOSED).top(cls, body)

@@ -36,11 +36,17 @@ def _renamed(shape: Shape, value: object) -> object:
 
 
 class Reader:
-    """Checks options; `wire` says whether they come from the wire or from a caller."""
+    """Checks options; `wire` says whether they come from the wire or from a caller.
 
-    def __init__(self, rules: Mapping[type, Sequence[Rule]], *, wire: bool) -> None:
+    From the wire, unknown names are left out, but for the `closed` classes, which take none.
+    """
+
+    def __init__(
+        self, rules: Mapping[type, Sequence[Rule]], *, wire: bool, closed: frozenset[type] = frozenset()
+    ) -> None:
         self._rules = rules
         self._wire = wire
+        self._closed = closed
 
     def top(self, cls: type, body: object) -> dict[str, object]:
         """The options of one request by snake_case name.
@@ -71,11 +77,11 @@ class Reader:
         return out
 
     def _field(self, cls: type, key: object, path: str) -> Field | None:
-        """The field that a key names; None for an unknown one at the top of a received body."""
+        """The field that a key names; None for an unknown one that is left out."""
         text = key if isinstance(key, str) else ""
         own, wired = fields(cls).get(text), by_wire(cls).get(text)
         found = wired if self._wire else own or (wired if path else None)
-        if found is not None or (self._wire and not path):
+        if found is not None or (self._wire and cls not in self._closed):
             return found
         names = list(by_wire(cls) if self._wire else fields(cls))
         guess = wired.name if wired else _closest(text, names)
@@ -121,6 +127,9 @@ class Reader:
 
     def _leaf(self, shape: Shape, value: object, path: str) -> object:
         value = self._word(_plain(value), choices(shape))
+        if self._wire and isinstance(value, float) and base(shape) is int and value.is_integer():
+            # JSON knows one kind of number: 5.0 is the integer 5.
+            value = int(value)
         try:
             msgspec.convert(value, shape.leaf, strict=True)
             good = not isinstance(value, float) or math.isfinite(value)

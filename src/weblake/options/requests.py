@@ -298,6 +298,9 @@ _PAGE = (
 )
 
 #: What no range can say, by the class it is said of.
+#: Objects that take no name beyond those the contract lists.
+CLOSED = frozenset[type]([shapes.PdfParser, shapes.ImageParser, shapes.WebhookConfig, shapes.AgentWebhookConfig])
+
 RULES: dict[type, tuple[rules.Rule, ...]] = {
     PageOptions: _PAGE,
     ScrapeOptions: _PAGE,

@@ -14,6 +14,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 _ENCODER = msgspec.json.Encoder()
+#: No list has more entries; SQLite's integers end soon after.
+_LARGEST = 10**12
 
 
 class Refusal(Exception):
@@ -105,24 +107,31 @@ async def read_object(request: Request, limit: int) -> dict[str, object]:
     return value
 
 
-def job_id(request: Request, name: str = "id") -> str:
-    """The job id in the path, in its canonical spelling."""
+def job_id(request: Request, name: str = "id", *, unreadable: int = 400) -> str:
+    """The job id in the path, in its canonical spelling.
+
+    Raises:
+        Refusal: 400, or what `unreadable` says where the contract knows no 400; no job could have this id.
+    """
     text = str(request.path_params[name])
     try:
         parsed = UUID(text)
     except ValueError:
         parsed = None
     if parsed is None or str(parsed) != text.lower():
+        if unreadable == 404:
+            not_found()
         raise Refusal(400, "Invalid job ID", code="BAD_REQUEST", details=[{"message": "A job id is a UUID."}])
     return str(parsed)
 
 
 def whole_number(request: Request, name: str, *, least: int, most: int | None, default: int | None) -> int | None:
-    """A whole number from the query string, or the default where it is absent."""
+    """A whole number from the query string, or the default where it is absent; one beyond all lists is the largest."""
     text = request.query_params.get(name)
     if text is None:
         return default
-    number = int(text) if text.isascii() and text.isdigit() and len(text) < 16 else -1
+    number = int(text[: len(str(_LARGEST)) + 1]) if text.isascii() and text.isdigit() else -1
+    number = min(number, _LARGEST)
     if number < least or (most is not None and number > most):
         bad_request(f"{name} must be a whole number from {least}" + (f" to {most}." if most is not None else "."))
     return number

@@ -1,6 +1,6 @@
 """The HTTP application: every route, and what becomes of errors.
 
-Imports: answers, faults, features, front, parts, routes.
+Imports: answers, faults, features, front, parts, routes, routing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route, Router
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from weblake.service.answers import Refusal, refused
@@ -26,6 +26,7 @@ from weblake.service.routes.crawl import CrawlRoutes
 from weblake.service.routes.map import MapRoutes
 from weblake.service.routes.scrape import ScrapeRoutes
 from weblake.service.routes.team import TeamRoutes
+from weblake.service.routing import make_router
 
 _LOG = logging.getLogger("weblake.service")
 
@@ -33,10 +34,9 @@ _LOG = logging.getLogger("weblake.service")
 def make_app(parts: Parts) -> ASGIApp:
     """The service as an ASGI application, outermost first: request log, front door, faults, routes."""
     groups = (ScrapeRoutes, BatchRoutes, CrawlRoutes, MapRoutes, TeamRoutes, AdminRoutes)
-    # What is not set up comes first: /v2/crawl/params-preview would else be read as a job id.
     routes = [_not_configured(*endpoint) for endpoint in ENDPOINTS]
     routes += [route for group in groups for route in group(parts).routes()]
-    app = ExceptionMiddleware(Router(routes, redirect_slashes=False), {Refusal: _refused, HTTPException: _http_error})
+    app = ExceptionMiddleware(make_router(routes), {Refusal: _refused, HTTPException: _http_error})
     return LoggedApp(Front(FaultDoor(_Guarded(app), parts.faults), parts), parts.log)
 
 

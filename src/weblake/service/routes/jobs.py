@@ -12,9 +12,6 @@ from weblake.service.answers import Refusal, answer, job_id, raw_answer, whole_n
 from weblake.service.jobs import chunks, records
 from weblake.service.parts import Parts, asker
 
-#: No job has more documents: larger offsets are a mistake, and SQLite's integers end soon after.
-_MOST = 10**12
-
 
 class JobRoutes:
     """The routes below one kind of job."""
@@ -35,8 +32,8 @@ class JobRoutes:
     async def status(self, request: Request) -> Response:
         """The counters and one chunk of the documents."""
         job, team, now = job_id(request), asker(request).team, self._parts.clock.now()
-        skip = whole_number(request, "skip", least=0, most=_MOST, default=0)
-        limit = whole_number(request, "limit", least=1, most=_MOST, default=None)
+        skip = whole_number(request, "skip", least=0, most=None, default=0)
+        limit = whole_number(request, "limit", least=1, most=None, default=None)
         assert skip is not None
         url = job_address(request, self._path, job)
 
@@ -48,7 +45,7 @@ class JobRoutes:
 
     async def errors(self, request: Request) -> Response:
         """The pages that failed, and those that robots.txt forbids."""
-        job, team, now = job_id(request), asker(request).team, self._parts.clock.now()
+        job, team, now = job_id(request, unreadable=404), asker(request).team, self._parts.clock.now()
 
         def work(db: Connection) -> dict[str, object]:
             records.find(db, job, self._kind, team, now)
@@ -58,7 +55,7 @@ class JobRoutes:
 
     async def cancel(self, request: Request) -> Response:
         """Ends the job at once; what it has scraped stays readable."""
-        job, team, now = job_id(request), asker(request).team, self._parts.clock.now()
+        job, team, now = job_id(request, unreadable=404), asker(request).team, self._parts.clock.now()
 
         def work(db: Connection) -> None:
             row = records.find(db, job, self._kind, team, now)

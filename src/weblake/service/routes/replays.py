@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from sqlite3 import Connection
+from uuid import UUID
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -26,7 +27,6 @@ from weblake.service.store.database import Store
 KEEP_STARTS = 30 * 24 * 3600.0
 #: Seconds for which the answer to a scrape is kept, which is as long as the document itself.
 KEEP_SCRAPES = 24 * 3600.0
-_MOST_CHARACTERS = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +66,14 @@ class Replays:
         """Acts on a request, or repeats what was answered to the same request under the same key.
 
         Raises:
-            Refusal: 409 where the key was used for another request, 400 where it is longer than 255 characters.
+            Refusal: 409 where the key was used for another request or is no UUID.
         """
         key = request.headers.get("x-idempotency-key")
         forget = self._clock.now() + keep
         if key is None:
             return await act(Ticket(access.team, None, "", forget))
-        if not 0 < len(key) <= _MOST_CHARACTERS:
-            bad_request(f"x-idempotency-key must have 1 to {_MOST_CHARACTERS} characters.")
+        if not _is_uuid(key):
+            raise Refusal(409, "x-idempotency-key must be a UUID: take a new one.", code="IDEMPOTENCY_KEY_NO_UUID")
         ticket = Ticket(access.team, key, _fingerprint(request, body), forget)
         async with self._turn((access.team, key)):
             return await self._repeat(ticket) or await act(ticket)
@@ -115,6 +115,13 @@ class _Turn:
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
         self.waiting = 0
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        return str(UUID(text)) == text.lower()
+    except ValueError:
+        return False
 
 
 def _fingerprint(request: Request, body: dict[str, object]) -> str:

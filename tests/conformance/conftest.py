@@ -1,0 +1,44 @@
+"""`weblake serve` as a process of its own: what a stranger's client is pointed at."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+KEY = "test-key"
+
+
+@dataclass(frozen=True)
+class Served:
+    """A running service."""
+
+    url: str
+    key: str
+    log: Path
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A service on a database of its own; it may scrape this machine, and signs its webhooks."""
+    home = tmp_path_factory.mktemp("served")
+    log = home / "log.txt"
+    command = [sys.executable, "-m", "weblake", "serve", "--data", str(home / "data"), "--allow-private"]
+    environment = {**os.environ, "WEBLAKE_API_KEY": KEY, "WEBLAKE_WEBHOOK_SECRET": "test-secret"}
+    with log.open("w") as errors:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, f"the service did not start: {log.read_text()}"
+        yield Served(json.loads(line)["url"], KEY, log)
+    finally:
+        process.terminate()
+        process.wait(20)
+        process.stdout.close()  # type: ignore[union-attr]

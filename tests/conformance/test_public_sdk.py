@@ -1,0 +1,244 @@
+"""A public client of this API, written by others and unchanged, gets all that a pipeline asks for."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+import threading
+import uuid
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import firecrawl
+import pytest
+from firecrawl import AsyncFirecrawl, Firecrawl
+from firecrawl.v2.types import PaginationConfig, ParseOptions, ScrapeOptions, WebhookConfig
+from gated_site import GatedSite
+
+FAST = {"poll_interval": 1, "timeout": 60}
+
+
+@pytest.fixture
+def client(served: Any) -> Firecrawl:
+    return Firecrawl(api_key=served.key, api_url=served.url, timeout=60)
+
+
+class Receiver:
+    """Takes webhooks and remembers them."""
+
+    def __init__(self) -> None:
+        self.got: list[tuple[dict[str, str], bytes]] = []
+        self.arrived = threading.Condition()
+        receiver = self
+
+        class Take(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                self.send_response(204)
+                self.end_headers()
+                with receiver.arrived:
+                    receiver.got.append(({name.lower(): value for name, value in self.headers.items()}, body))
+                    receiver.arrived.notify_all()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Take)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/hook"
+        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def wait(self, count: int) -> list[tuple[dict[str, str], bytes]]:
+        with self.arrived:
+            assert self.arrived.wait_for(lambda: len(self.got) >= count, 30), f"{len(self.got)} of {count} arrived"
+            return list(self.got)
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    made = Receiver()
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+
+
+def test_a_scrape_has_every_plain_format(client: Firecrawl, site: GatedSite) -> None:
+    (url,) = site.pages(1)
+    page = client.scrape(
+        url, formats=["markdown", "html", "rawHtml", "links", "images"], only_main_content=False, max_age=0,
+        include_tags=["main"], timeout=20_000, parsers=["pdf"], block_ads=True, proxy="auto", fast_mode=False,
+        remove_base64_images=True, skip_tls_verification=True, headers={"x-test": "1"}, location={"country": "US"},
+    )  # fmt: skip
+    assert page.markdown == "# Page 0\n\nÜnïcode № 0, a page of the page kind 日本語."
+    assert page.raw_html.startswith("<title>page 0")
+    assert "<main>" in page.html
+    assert (page.links, page.images) == ([], [])
+    assert (page.metadata.title, page.metadata.status_code, page.metadata.source_url) == ("page 0", 200, url)
+    assert uuid.UUID(page.metadata.scrape_id)
+
+
+def test_a_change_is_tracked(client: Firecrawl, site: GatedSite) -> None:
+    (url,) = site.pages(1, first=77)
+    wanted = {"formats": ["markdown", {"type": "changeTracking", "modes": ["git-diff"]}], "max_age": 0}
+    first, second = client.scrape(url, **wanted), client.scrape(url, **wanted)
+    assert first.change_tracking["changeStatus"] == "new"
+    assert second.change_tracking["changeStatus"] == "same"
+    assert second.change_tracking["previousScrapeAt"]
+
+
+def test_what_is_not_there_and_what_needs_more_have_their_own_errors(client: Firecrawl, site: GatedSite) -> None:
+    (url,) = site.pages(1)
+    assert client.scrape(f"{site.url}/nothing").metadata.status_code == 404
+    with pytest.raises(firecrawl.DNSResolutionError):
+        client.scrape("http://nowhere.invalid")
+    for missing in ({"formats": ["summary"]}, {"formats": ["screenshot"]}, {"wait_for": 500}, {"mobile": True}):
+        with pytest.raises(firecrawl.FirecrawlError) as caught:
+            client.scrape(url, **missing)
+        assert caught.value.status_code == 503
+        assert "weblake[" in str(caught.value)
+    with pytest.raises(firecrawl.FirecrawlError) as caught:
+        client.scrape(f"{site.url}/page/4321", lockdown=True)
+    assert caught.value.status_code == 404
+    with pytest.raises(firecrawl.UnauthorizedError):
+        Firecrawl(api_key="no-such-key", api_url=client._v2_client.config.api_url).scrape(url)
+
+
+def test_a_batch_from_start_to_webhook(client: Firecrawl, site: GatedSite, receiver: Receiver) -> None:
+    urls = site.pages(5, first=10)
+    hook = WebhookConfig(url=receiver.url, metadata={"run": "7"}, headers={"x-mine": "yes"}, events=["completed"])
+    key = str(uuid.uuid4())
+    started = client.start_batch_scrape(
+        urls, formats=["markdown"], ignore_invalid_urls=True, max_concurrency=2, webhook=hook, idempotency_key=key
+    )
+    again = client.start_batch_scrape(
+        urls, formats=["markdown"], ignore_invalid_urls=True, max_concurrency=2, webhook=hook, idempotency_key=key
+    )
+    assert again.id == started.id
+    ((headers, body),) = receiver.wait(1)
+    digest = hmac.new(b"test-secret", body, hashlib.sha256).hexdigest()
+    assert headers["x-service-signature"] == f"sha256={digest}"
+    event = json.loads(body)
+    assert (event["type"], event["id"], event["data"]) == ("batch_scrape.completed", started.id, [])
+    assert (event["metadata"], headers["x-mine"]) == ({"run": "7"}, "yes")
+    job = client.get_batch_scrape_status(started.id)
+    assert (job.status, job.completed, job.total, job.credits_used) == ("completed", 5, 5, 5)
+    assert sorted(page.metadata.source_url for page in job.data) == sorted(urls)
+    assert client.get_batch_scrape_errors(started.id).errors == []
+    page = client.get_batch_scrape_status_page(
+        f"{client._v2_client.config.api_url}/v2/batch/scrape/{started.id}?skip=3"
+    )
+    assert len(page.data) == 2
+    client.start_batch_scrape(site.pages(1, first=30), formats=["markdown"], append_to_id=started.id)
+
+
+def test_a_long_job_comes_in_chunks(client: Firecrawl, site: GatedSite) -> None:
+    urls = site.pages(230, first=1000)
+    job = client.batch_scrape(urls, formats=["markdown"], **{**FAST, "wait_timeout": 60, "timeout": 30_000})
+    assert sorted(page.metadata.source_url for page in job.data) == sorted(urls)
+    first = client.get_batch_scrape_status(
+        client.start_batch_scrape(urls[:1]).id, pagination_config=PaginationConfig(auto_paginate=False)
+    )
+    assert first.status in ("scraping", "completed")
+
+
+def test_a_crawl_and_its_options(client: Firecrawl, site: GatedSite) -> None:
+    job = client.crawl(
+        f"{site.url}/", limit=4, include_paths=[r"^/page/\d+$", "^/$"], exclude_paths=["^/page/0$"],
+        max_discovery_depth=1, sitemap="skip", ignore_query_parameters=True, crawl_entire_domain=True,
+        allow_external_links=False, allow_subdomains=False, ignore_robots_txt=False, max_concurrency=2,
+        regex_on_full_url=False, deduplicate_similar_urls=True,
+        scrape_options=ScrapeOptions(formats=["markdown", "links"], only_main_content=True, max_age=0), **FAST,
+    )  # fmt: skip
+    assert (job.status, job.completed, job.credits_used) == ("completed", 4, 4)
+    paths = sorted(page.metadata.source_url.removeprefix(site.url) for page in job.data)
+    assert paths == ["/", "/page/1", "/page/2", "/page/3"]
+
+
+def test_a_crawl_is_listed_while_it_runs_and_cancelled_at_once(client: Firecrawl, site: GatedSite) -> None:
+    (held,) = site.held(1)
+    started = client.start_crawl(held, limit=3, scrape_options=ScrapeOptions(formats=["markdown"]))
+    assert [one.id for one in client.get_active_crawls().crawls] == [started.id]
+    assert client.get_crawl_errors(started.id).robots_blocked == []
+    assert client.cancel_crawl(started.id) is True
+    assert client.get_active_crawls().crawls == []
+    assert client.get_crawl_status(started.id).status == "cancelled"
+    (other,) = site.held(1, first=5)
+    batch = client.start_batch_scrape([other])
+    assert client.cancel_batch_scrape(batch.id) is True
+    assert client.get_batch_scrape_status(batch.id).status == "cancelled"
+    site.release()
+
+
+def test_a_watcher_sees_the_end(client: Firecrawl, site: GatedSite) -> None:
+    started = client.start_batch_scrape(site.pages(3, first=50))
+    seen: list[str] = []
+    watcher = client.watcher(started.id, kind="batch", poll_interval=1, timeout=30)
+    watcher.add_listener(lambda job: seen.append(job.status))
+    watcher.start()
+    assert watcher._thread is not None
+    watcher._thread.join(40)
+    assert seen[-1] == "completed"
+
+
+def test_map_and_search(client: Firecrawl, site: GatedSite) -> None:
+    found = client.map(f"{site.url}/", limit=4, sitemap="include", include_subdomains=True)
+    assert [link.url.removeprefix(site.url) for link in found.links] == ["/", "/page/0", "/page/1", "/page/2"]
+    word = "".join(chr(ord("a") + int(digit, 16)) for digit in uuid.uuid4().hex)
+    client.scrape(f"{site.url}/page/640", max_age=0)
+    hits = client.search("Page 640", limit=3)
+    assert f"{site.url}/page/640" in [hit.url for hit in hits.web]
+    scraped = client.search("Page 640", limit=1, scrape_options=ScrapeOptions(formats=["markdown"]))
+    assert scraped.web[0].markdown.startswith("# Page 640")
+    assert not client.search(word).web
+
+
+def test_files_are_parsed(client: Firecrawl, tmp_path: Path) -> None:
+    page = client.parse(
+        "<h1>Hëading</h1><p>text</p>".encode(), filename="a.html", options=ParseOptions(formats=["markdown", "html"])
+    )
+    assert page.markdown == "# Hëading\n\ntext"
+    for path in sorted(Path(__file__).parent.parent.joinpath("service", "documents").iterdir()):
+        if path.stem == "rich":
+            assert client.parse(path, options=ParseOptions(formats=["markdown"])).markdown, path
+    wrong = tmp_path / "a.exe"
+    wrong.write_bytes(b"MZ")
+    with pytest.raises(firecrawl.FirecrawlError):
+        client.parse(wrong)
+    assert {"pdf", "docx"} <= {one.extension.removeprefix(".") for one in client.get_parse_formats()}
+
+
+def test_the_team_reads_its_usage(client: Firecrawl, site: GatedSite) -> None:
+    before = client.get_credit_usage()
+    client.scrape(site.pages(1, first=900)[0], max_age=0)
+    after = client.get_credit_usage()
+    assert before.remaining_credits - after.remaining_credits == 1
+    assert client.get_token_usage().plan_tokens == 15 * after.plan_credits
+    assert client.get_concurrency().max_concurrency > 0
+    assert client.get_queue_status().jobs_in_queue == 0
+    credits = client._v2_client.get_credit_usage_historical(by_api_key=True)
+    tokens = client._v2_client.get_token_usage_historical()
+    assert credits.success is True
+    assert tokens.success is True
+    assert len(credits.periods) == len(tokens.periods) == 1
+
+
+def test_the_awaited_client_does_the_same(served: Any, site: GatedSite) -> None:
+    async def main() -> None:
+        client = AsyncFirecrawl(api_key=served.key, api_url=served.url)
+        urls = site.pages(3, first=300)
+        assert (await client.scrape(urls[0], formats=["markdown"])).markdown.startswith("# Page 300")
+        job = await client.batch_scrape(urls, poll_interval=1, wait_timeout=60)
+        assert len(job.data) == 3
+        crawled = await client.crawl(url=f"{site.url}/", limit=2, poll_interval=1, timeout=60)
+        assert len(crawled.data) == 2
+        assert (await client.map(f"{site.url}/", limit=2)).links
+        assert (await client.search("page", limit=1)).web
+        assert (await client.parse(b"<p>x</p>", filename="x.html")).markdown == "x"
+        assert (await client.get_parse_formats())[0].extension
+        assert (await client.get_credit_usage_historical(by_api_key=True)).periods
+        assert (await client.get_queue_status()).max_concurrency
+
+    asyncio.run(main())

@@ -23,7 +23,18 @@ _HARMLESS_TAGS = 10_000
 
 _TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9:-]*)([^<>]*)>?|<!--")
 _FORMATTING = frozenset(["b", "big", "code", "em", "font", "i", "s", "small", "strike", "strong", "tt", "u"])
-_FORMATTING_TAG = re.compile(r"<(?:b|big|code|em|font|i|s|small|strike|strong|tt|u)(?=[\s/>])", re.IGNORECASE)
+# The names are tried only where a tag begins with one of their letters, which most do not.
+_FORMATTING_TAG = re.compile(
+    r"<(?=[bcefistu])(?:b|big|code|em|font|i|s|small|strike|strong|tt|u)(?=[\s/>])", re.IGNORECASE
+)
+_FORMATTING_TAGS = re.compile(
+    r"<(/?)(?=[bcefistu])(b|big|code|em|font|i|s|small|strike|strong|tt|u)(?=[\s/>])", re.IGNORECASE
+)
+#: Comments, and elements in which a tag is only text, to the end of the page where they are left open.
+_NO_TAGS = re.compile(
+    r"<!(?=--)(?:.*?--!?>|.*)|<(script|style|textarea|title|xmp|iframe|noembed|noframes)\b(?:.*?(?=</\1\b)|.*)",
+    re.IGNORECASE | re.DOTALL,
+)
 #: Never hold anything, or are closed by what follows them, so that leaving them open is ordinary and adds no depth.
 _FLAT_TAGS = (
     "area base br col embed hr img input link meta param source track wbr html head body p li dt dd option optgroup "
@@ -35,7 +46,8 @@ _CLOSERS = {
     for name in ("script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes")
 }
 #: A tag long enough to hold more attributes than is good; most of these hold one long data: URL.
-_CROWDED_TAG = re.compile(r"<([a-zA-Z][a-zA-Z0-9:-]*)([^<>]{20000,})>?")
+_CROWDED = 20_000
+_NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9:-]*")
 MAX_ATTRIBUTES = 5_000
 _END_OF_COMMENT = re.compile(r"--!?>")
 
@@ -46,10 +58,14 @@ def flatten(html: str, *, surely: bool = False) -> str:
     A page with few tags is let through unread, since no arrangement of them can hurt; `surely` reads it all the same,
     for a page that turned out to be too deep for the converter.
     """
-    html = _CROWDED_TAG.sub(_without_attributes, html)
+    if _may_be_crowded(html):
+        first, *pieces = html.split("<")
+        html = "<".join([first, *(p if len(p) <= _CROWDED else _with_fewer_attributes(p) for p in pieces)])
     tags = html.count("<")
-    if not surely and tags < _HARMLESS_TAGS and tags * len(_FORMATTING_TAG.findall(html)) < MAX_REBUILT:
-        return html
+    if not surely and tags < _HARMLESS_TAGS:
+        formatting = len(_FORMATTING_TAG.findall(html))
+        if tags * formatting < MAX_REBUILT or (tags - html.count("</")) * _most_open(html) < MAX_REBUILT:
+            return html
     depth, formatting, rebuilt = _measure(html)
     if depth > MAX_DEPTH:
         html = _cut(html)
@@ -58,8 +74,45 @@ def flatten(html: str, *, surely: bool = False) -> str:
     return html
 
 
-def _without_attributes(match: re.Match[str]) -> str:
-    return f"<{match[1]}>" if len(match[2].split()) > MAX_ATTRIBUTES else match[0]
+def _may_be_crowded(html: str) -> bool:
+    """Whether any tag is that long: then half as long a window lies within it, and has no bracket."""
+    window = _CROWDED // 2
+    for start in range(0, len(html), window):
+        end = start + window
+        if html.find("<", start, end) < 0 and html.find(">", start, end) < 0:
+            opened = html.rfind("<", 0, start)
+            if opened > html.rfind(">", 0, start) and html[opened + 1 : opened + 2].isalpha():
+                return True
+    return False
+
+
+def _with_fewer_attributes(piece: str) -> str:
+    """What follows a "<": as it is, or without attributes if it is a tag that has more of them than is good."""
+    name = _NAME.match(piece)
+    if name is None:
+        return piece
+    end = piece.find(">")
+    attributes = piece[name.end() : end if end >= 0 else len(piece)]
+    if len(attributes) < _CROWDED or len(attributes.split()) <= MAX_ATTRIBUTES:
+        return piece
+    return f"{name[0]}>{piece[end + 1 :] if end >= 0 else ''}"
+
+
+def _most_open(html: str) -> int:
+    """How much formatting is open at once, read off the formatting tags alone; a count too high to be harmless if
+    more of it is nested than is kept."""
+    opened: Counter[str] = Counter()
+    formatting = most = 0
+    for match in _FORMATTING_TAGS.finditer(_NO_TAGS.sub("", html)):
+        name = match[2].lower()
+        if not match[1]:
+            opened[name] += 1
+            formatting += 1
+            most = max(most, formatting)
+        elif opened[name]:
+            opened[name] -= 1
+            formatting -= 1
+    return most if most <= MAX_FORMATTING else MAX_REBUILT
 
 
 def _tags(html: str) -> Iterator[re.Match[str]]:

@@ -19,6 +19,11 @@ _ADDRESSES = (
 #: Where pages that load their pictures late keep the address.
 _LATE = ("data-src", "data-lazy-src", "data-original", "data-srcset", "srcset")
 _BREAKS = re.compile(r"[\t\n\r]")
+#: What is read without `urllib`, to the same end: references from the root with nothing to normalise, and plain hosts.
+_SEGMENT = r"[\w%~+=&,:@!$'()*-][\w%~+=&,:@!$'()*.-]*"
+_FROM_THE_ROOT = re.compile(rf"/(?:{_SEGMENT}/)*(?:{_SEGMENT})?(?:\?[\w%~+=&,:@!$'()*./-]+)?", re.ASCII)
+_ORIGIN = re.compile(r"https?://[a-zA-Z0-9.-]+(?::\d+)?(?=[/?#]|$)")
+_PLAIN = re.compile(r"https?://[a-zA-Z0-9.-]+(?:[/?#]|$)")
 _REFRESH = re.compile(r"^\s*[\d.]*\s*[;,]?\s*url\s*=\s*[\"']?([^\"']+)", re.IGNORECASE)
 
 
@@ -37,6 +42,8 @@ def absolute(reference: str | None, base: str) -> str:
     # Most references of a page are absolute already, or empty, and joining is what takes the time.
     if not cleaned or cleaned.startswith(("http://", "https://", "data:")):
         return cleaned
+    if _FROM_THE_ROOT.fullmatch(cleaned) and (origin := _ORIGIN.match(base)):
+        return origin[0] + cleaned
     try:
         return urljoin(base, cleaned)
     except ValueError:
@@ -45,6 +52,8 @@ def absolute(reference: str | None, base: str) -> str:
 
 def is_web(url: str) -> bool:
     """Whether this is an http or https URL with a host."""
+    if _PLAIN.match(url):
+        return True
     if not url.startswith(("http://", "https://")):
         return False
     try:
@@ -87,8 +96,8 @@ def images_in(tree: LexborHTMLParser, base: str) -> list[str]:
 
 
 def _hrefs(tree: LexborHTMLParser, base: str) -> Iterator[str]:
-    for node in tree.css("a[href], area[href]"):
-        href = node.attributes.get("href")
+    hrefs = dict.fromkeys(node.attributes.get("href") for node in tree.css("a[href], area[href]"))
+    for href in hrefs:
         # "#part" leads nowhere else, even where <base> points away.
         if href and not href.strip().startswith("#"):
             yield absolute(href, base)

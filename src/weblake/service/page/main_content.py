@@ -1,9 +1,9 @@
-"""Keeps what a page is about and drops what stands around it. Imports: failures.
+"""Keeps what a page is about and drops what stands around it. Imports: blocks, failures, outline, sifting.
 
-A deterministic filter on landmarks, ARIA roles, and the words in class and id that sites use for navigation,
-advertising and consent. It errs on the side of keeping: a word too many costs less than a paragraph lost. Two rules
-hold it back: an element that holds the page's main landmark or most of its text is never dropped, and where too little
-would be left the filter steps back, first to landmarks only, then to the whole page.
+A deterministic filter on the HTML in two stages: landmarks and names first (outline, furniture), then what the blocks
+that are left are made of and where they stand (sifting, sections). It errs on the side of keeping: a word too many
+costs less than a paragraph lost. Where too little would be left it steps back, first to landmarks only, then to the
+whole page.
 """
 
 from __future__ import annotations
@@ -15,63 +15,37 @@ from dataclasses import dataclass
 from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
 
 from weblake.service.failures import PageFailure
+from weblake.service.page.blocks import Block, Outline
+from weblake.service.page.outline import outline
+from weblake.service.page.sifting import Subject, sift
 
 #: Never content, whatever was asked for.
 _MACHINERY = "script, style, template, link, meta, base, object, embed, applet, canvas, head > title"
 
-#: Landmarks, by element and by role. A header or footer inside the main landmark belongs to what it heads or closes.
-_LANDMARKS = ", ".join(
-    [
-        "nav",
-        "aside",
-        "dialog",
-        "menu",
-        "header:not(main *):not(article *):not(section *):not([role=main] *)",
-        "footer:not(main *):not(article *):not([role=main] *)",
-        "[role=navigation i]",
-        "[role=banner i]:not(main *):not(article *)",
-        "[role=contentinfo i]",
-        "[role=complementary i]",
-        "[role=search i]",
-        "[role=dialog i]",
-        "[role=alertdialog i]",
-        "[role=menu i]",
-        "[role=menubar i]",
-        "[role=toolbar i]",
-        "[aria-modal=true]",
-        "select",
-        "textarea",
-        "datalist",
-        "input",
-        # The question of a folded answer is a button inside a heading.
-        "button:not(h1 *):not(h2 *):not(h3 *):not(h4 *):not(h5 *):not(h6 *):not(dt *):not(summary *)",
-    ]
-)
-
-#: Words that classes and ids of what stands around the content are made of: `site-nav`, `navBar`, `footer__links`.
-_WORDS = (
-    "nav navbar navigation menu submenu megamenu mainmenu offcanvas flyout drawer dropdown toolbar topbar topnav skip "
-    "masthead footer colophon sidebar sidenav widget breadcrumb breadcrumbs pagination pager "
-    "cookie cookies cookieconsent consent gdpr onetrust modal popup overlay lightbox "
-    "ads adsbygoogle advert advertisement advertising sponsored promo banner "
-    "share sharing social sharedaddy addtoany newsletter subscribe signup signin login "
-    "related recommended recommendations yarpp searchform"
-)
+#: Never main content: fields, and what a player says to browsers without one.
+_UNSAID = "select, textarea, datalist, input, video > :not(source):not(track), audio > :not(source):not(track)"
+#: Said to screen readers only; what has a heading or a paragraph is more than a label.
+_UNSEEN = ".screen-reader-text, .sr-only, .visually-hidden, .visuallyhidden"
+_HEADED = "h1, h2, h3, h4, h5, h6, p, ul, table"
 
 #: The frame of a document; never dropped.
 _NEVER = frozenset({"html", "head", "body"})
 
-_WORD_SET = frozenset(_WORDS.split())
-_SEAM = re.compile(r"(?<=[a-z])(?=[A-Z])|[\s_-]+")
+#: Words in the names of a document, or its types in linked data, that say what it is.
+_DISCUSSION = re.compile(r"forum|thread|topic|discussion|phpbb|vbulletin|xenforo|discourse", re.IGNORECASE)
+_TYPE = re.compile(r'"@type"\s*:\s*\[?\s*"([A-Za-z]+)"')
+_DATA = "script[type='application/ld+json' i]"
+#: Characters of linked data that are read.
+_DATA_READ = 20_000
 
-#: What no dropped element may hold.
-_HEART = "main, [role=main i]"
-
-#: An element with more than this share of the page's text is content, whatever it is called.
-_MOST = 0.5
-#: Less than this share left means that the words misled: landmarks only, then the whole page.
+#: Characters, and shares of the page, below which the names misled: then landmarks only, then the whole page.
+_ENOUGH = 250
 _TOO_LITTLE = 0.1
 _NEXT_TO_NOTHING = 0.02
+#: Characters of a block in which a picture that repeats the block's words is looked for.
+_CARD = 600
+#: Blocks around a picture that are looked at.
+_CARD_LEVELS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +69,7 @@ def select_content(
     `include_tags` are CSS selectors that name the content, and then the filter stays out of it. `exclude_tags` are
     dropped in every case. A selector that cannot be read raises PageFailure with status 400.
     """
+    subject = _subject(tree) if only_main_content and not include_tags else Subject()
     _drop(tree.css(_MACHINERY))
     _drop_noscript(tree)
     for selector in exclude_tags:
@@ -103,54 +78,88 @@ def select_content(
         return _only(tree, include_tags)
     if not only_main_content or tree.body is None:
         return Content(tree)
-    return Content(_main(tree))
+    _keep_main(tree, tree.body, subject)
+    return Content(tree)
 
 
 def _drop_noscript(tree: LexborHTMLParser) -> None:
     """Drops what is only there for clients without scripts, unless it is all the text that such a client gets."""
     fallbacks = tree.css("noscript")
-    if sum(len(node.text()) for node in fallbacks) * 2 > _length(tree):
+    if fallbacks and tree.body is not None and sum(len(node.text()) for node in fallbacks) * 2 > len(tree.body.text()):
         tree.unwrap_tags(["noscript"])
     else:
         _drop(fallbacks)
 
 
-def _main(tree: LexborHTMLParser) -> LexborHTMLParser:
-    whole = _length(tree)
-    if whole == 0:
-        return tree
-    before = tree.clone()
-    _drop_landmarks(tree, whole)
-    _drop_furniture(tree, whole)
-    if _length(tree) >= whole * _TOO_LITTLE:
-        return tree
-    gentle = before.clone()
-    _drop_landmarks(gentle, whole)
-    return gentle if _length(gentle) >= whole * _NEXT_TO_NOTHING else before
+def _subject(tree: LexborHTMLParser) -> Subject:
+    """What the page says about itself; read before its metadata is dropped."""
+    title = tree.css_first("head > title")
+    data = " ".join(node.text() for node in tree.css(_DATA))[:_DATA_READ]
+    types = set(_TYPE.findall(data))
+    kind = tree.css_first("meta[property='og:type' i]")
+    says = (kind.attributes.get("content") or "").lower() if kind is not None else ""
+    names = " ".join(_names(node) for node in (tree.root, tree.body) if node is not None)
+    is_discussion = "DiscussionForumPosting" in types or _DISCUSSION.search(names) is not None
+    return Subject(
+        title=title.text() if title is not None else "",
+        # Of questions and answers the answers are the content, and the comments below them are not.
+        is_discussion=is_discussion and "question" not in names,
+        is_product=not types.isdisjoint({"Product", "ProductGroup"}) or "product" in says or "product" in names,
+    )
 
 
-def _drop_landmarks(tree: LexborHTMLParser, whole: int) -> None:
-    for node in tree.css(_LANDMARKS):
-        if not _is_content(node, whole):
+def _names(node: LexborNode) -> str:
+    attributes = node.attributes
+    return " ".join((attributes.get(name) or "")[:1000] for name in ("class", "id", "itemtype", "data-template"))
+
+
+def _keep_main(tree: LexborHTMLParser, body: LexborNode, subject: Subject) -> None:
+    found = outline(tree, body, subject.title)
+    if found.root.plain < _ENOUGH and found.root.text < _length(body) * _TOO_LITTLE:
+        found.release()
+        found = outline(tree, body, subject.title, names=False)
+    if found.root.text >= _ENOUGH or found.root.text > _length(body) * _NEXT_TO_NOTHING:
+        sift(found, subject)
+        _say_once(found)
+        _take_out(tree, found)
+    found.release()
+
+
+def _take_out(tree: LexborHTMLParser, found: Outline) -> None:
+    for node in found.furniture:
+        node.decompose()
+    for block in _outermost_dropped(found.root):
+        block.node.decompose()
+    _drop(tree.css(_UNSAID))
+    for node in tree.css(_UNSEEN):
+        if node.css_first(_HEADED) is None and node.tag not in _NEVER:
             node.decompose()
 
 
-def _drop_furniture(tree: LexborHTMLParser, whole: int) -> None:
-    for node in tree.css("[class],[id]"):
-        if node.tag in _NEVER:
-            continue
-        attributes = node.attributes
-        names = f"{attributes.get('class') or ''} {attributes.get('id') or ''}"
-        words = {word.lower() for word in _SEAM.split(names)}
-        if not _WORD_SET.isdisjoint(words) and not _is_content(node, whole):
-            node.decompose()
+def _outermost_dropped(root: Block) -> list[Block]:
+    dropped: list[Block] = []
+    todo = [root]
+    while todo:
+        for child in todo.pop().children:
+            (dropped if child.dropped else todo).append(child)
+    return dropped
 
 
-def _is_content(node: LexborNode, whole: int) -> bool:
-    """Whether a node must stay although its name says furniture."""
-    if node.tag in _NEVER or node.css_first(_HEART) is not None:
-        return True
-    return len(node.text()) > whole * _MOST
+def _say_once(found: Outline) -> None:
+    """Empties the alt text of a picture that only says again what the card around it says."""
+    said: dict[int, str] = {}
+    for image, block in found.pictures:
+        alt = " ".join((image.attributes.get("alt") or "").lower().split())
+        card: Block | None = block
+        for _ in range(_CARD_LEVELS):
+            if card is None or card.text > _CARD:
+                break
+            if id(card) not in said:
+                said[id(card)] = " ".join(card.node.text().lower().split())
+            if alt in said[id(card)]:
+                image.attrs["alt"] = ""
+                break
+            card = card.parent
 
 
 def _only(tree: LexborHTMLParser, selectors: Sequence[str]) -> Content:
@@ -186,5 +195,6 @@ def _drop(nodes: Sequence[LexborNode]) -> None:
             node.decompose()
 
 
-def _length(tree: LexborHTMLParser) -> int:
-    return len(tree.body.text()) if tree.body is not None else 0
+def _length(node: LexborNode) -> int:
+    """Characters of text that are no white space."""
+    return len("".join(node.text().split()))

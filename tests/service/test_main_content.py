@@ -1,0 +1,250 @@
+"""What `onlyMainContent` keeps and what it drops: one small page for each principle."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+
+from weblake.service.page.document import page_of
+from weblake.service.web.fetch import Fetched
+
+URL = "https://site.example/a/page.html"
+SENTENCE = "The old harbour was rebuilt after the storm, and the boats came back in the spring of that year. "
+STORY = "<h1>The harbour</h1>" + "".join(f"<p>{n}. {SENTENCE * 2}</p>" for n in range(8))
+LINKS = "".join(f"<li><a href=/{n}>Somewhere {n}</a></li>" for n in range(8))
+
+
+def markdown(page: str, **options: Any) -> str:
+    fetched = Fetched(URL, 200, {}, page.encode(), "text/html; charset=utf-8", (), "OK")
+    text = page_of(fetched, URL, options).document["markdown"]
+    assert isinstance(text, str)
+    return text
+
+
+def test_a_story_comes_back_whole() -> None:
+    text = markdown(f"<div>{STORY}</div>")
+    assert text.startswith("# The harbour\n\n0. ") or text.startswith("# The harbour\n\n0\\. ")
+    assert text.count("The old harbour") == 16
+
+
+@pytest.mark.parametrize(
+    "furniture",
+    [
+        "<nav>FOREIGN</nav>",
+        "<div role=navigation>FOREIGN</div>",
+        "<div class='site-footer'>FOREIGN</div>",
+        "<div class='footer__links'>FOREIGN</div>",
+        "<div id=cookieConsent>We use FOREIGN cookies. Accept?</div>",
+        "<div class='share-buttons'>FOREIGN</div>",
+        "<section class='widget widget_recent'>FOREIGN</section>",
+        "<site-footer>FOREIGN</site-footer>",
+        "<div aria-modal=true>FOREIGN</div>",
+        "<div class='post-author-box'>FOREIGN</div>",
+        "<button>FOREIGN</button>",
+        "<span class=sr-only>FOREIGN</span>",
+        "<video src=/v.mp4><p>Your FOREIGN browser plays no video.</p></video>",
+        "<div class=message-user>FOREIGN joined 2007</div>",
+        "<aside>FOREIGN <a href=/x>of other things</a></aside>",
+    ],
+)
+def test_landmarks_and_names_are_believed(furniture: str) -> None:
+    page = f"<main>{STORY}{furniture}<p>The end.</p></main>"
+    text = markdown(page)
+    assert "FOREIGN" not in text
+    assert text.endswith("The end.")
+    assert text.count("The old harbour") == 16
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        "<div class='elementor-widget elementor-widget-text'>OWN</div>",
+        "<div class='has-sidebar no-nav'>OWN</div>",
+        "<div class=message-userContent>OWN</div>",
+        "<h2 id=ad-listing>OWN</h2>",
+        "<p class=banner>OWN</p>",
+        f"<div class=drawer><h3>OWN</h3><p>{SENTENCE}</p></div>",
+        f"<aside><p>OWN {SENTENCE}</p></aside>",
+        "<h3><button>OWN</button></h3>",
+        "<footer><p>OWN, said of the article.</p></footer>",
+        "<blockquote class=quote>OWN</blockquote>",
+    ],
+)
+def test_names_that_say_something_else_are_not_misread(own: str) -> None:
+    assert "OWN" in markdown(f"<main><article>{STORY}{own}</article></main>")
+
+
+def test_outside_of_the_main_landmark_only_what_tells_as_much_stays() -> None:
+    account = f"<div><h2>Questions</h2><p>ANSWER {SENTENCE * 4}</p></div>"
+    text = markdown(f"<div>FOREIGN call us</div><main>{STORY}</main>{account}<div>FOREIGN © 2026</div>")
+    assert "FOREIGN" not in text
+    assert "ANSWER" in text
+
+
+def test_the_heading_stays_although_it_stands_outside_of_the_main_landmark() -> None:
+    page = f"<title>The sea</title><div class=hero><h1>The sea</h1></div><main>{STORY.replace('h1', 'h2')}</main>"
+    assert markdown(page).startswith("# The sea")
+
+
+def test_crumbs_and_bars_above_the_heading_go() -> None:
+    page = f"<div><a href=/>FOREIGN</a> &gt; <a href=/b>here</a></div><div>FOREIGN</div>{STORY}"
+    assert "FOREIGN" not in markdown(page)
+
+
+def test_without_a_landmark_the_block_with_the_sentences_is_the_main_part() -> None:
+    page = f"<div id=x>FOREIGN offices: Bergen, Oslo</div><div id=y><div>{STORY}</div></div><div>FOREIGN</div>"
+    text = markdown(page)
+    assert "FOREIGN" not in text
+    assert text.count("The old harbour") == 16
+
+
+def test_comments_are_dropped_below_an_article_and_kept_where_people_talk() -> None:
+    comments = f"<div class=comments><div class=comment><p>SPOKEN {SENTENCE}</p></div></div>"
+    assert "SPOKEN" not in markdown(f"<main>{STORY}{comments}</main>")
+    assert "SPOKEN" in markdown(f"<body class=forum-thread><main>{STORY}{comments}</main></body>")
+    assert "SPOKEN" in markdown(f"<main><h1>Q</h1><p>{SENTENCE}</p>{comments * 3}</main>")
+
+
+def test_reviews_are_dropped_from_what_is_sold_only() -> None:
+    reviews = f"<div class=product-reviews><p>REVIEWED {SENTENCE}</p></div>"
+    sold = '<script type="application/ld+json">{"@type": "Product"}</script>'
+    assert "REVIEWED" not in markdown(f"{sold}<main>{STORY}{reviews}</main>")
+    assert "REVIEWED" in markdown(f"<main>{STORY}{reviews}</main>")
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        f"<h2>Related articles</h2><ul>{LINKS}</ul>",
+        f"<div><h3>You might also like</h3><div><p><a href=/1>Somewhere 1</a></p><p>{LINKS}</p></div></div>",
+        "<h2>Leave a comment</h2><p>Somewhere here you write to us.</p>",
+    ],
+)
+def test_sections_that_lead_elsewhere_go_with_their_heading(section: str) -> None:
+    text = markdown(f"<main>{STORY}{section}<h2>Sources</h2><p>{SENTENCE}</p></main>")
+    assert "Somewhere" not in text
+    assert "## Sources" in text
+
+
+def test_a_section_with_sentences_stays_whatever_its_heading() -> None:
+    page = f"<main>{STORY}<h2>Related work</h2><p>EARLIER {SENTENCE * 2}</p></main>"
+    assert "EARLIER" in markdown(page)
+
+
+def test_lists_of_links_go_from_a_text_and_stay_where_they_are_the_page() -> None:
+    assert "Somewhere" not in markdown(f"<main>{STORY}<div><ul>{LINKS}</ul></div></main>")
+    assert markdown(f"<main><h1>Places</h1><ul>{LINKS}</ul></main>").count("Somewhere") == 8
+
+
+def test_a_grid_of_products_stays() -> None:
+    cards = "".join(f"<li><a href=/{n}><h3>Cup {n}</h3></a><span>${n}.00</span></li>" for n in range(20))
+    text = markdown(f"<main><h1>Cups</h1><div class=product-grid><ul>{cards}</ul></div></main>")
+    assert all(f"Cup {n}" in text and f"${n}.00" in text for n in range(20))
+
+
+def test_forms_to_fill_in_go_and_a_page_in_a_form_stays() -> None:
+    form = "<form><h3>WRITE to us</h3><label>Name</label><input name=n><textarea></textarea></form>"
+    assert "WRITE" not in markdown(f"<main>{STORY}{form}</main>")
+    assert markdown(f"<form><input name=q>{STORY}</form>").count("The old harbour") == 16
+
+
+def test_what_is_there_twice_is_there_once() -> None:
+    twins = "<div><div class=a>Only for phones, or desks</div><div class=b>Only for phones, or desks</div></div>"
+    text = markdown(f"<main>{STORY}{twins}<div><p>{SENTENCE}unique</p></div><div><p>{SENTENCE}unique</p></div></main>")
+    assert text.count("Only for phones") == 1
+    assert text.count("unique") == 1
+
+
+def test_code_and_tables_may_repeat_themselves() -> None:
+    table = (
+        "<table><tr><th>k</th></tr><tr><td>the same value twice</td></tr><tr><td>the same value twice</td></tr></table>"
+    )
+    text = markdown(f"<main>{STORY}{table}<pre>{SENTENCE}</pre><p>and</p><pre>{SENTENCE}</pre></main>")
+    assert text.count("the same value twice") == 2
+    assert text.count("The old harbour") == 18
+
+
+def test_a_picture_does_not_say_again_what_its_card_says() -> None:
+    card = "<div><a href=/c><img src=/c.png alt='Blue cup'></a><h3>Blue cup</h3></div><img src=/d.png alt='A red door'>"
+    text = markdown(f"<main>{STORY}{card}</main>")
+    assert text.count("Blue cup") == 1
+    assert "https://site.example/c.png" in text
+    assert "![A red door]" in text
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        f"<nav>{STORY}</nav>",
+        f"<aside><main>{STORY}</main></aside>",
+        f"<div class=sidebar><div class=nav>{STORY}</div></div>",
+        f"<footer>{STORY}</footer>",
+        f"<div class=modal>{STORY}</div>",
+        f"<form><input name=a><input name=b>{STORY}</form>",
+        f"<div class=comments>{STORY}</div>",
+        f"<body class='menu-open has-sidebar'>{STORY}</body>",
+        f"<main></main><div>{STORY}</div>",
+    ],
+)
+def test_names_that_cover_the_whole_page_are_not_believed(page: str) -> None:
+    assert markdown(page).count("The old harbour") == 16
+
+
+def test_a_page_without_text_is_empty() -> None:
+    assert markdown("<body><main><img src=/a.png></main></body>") == "![](https://site.example/a.png)"
+    assert markdown("<body><div></div></body>") == ""
+    assert markdown("") == ""
+
+
+def test_included_tags_are_not_filtered_and_excluded_ones_are_gone_before() -> None:
+    page = f"<nav>MENU</nav><main>{STORY}<div class=share>SHARE</div></main>"
+    assert markdown(page, include_tags=["nav", ".share"]) == "MENU\n\nSHARE"
+    assert "MENU" in markdown(page, only_main_content=False)
+    assert markdown(page, exclude_tags=["p"]).strip() == "# The harbour"
+
+
+def test_two_processes_with_other_hash_seeds_say_the_same() -> None:
+    program = (
+        f"import sys; sys.path.insert(0, {str(__file__).rpartition('/')[0]!r})\n"
+        "from test_main_content import HOSTILE, LINKS, STORY, markdown\n"
+        "for page in (f'<main>{STORY}<ul>{LINKS}</ul></main>', *HOSTILE.values()): print(markdown(page[:5000]))\n"
+    )
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            capture_output=True,
+            check=True,
+            timeout=100,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(said) == 1
+    assert b"The old harbour" in said.pop()
+
+
+HOSTILE = {
+    "one list of links": "<ul>" + "<li><a href=/x>one more link</a>" * 20_000 + "</ul>",
+    "named all the way down": "<div class=nav>" * 4_000 + "word " * 50_000 + "</div>" * 4_000,
+    "headings that lead elsewhere": "<h2>Related</h2>" * 20_000,
+    "headings within headings": "<div><h6>Related</h6>" * 2_000 + "</div>" * 2_000,
+    "twins": "<div><b>the same words as before</b></div>" * 20_000,
+    "twins within twins": "<div><div>the same words as before</div>" * 3_000 + "</div>" * 3_000,
+    "pictures": "<div>" + "<img src=/x alt='the same'>" * 20_000 + "words " * 20_000 + "</div>",
+    "names": "".join(f"<div class='a{n} b-{n}-nav-x'>x</div>" for n in range(20_000)),
+    "one long name": f"<div class='{'nav-x-' * 100_000}'>x</div>",
+    "main landmarks": "<main>x" * 3_000,
+    "big headings": "<h1>word word</h1>" * 20_000,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_pages_that_are_built_to_hurt_take_seconds(name: str) -> None:
+    began = time.monotonic()
+    assert markdown(HOSTILE[name])
+    assert time.monotonic() - began < 20

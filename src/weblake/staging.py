@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -106,7 +107,7 @@ def stage_document(identity: Identity, tally: Tally, scratch: Path, raw: bytes) 
     rows = _Rows(identity, tally, scratch / "documents.parquet")
     with rows.file:
         rows.add([raw])
-        return rows.close(JobErrors(), {"status": "completed"})
+        return rows.close(JobErrors(), {"status": "completed", "creditsUsed": _credits_of(raw)})
 
 
 class _Rows:
@@ -185,6 +186,13 @@ def _read_errors(what: str, reply: Reply) -> JobErrors:
     found = JobErrors.decode(value)
     unread = sum(len(one or ()) for one in lists) - len(found.errors) - len(found.robots_blocked)
     return msgspec.structs.replace(found, errors=[*found.errors, *[JobError()] * unread])
+
+
+def _credits_of(raw: bytes) -> object:
+    """What a document says that it cost; None where it does not say."""
+    with suppress(MalformedReply, KeyError):
+        return wire.loads(wire.split_object(wire.split_object(raw)["metadata"])["creditsUsed"])
+    return None
 
 
 def _amount(value: object) -> float | None:

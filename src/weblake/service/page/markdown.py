@@ -27,6 +27,10 @@ _OPTIONS = ConversionOptions(
 #: Drawn, not written; and the line numbers beside code, which are no part of it.
 _UNWRITTEN = "svg, iframe, td.linenos, td.gutter, .linenodiv, .line-numbers-rows, pre .lineno, pre .linenos"
 
+_BASE64 = re.compile(r"\s*data:[^,]*;\s*base64\s*,", re.IGNORECASE)
+_WRITTEN_BASE64 = re.compile(
+    r"(!\[(?:[^\[\]\\]|\\.|\[[^\[\]]*\])*\]\(\s*<?)data:[^,)\s]{0,200};base64,[A-Za-z0-9+/=_%-]*", re.IGNORECASE
+)
 _LAYOUT_TABLES = "table[role=presentation i], table[role=none i], table:has(table), table:has(pre)"
 _LANGUAGE = re.compile(r"(?:^|\s)(?:language-|lang-|highlight-source-|highlight-|brush:\s*)([A-Za-z0-9+#_.-]+)")
 #: Class words that follow `highlight-` but name no language.
@@ -40,8 +44,9 @@ def to_markdown(tree: LexborHTMLParser, *, remove_base64_images: bool = True) ->
     for link in tree.css("a[href^='javascript:' i]"):
         del link.attrs["href"]
     if remove_base64_images:
-        for image in tree.css("img[src^='data:' i]"):
-            image.attrs["src"] = IMAGE_PLACEHOLDER
+        for image in tree.css("img[src*='base64' i]"):
+            if _BASE64.match(image.attributes.get("src") or ""):
+                image.attrs["src"] = IMAGE_PLACEHOLDER
     for table in reversed(tree.css(_LAYOUT_TABLES)):
         if not _has_own_heads(table):
             _open_up(table)
@@ -49,6 +54,11 @@ def to_markdown(tree: LexborHTMLParser, *, remove_base64_images: bool = True) ->
         _name_language(block)
     result = convert(tree.html or "", _OPTIONS)
     return (result.content or "").strip("\n"), not result.warnings
+
+
+def without_base64_images(markdown: str) -> str:
+    """Returns markdown that somebody else wrote with a placeholder for the URL of each base64 image in it."""
+    return _WRITTEN_BASE64.sub(rf"\1{IMAGE_PLACEHOLDER}", markdown)
 
 
 def fenced(text: str, language: str = "") -> str:

@@ -1,17 +1,24 @@
-"""What a body is, and its text. Imports: failures."""
+"""What a body is, and its text. Imports: failures, kinds."""
 
 from __future__ import annotations
 
-import re
 from enum import Enum
 
 from w3lib.encoding import html_to_unicode
 
 from weblake.service.failures import PageFailure
+from weblake.service.files.kinds import HTML, OFFICE_TYPES, PDF, is_html, is_office, is_pdf, kind_of_name
 
 #: Bytes that are looked at where a server does not say what it sends, or says no more than "bytes".
 _HEAD = 1024
-_VAGUE = frozenset(["", "application/octet-stream", "binary/octet-stream", "application/unknown"])
+_VAGUE_TYPES = (
+    "application/octet-stream binary/octet-stream application/unknown application/x-download application/download "
+    "application/force-download"
+)
+_VAGUE = frozenset(["", *_VAGUE_TYPES.split()])
+_BLANK = b"\xef\xbb\xbf \t\r\n\x0c"
+#: Office files are zip files, and some servers know no more than that.
+_ZIPS = frozenset(["application/zip", "application/x-zip-compressed"])
 _HTML = frozenset(["text/html", "application/xhtml+xml", "application/vnd.wap.xhtml+xml"])
 _TEXT_TYPES = (
     "application/json application/xml application/javascript application/x-javascript application/ecmascript "
@@ -19,7 +26,6 @@ _TEXT_TYPES = (
     "application/x-sh application/sql application/graphql application/x-www-form-urlencoded"
 )
 _TEXT = frozenset(_TEXT_TYPES.split())
-_LOOKS_LIKE_HTML = re.compile(rb"<(?:!doctype\s+html|html|head|body|title|h1|div|p|a\s|table|!--)", re.IGNORECASE)
 
 
 class Kind(Enum):
@@ -28,26 +34,57 @@ class Kind(Enum):
     HTML = "html"
     TEXT = "text"
     PDF = "pdf"
+    OFFICE = "office"
     OTHER = "other"
 
 
 def kind_of(content_type: str, body: bytes) -> Kind:
-    """What a body is, by its type; by its first bytes where the type is missing, vague, or a PDF in disguise."""
+    """What a body is, by its type; by its first bytes where the type is missing, vague, or they say otherwise."""
     mime = content_type.partition(";")[0].strip().lower()
-    head = body[:_HEAD].lstrip(b"\xef\xbb\xbf \t\r\n\x0c")
-    if mime == "application/pdf" or head.startswith(b"%PDF-"):
+    if body[:_HEAD].lstrip(_BLANK).startswith(b"%PDF-"):
         return Kind.PDF
+    if mime in PDF.types or mime in OFFICE_TYPES:
+        return _document_kind(mime, body)
     if mime in _HTML:
         return Kind.HTML
     if mime.startswith("text/") or mime in _TEXT or mime.endswith(("+json", "/json")):
         return Kind.TEXT
     if mime.endswith("+xml") and mime != "image/svg+xml":
         return Kind.TEXT
+    if (mime in _VAGUE or mime in _ZIPS) and is_office(body):
+        return Kind.OFFICE
     if mime not in _VAGUE and "/" in mime:
         return Kind.OTHER
-    if _LOOKS_LIKE_HTML.match(head):
+    if is_html(body):
         return Kind.HTML
     return Kind.OTHER if _is_binary(body[:_HEAD]) else Kind.TEXT
+
+
+def kind_of_upload(name: str, body: bytes) -> Kind:
+    """What an uploaded file is: by its bytes where they say it, or else by its extension."""
+    if is_pdf(body) and not is_html(body):
+        return Kind.PDF
+    if is_office(body):
+        return Kind.OFFICE
+    named = kind_of_name(name)
+    # Many a program writes a table of HTML and calls it .xls or .doc.
+    if named is HTML or is_html(body):
+        return Kind.HTML
+    return Kind.PDF if named is PDF else Kind.OFFICE
+
+
+def _document_kind(mime: str, body: bytes) -> Kind:
+    """What a body is that calls itself a document; what calls itself so and is not is usually a page with an error."""
+    if is_html(body):
+        return Kind.HTML
+    if is_pdf(body):
+        return Kind.PDF
+    if is_office(body):
+        return Kind.OFFICE
+    if mime in PDF.types:
+        return Kind.PDF
+    # Tables of plain text are often sent as a spreadsheet's type, so that a program for them opens.
+    return Kind.OFFICE if _is_binary(body[:_HEAD]) else Kind.TEXT
 
 
 def text_of(content_type: str, body: bytes) -> str:
@@ -66,15 +103,9 @@ def fence_of(content_type: str) -> str:
     return ""
 
 
-def refuse(kind: Kind, content_type: str, url: str) -> PageFailure:
+def refuse(content_type: str, url: str) -> PageFailure:
     """The failure for a body that holds no text for us."""
-    if kind is Kind.PDF:
-        message = (
-            f"{url} is a PDF, and this version of the local service does not convert PDF files; a later one will. "
-            "Ask for it with an empty `parsers` list to have the file base64-encoded."
-        )
-    else:
-        message = f"{url} answered with {content_type or 'binary data'}, which holds no text. Leave this URL out."
+    message = f"{url} answered with {content_type or 'binary data'}, which holds no text. Leave this URL out."
     return PageFailure("SCRAPE_UNSUPPORTED_FILE_ERROR", message)
 
 

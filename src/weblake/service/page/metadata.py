@@ -35,7 +35,19 @@ _DOCUMENTED = {
     "article:modified_time": "modifiedTime",
     "article:section": "articleSection",
     "article:tag": "articleTag",
+    "dc.date": "dcDate",
+    "dc.date.created": "dcDateCreated",
+    "dc.description": "dcDescription",
+    "dc.subject": "dcSubject",
+    "dc.type": "dcType",
+    "dcterms.audience": "dcTermsAudience",
+    "dcterms.created": "dcTermsCreated",
+    "dcterms.keywords": "dcTermsKeywords",
+    "dcterms.subject": "dcTermsSubject",
+    "dcterms.type": "dcTermsType",
 }
+#: A list in the contract, however often a page has it.
+_LOCALES = "ogLocaleAlternate"
 
 
 def read_metadata(tree: LexborHTMLParser, base: str) -> dict[str, object]:
@@ -58,8 +70,9 @@ def read_metadata(tree: LexborHTMLParser, base: str) -> dict[str, object]:
     for key, name in _DOCUMENTED.items():
         if key in found and name not in found:
             metadata[name] = metadata[key]
-    if "og:locale:alternate" in found:
-        metadata["ogLocaleAlternate"] = found["og:locale:alternate"]
+    locales = found.get("og:locale:alternate") or found.get(_LOCALES)
+    if locales:
+        metadata[_LOCALES] = locales
     return metadata
 
 

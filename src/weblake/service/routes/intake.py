@@ -5,19 +5,31 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from weblake import options
+from weblake import options, webhooks
 from weblake.errors import InvalidOption
-from weblake.service.answers import Refusal, bad_request
-from weblake.service.config import ServiceConfig
+from weblake.service.answers import Refusal, bad_request, encode
+from weblake.service.config import Plan, ServiceConfig
 from weblake.service.failures import PageFailure
-from weblake.service.jobs.scraping import LOCKDOWN_HIT
+from weblake.service.jobs.scraping import LOCKDOWN_HIT, ZERO_DATA_RETENTION
 from weblake.service.limits import too_many
 from weblake.service.routes.targets import refusal, target
 
 #: Names in a batch's options that are not about its pages.
-_PAGE_NAMES = frozenset(options.PageOptions.__annotations__)
+_PAGE_NAMES = frozenset(options.PageOptions.__annotations__) | {"zero_data_retention"}
 #: Seconds after which a full queue is worth another try.
 _QUEUE_WAIT = 30
+#: Bytes of a webhook's configuration.
+_LONGEST_WEBHOOK = 64 << 10
+#: Headers of a delivery that its configuration cannot set.
+_OURS = frozenset(
+    [
+        webhooks.SIGNATURE_HEADER.lower(),
+        "host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade", "expect",
+    ]
+)  # fmt: skip
+_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}")
+_FIELD = re.compile(r"[!-~]?|[!-~][ -~\t]*[!-~]")
+_JSON = re.compile(r"application/json\s*(;|$)", re.IGNORECASE)
 
 
 def read_options(cls: type, body: Mapping[str, object]) -> dict[str, object]:
@@ -52,50 +64,57 @@ def page_options(asked: Mapping[str, object]) -> dict[str, object]:
 
 def page_price(asked: Mapping[str, object]) -> int:
     """Credits that one page costs at most."""
-    return LOCKDOWN_HIT if asked.get("lockdown") else 1
+    if asked.get("lockdown"):
+        return LOCKDOWN_HIT
+    return 1 + (ZERO_DATA_RETENTION if asked.get("zero_data_retention") else 0)
 
 
 def read_webhook(asked: Mapping[str, object], config: ServiceConfig) -> dict[str, object] | None:
     """The webhook of a request as an object.
 
     Raises:
-        Refusal: 400; its URL is malformed, or private where that is not allowed.
+        Refusal: 400; its URL is malformed, private or without TLS where that is not allowed, or what it sends along
+            cannot be sent.
     """
     given = asked.get("webhook")
     if given is None:
         return None
     webhook: dict[str, object] = {"url": given} if isinstance(given, str) else dict(given)  # type: ignore[call-overload]
     try:
-        webhook["url"] = target(str(webhook["url"]), allow_private=config.allow_private)
+        url = webhook["url"] = target(str(webhook["url"]), allow_private=config.allow_private)
     except PageFailure as problem:
         bad_request(f"webhook.url cannot be used: {problem.message}")
+    if not config.allow_private and not url.startswith("https://"):
+        bad_request("webhook.url must begin with https:// (a service that allows private receivers takes http:// too).")
+    headers = webhook.get("headers")
+    if isinstance(headers, Mapping):
+        _check_headers(headers)
+    if len(encode(webhook)) > _LONGEST_WEBHOOK:
+        bad_request(f"webhook is larger than {_LONGEST_WEBHOOK} bytes, and all of it goes with every delivery.")
     return webhook
 
 
-def check_patterns(plan: Mapping[str, object]) -> None:
-    """Makes sure that the paths of a crawl are regular expressions.
-
-    Raises:
-        Refusal: 400 with the one that is not.
-    """
-    for name, wire in (("include_paths", "includePaths"), ("exclude_paths", "excludePaths")):
-        given = plan.get(name)
-        for pattern in given if isinstance(given, list) else ():
-            try:
-                re.compile(pattern)
-            except (re.error, RecursionError, OverflowError) as error:
-                bad_request(f"{wire} holds {pattern!r}, which is no regular expression: {error}")
+def _check_headers(headers: Mapping[str, str]) -> None:
+    for name, value in headers.items():
+        if not _TOKEN.fullmatch(name):
+            bad_request(f"webhook.headers holds {name[:100]!r}, which is no name of a header.")
+        if not _FIELD.fullmatch(value):
+            bad_request(f"webhook.headers[{name!r}] holds characters that no header can carry: use printable ASCII.")
+        if name.lower() in _OURS or name.lower().startswith("proxy-"):
+            bad_request(f"webhook.headers cannot set {name}: the service sets it itself. Leave it out.")
+        if name.lower() == "content-type" and not _JSON.match(value):
+            bad_request("webhook.headers cannot set another Content-Type: a delivery is application/json.")
 
 
-def check_queue(waiting: int, more: int, config: ServiceConfig, now: float) -> None:
-    """Makes sure that the queue has room for more pages.
+def check_queue(waiting: int, more: int, plan: Plan, now: float) -> None:
+    """Makes sure that a team's queue has room for more pages.
 
     Raises:
         Refusal: 429 with the seconds to wait.
     """
-    if waiting + more > config.max_queued_pages:
+    if waiting + more > plan.max_queued_pages:
         raise too_many(
-            f"The queue is full: {waiting} of {config.max_queued_pages} pages wait, and {more} more are asked for",
+            f"The queue is full: {waiting} of {plan.max_queued_pages} pages wait, and {more} more are asked for",
             _QUEUE_WAIT,
             now,
         )

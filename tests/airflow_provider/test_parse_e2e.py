@@ -1,0 +1,117 @@
+"""Files that WeblakeParseOperator lands: what is in the lake, and what was paid, whatever happens on the way."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from dag_runs import Run, returned, run_one, said
+
+from weblake.testing import WeblakeService
+
+DOCUMENTS = Path(__file__).parents[1] / "service" / "documents"
+
+
+def rows(lake: Path, what: str) -> list[tuple[Any, ...]]:
+    return duckdb.sql(f"select {what} from '{lake}/documents/**/*.parquet' order by url").fetchall()
+
+
+def paid(service: WeblakeService) -> tuple[int, float]:
+    """Files that were parsed, and the credits that they cost."""
+    with service.client() as client:
+        (period,) = client.historical_credit_usage().periods
+    return service.counts().get("parse_started", 0), period.total_credits or 0
+
+
+def test_mapped_files_land_each_as_a_load(run_dag: Run, weblake_connection: WeblakeService, tmp_path: Path) -> None:
+    from airflow_provider_weblake.operators.weblake import WeblakeParseOperator
+
+    names = ["gauges.xlsx", "tides.docx", "tides.pdf"]
+    lake = tmp_path / "lake"
+
+    def make() -> object:
+        return WeblakeParseOperator.partial(
+            task_id="land", to=str(lake), partition={"day": "2026-11-21"}, options={"formats": ["markdown", "links"]}
+        ).expand(file=[str(DOCUMENTS / name) for name in names])
+
+    run = run_one(run_dag, make)
+    assert run.state == "success"
+    receipts = [returned(run, "land", map_index=at) for at in range(3)]
+    assert [(one["kind"], one["stored"], one["credits_used"]) for one in receipts] == [
+        ("parse", 1, 1.0),
+        ("parse", 1, 1.0),
+        ("parse", 1, 2.0),
+    ]
+    found = rows(lake, "url, status_code, markdown like '%spring tide%', links, day::varchar, job_id")
+    almanac = ["https://example.com/almanac?year=2026"]
+    assert [row[:5] for row in found] == [
+        ("file:///gauges.xlsx", 200, False, [], "2026-11-21"),
+        ("file:///tides.docx", 200, True, almanac, "2026-11-21"),
+        ("file:///tides.pdf", 200, True, almanac, "2026-11-21"),
+    ]
+    assert [row[5] for row in found] == [one["job_id"] for one in receipts]
+    assert paid(weblake_connection) == (3, 4)
+
+
+@pytest.mark.parametrize("effect", [{"drop_after": True}, {"garbage": True}], ids=str)
+def test_an_answer_that_got_lost_is_repeated_and_paid_once(
+    run_dag: Run, weblake_connection: WeblakeService, tmp_path: Path, effect: Mapping[str, object]
+) -> None:
+    from airflow_provider_weblake.operators.weblake import WeblakeParseOperator
+
+    weblake_connection.faults({"match": {"method": "POST", "path": "/v2/parse$"}, "times": 1, "effect": effect})
+    run = run_one(
+        run_dag,
+        lambda: WeblakeParseOperator(
+            task_id="land",
+            file=str(DOCUMENTS / "tides.pdf"),
+            to=str(tmp_path),
+            retries=2,
+            retry_delay=timedelta(0),
+        ),
+    )
+    assert run.state == "success"
+    assert len(rows(tmp_path, "url")) == 1
+    assert paid(weblake_connection) == (1, 2)
+
+
+def test_what_is_wrong_with_a_file_is_said_and_not_tried_again(
+    run_dag: Run, weblake_connection: WeblakeService, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from airflow_provider_weblake.operators.weblake import WeblakeParseOperator
+
+    run = run_one(
+        run_dag,
+        lambda: WeblakeParseOperator(
+            task_id="land",
+            file=str(DOCUMENTS / "encrypted.pdf"),
+            to=str(tmp_path / "lake"),
+            retries=3,
+            retry_delay=timedelta(0),
+        ),
+    )
+    assert run.state == "failed"
+    assert "protected with a password" in said(capfd)
+    assert not list((tmp_path / "lake").glob("documents/**/*.parquet"))
+    assert weblake_connection.counts()["parse_started"] == 1
+
+
+def test_a_file_that_changed_is_another_load(run_dag: Run, weblake_connection: WeblakeService, tmp_path: Path) -> None:
+    from airflow_provider_weblake.operators.weblake import WeblakeParseOperator
+
+    file, lake = tmp_path / "report.html", tmp_path / "lake"
+    shutil.copyfile(DOCUMENTS / "tides.html", file)
+
+    def make() -> object:
+        return WeblakeParseOperator(task_id="land", file="{{ params.file }}", to=str(lake), params={"file": str(file)})
+
+    assert run_one(run_dag, make).state == "success"
+    file.write_text("<h1>The second edition</h1>")
+    assert run_one(run_dag, make).state == "success"
+    assert {row[0][:20] for row in rows(lake, "markdown")} == {"# The second edition", "# Tide tables for ha"}
+    assert weblake_connection.counts()["parse_started"] == 2

@@ -1,0 +1,172 @@
+"""The processes in which files are converted: few, bounded, replaced, and gone with the service."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weblake.service.failures import PageFailure
+from weblake.service.files.converted import Task
+from weblake.service.files.converters import Converters
+
+_spec = importlib.util.spec_from_file_location("parse_bench", Path(__file__).with_name("parse_bench.py"))
+assert _spec is not None
+assert _spec.loader is not None
+bench = sys.modules.setdefault("parse_bench", importlib.util.module_from_spec(_spec))
+_spec.loader.exec_module(bench)
+
+
+def converting(work: Callable[[Converters], Coroutine[Any, Any, Any]], **options: Any) -> Any:
+    async def main() -> Any:
+        converters = Converters(**options)
+        try:
+            return await work(converters)
+        finally:
+            await converters.aclose()
+
+    return asyncio.run(main())
+
+
+def document(name: str) -> bytes:
+    return (bench.DOCUMENTS / name).read_bytes()
+
+
+def gone(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return state == "Z"
+
+
+def until(look: Callable[[], bool], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not look():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.005)
+
+
+def test_a_process_that_passes_its_deadline_is_killed() -> None:
+    sheet = bench.wide_sheet()
+
+    async def work(converters: Converters) -> tuple[list[int], list[int]]:
+        await converters.convert(Task("office"), document("tides.docx"))
+        before = converters.pids
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await converters.convert(Task("office", html=True), sheet)
+        after = converters.pids
+        assert (await converters.convert(Task("office"), document("tides.docx"))).html
+        return before, after
+
+    before, after = converting(work, most=1)
+    assert (len(before), after) == (1, [])
+    assert gone(before[0])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux bounds the address space of a process reliably")
+def test_a_process_that_passes_its_memory_is_replaced() -> None:
+    sheet = bench.wide_sheet()
+
+    async def work(converters: Converters) -> None:
+        with pytest.raises(PageFailure, match="more memory"):
+            await converters.convert(Task("office", html=True), sheet)
+        assert (await converters.convert(Task("office"), document("tides.docx"))).html
+
+    converting(work, memory=200 << 20)
+
+
+def test_a_process_serves_many_files_and_few_processes_run() -> None:
+    async def work(converters: Converters) -> list[int]:
+        for _ in range(5):
+            await converters.convert(Task("office"), document("tides.docx"))
+        assert len(converters.pids) == 1
+        await asyncio.gather(*(converters.convert(Task("pdf"), document("tides.pdf")) for _ in range(12)))
+        return converters.pids
+
+    pids = converting(work, most=2)
+    assert len(set(pids)) == 2
+    assert all(gone(pid) for pid in pids)
+
+
+def test_a_process_without_work_ends() -> None:
+    async def work(converters: Converters) -> None:
+        await converters.convert(Task("office"), document("tides.docx"))
+        pid = converters.pids[0]
+        async with asyncio.timeout(20):
+            while not gone(pid):  # noqa: ASYNC110 - the system tells nobody
+                await asyncio.sleep(0.005)
+        assert converters.pids == []
+        assert (await converters.convert(Task("office"), document("tides.docx"))).html
+
+    converting(work, idle=0.01)
+
+
+def test_a_process_that_died_meanwhile_is_replaced() -> None:
+    async def work(converters: Converters) -> None:
+        await converters.convert(Task("office"), document("tides.docx"))
+        pid = converters.pids[0]
+        os.kill(pid, signal.SIGKILL)
+        async with asyncio.timeout(20):
+            while not gone(pid):  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        result = None
+        with suppress(PageFailure):
+            result = await converters.convert(Task("office"), document("tides.docx"))
+        result = result or await converters.convert(Task("office"), document("tides.docx"))
+        assert result.html
+
+    converting(work)
+
+
+def test_a_process_is_told_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEBLAKE_API_KEY", "test-key")
+
+    def environment_of(pid: int) -> str:
+        return Path(f"/proc/{pid}/environ").read_text()
+
+    async def work(converters: Converters) -> str:
+        await converters.convert(Task("office"), document("tides.docx"))
+        return environment_of(converters.pids[0])
+
+    environment = converting(work)
+    assert "PATH=" in environment
+    assert "test-key" not in environment
+
+
+@pytest.mark.system
+def test_a_killed_service_takes_its_processes_along(tmp_path: Path) -> None:
+    program = (
+        "import asyncio, sys\n"
+        "from weblake.service.files.converters import Converters\n"
+        "from weblake.service.files.converted import Task\n"
+        "async def main():\n"
+        "    converters = Converters()\n"
+        "    body = open(sys.argv[1], 'rb').read()\n"
+        "    task = asyncio.create_task(converters.convert(Task('office', html=True), body))\n"
+        "    while not converters.pids: await asyncio.sleep(0.01)\n"
+        "    await asyncio.sleep(0.3)\n"
+        "    print(converters.pids[0], flush=True)\n"
+        "    await task\n"
+        "    await asyncio.sleep(60)\n"
+        "asyncio.run(main())\n"
+    )
+    sheet = tmp_path / "wide.xlsx"
+    sheet.write_bytes(bench.wide_sheet())
+    with subprocess.Popen([sys.executable, "-c", program, str(sheet)], stdout=subprocess.PIPE, text=True) as service:
+        assert service.stdout is not None
+        pid = int(service.stdout.readline())
+        assert not gone(pid)
+        service.kill()
+        until(lambda: gone(pid), 5)

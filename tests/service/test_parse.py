@@ -1,0 +1,178 @@
+"""POST /v2/parse: what it answers, what it costs, what it leaves behind."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from firecrawl import Firecrawl
+from firecrawl.v2.types import ParseOptions, PDFParser
+
+import weblake
+
+_spec = importlib.util.spec_from_file_location("parse_bench", Path(__file__).with_name("parse_bench.py"))
+assert _spec is not None
+assert _spec.loader is not None
+bench = sys.modules.setdefault("parse_bench", importlib.util.module_from_spec(_spec))
+_spec.loader.exec_module(bench)
+parsing = bench.parsing
+
+
+@pytest.fixture
+def fresh() -> Iterator[Callable[..., Any]]:
+    """Services with limits of their own."""
+    with ExitStack() as stack:
+        yield lambda **limits: stack.enter_context(contextmanager(bench.serve)(**limits))
+
+
+def key(text: str) -> str:
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, text))
+
+
+def test_the_reply_is_a_scrape_document_that_can_be_read_back(parsing: Any) -> None:
+    reply = parsing.post("tides.odt").json()
+    scrape_id = reply["data"]["metadata"]["scrapeId"]
+    assert (reply["success"], reply["scrape_id"]) == (True, scrape_id)
+    assert set(reply["data"]) == {"markdown", "metadata"}
+    assert parsing.http.get(f"/v2/scrape/{scrape_id}").json()["data"] == reply["data"]
+    # The contract's activity list has no word for a parse.
+    entry = parsing.http.get("/v2/team/activity", params={"endpoint": "scrape"}).json()["data"][0]
+    assert (entry["id"], entry["endpoint"], entry["target"]) == (scrape_id, "scrape", "tides.odt")
+
+
+def test_a_pdf_costs_a_credit_a_page_and_others_one(fresh: Any) -> None:
+    parsing = fresh()
+    for name, price in (("tides.pdf", 2), ("tides.docx", 1), ("gauges.xls", 1), ("tides.html", 1)):
+        before = parsing.used()
+        assert parsing.parse(name)["metadata"]["creditsUsed"] == price
+        assert parsing.used() - before == price
+    assert parsing.used() == 5
+    parsing.refused("encrypted.pdf")
+    assert parsing.used() == 5
+    assert parsing.service.counts()["parse_started"] == 5
+
+
+def test_without_a_credit_nothing_is_parsed(fresh: Any) -> None:
+    parsing = fresh(plan_credits=1)
+    # How many pages there are is known when they have been read.
+    parsing.parse("tides.pdf")
+    assert parsing.used() == 2
+    assert parsing.refused("tides.docx")[:2] == (402, "INSUFFICIENT_CREDITS")
+
+
+def test_a_repeat_under_one_key_is_the_same_answer_and_paid_once(fresh: Any) -> None:
+    parsing = fresh()
+    first = parsing.post("tides.pdf", key=key("k"), formats=["markdown"])
+    again = parsing.post("tides.pdf", key=key("k"), formats=["markdown"])
+    assert again.content == first.content
+    assert again.headers["idempotent-replayed"] == "true"
+    assert (parsing.used(), parsing.service.counts()["parse_started"]) == (2, 1)
+    other = (bench.DOCUMENTS / "tides.pdf").read_bytes() + b"\n"
+    assert parsing.post("tides.pdf", other, key=key("k"), formats=["markdown"]).status_code == 409
+    assert parsing.post("tides.pdf", key=key("k"), formats=["html"]).status_code == 409
+    assert parsing.used() == 2
+
+
+def test_a_refusal_of_the_file_is_repeated_too(fresh: Any) -> None:
+    parsing = fresh()
+    first = parsing.post("encrypted.pdf", key=key("e"))
+    again = parsing.post("encrypted.pdf", key=key("e"))
+    assert (first.status_code, again.content) == (400, first.content)
+    assert parsing.service.counts()["parse_started"] == 1
+
+
+def test_too_many_files_a_minute_are_told_to_wait(fresh: Any) -> None:
+    parsing = fresh(requests_per_minute=1)
+    parsing.parse("tides.html")
+    reply = parsing.post("tides.html")
+    assert reply.status_code == 429
+    assert int(reply.headers["retry-after"]) > 0
+
+
+def test_zero_data_retention_needs_the_account_and_keeps_nothing(fresh: Any) -> None:
+    assert fresh().refused("tides.docx", zeroDataRetention=True)[0] == 403
+    parsing = fresh(zero_data_retention=True)
+    document = parsing.parse("tides.docx", zeroDataRetention=True)
+    assert "spring tide" in document["markdown"]
+    assert parsing.http.get(f"/v2/scrape/{document['metadata']['scrapeId']}").status_code == 404
+    assert parsing.used() == document["metadata"]["creditsUsed"] == 2
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "slides.pptx", "archive.zip", "page.html.exe", "pdf", "table.csv"])
+def test_other_files_are_refused_by_name(parsing: Any, name: str) -> None:
+    status, code, error = parsing.refused(name, b"%PDF-1.4 whatever")
+    assert (status, code) == (400, "UNSUPPORTED_FILE_TYPE")
+    assert name in error
+    assert ".docx" in error
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "code", "named"),
+    [
+        ({"formats": ["screenshot"]}, 400, "PARSE_UNSUPPORTED_OPTIONS", "screenshot"),
+        ({"formats": ["markdown", {"type": "changeTracking"}]}, 400, "PARSE_UNSUPPORTED_OPTIONS", "changeTracking"),
+        ({"formats": ["branding"]}, 400, "PARSE_UNSUPPORTED_OPTIONS", "branding"),
+        ({"formats": ["summary"]}, 503, "FEATURE_NOT_CONFIGURED", "weblake[llm]"),
+        ({"formats": [{"type": "json", "prompt": "x"}]}, 503, "FEATURE_NOT_CONFIGURED", "weblake[llm]"),
+        ({"parsers": [{"type": "pdf", "mode": "ocr"}]}, 503, "FEATURE_NOT_CONFIGURED", "OCR"),
+        ({"parsers": ["image"]}, 503, "FEATURE_NOT_CONFIGURED", "OCR"),
+        ({"formats": ["nonsense"]}, 400, "BAD_REQUEST", "formats"),
+        ({"parsers": [{"type": "pdf", "maxPages": 0}]}, 400, "BAD_REQUEST", "maxPages"),
+        ({"timeout": 300_001}, 400, "BAD_REQUEST", "timeout"),
+        ({"onlyMainContent": "yes"}, 400, "BAD_REQUEST", "onlyMainContent"),
+        ({"includeTags": ["p[["]}, 400, "BAD_REQUEST", "p[["),
+    ],
+)
+def test_options_that_cannot_be_met_are_refused(
+    parsing: Any, options: dict[str, Any], status: int, code: str, named: str
+) -> None:
+    before = parsing.used()
+    told_status, told_code, error = parsing.refused("tides.docx", **options)
+    assert (told_status, told_code) == (status, code)
+    assert named in error
+    assert parsing.used() == before
+
+
+def test_options_without_a_meaning_for_files_are_taken(parsing: Any) -> None:
+    document = parsing.parse(
+        "tides.docx", headers={"X-A": "b"}, blockAds=False, proxy="basic", skipTlsVerification=False, origin="api",
+        integration="tests", fastMode=True, timeout=60_000,
+    )  # fmt: skip
+    assert "spring tide" in document["markdown"]
+
+
+def test_the_kinds_are_listed(parsing: Any) -> None:
+    reply = parsing.http.get("/v2/parse/formats")
+    assert reply.headers["cache-control"] == "private, max-age=3600"
+    extensions = [end for entry in reply.json()["data"]["formats"] for end in entry["extensions"]]
+    assert extensions == [".html", ".htm", ".pdf", ".docx", ".doc", ".odt", ".rtf", ".xlsx", ".xls"]
+
+
+def test_a_public_client_unchanged(parsing: Any) -> None:
+    client = Firecrawl(api_key=bench.KEY, api_url=parsing.service.url)
+    document = client.parse(
+        str(bench.DOCUMENTS / "tides.pdf"),
+        options=ParseOptions(formats=["markdown", "html", "links"], parsers=[PDFParser(type="pdf", max_pages=1)]),
+    )
+    assert document.markdown is not None
+    assert "**spring tide**" in document.markdown
+    assert document.links == ["https://example.com/almanac?year=2026"]
+    assert document.metadata is not None
+    assert (document.metadata.num_pages, document.metadata.total_pages) == (1, 2)
+    plain = client.parse(b"<h1>Hello</h1>", filename="hello.html")
+    assert plain.markdown == "# Hello"
+    assert {kind.format for kind in client.get_parse_formats()} >= {"pdf", "docx", "xls"}
+
+
+def test_our_own_client(parsing: Any) -> None:
+    with weblake.Client(base_url=parsing.service.url, api_key=bench.KEY) as client:
+        document = client.parse_file(bench.DOCUMENTS / "tides.docx", formats=["markdown", "links"]).data
+    assert document is not None
+    assert "**spring tide**" in str(document.markdown)
+    assert document.links == ["https://example.com/almanac?year=2026"]

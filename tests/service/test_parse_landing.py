@@ -1,0 +1,92 @@
+"""`weblake parse FILE --to ROOT`: files in the lake, and paid once whoever is killed on the way."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+_spec = importlib.util.spec_from_file_location("parse_bench", Path(__file__).with_name("parse_bench.py"))
+assert _spec is not None
+assert _spec.loader is not None
+bench = sys.modules.setdefault("parse_bench", importlib.util.module_from_spec(_spec))
+_spec.loader.exec_module(bench)
+
+
+@pytest.fixture
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    for parsing in bench.serve():
+        monkeypatch.setenv("WEBLAKE_BASE_URL", parsing.service.url)
+        monkeypatch.setenv("WEBLAKE_API_KEY", bench.KEY)
+        yield parsing
+
+
+def files(*names: str) -> list[str]:
+    return [str(bench.DOCUMENTS / name) for name in names]
+
+
+def landed(lake: Path) -> list[dict[str, Any]]:
+    rows = [row for path in lake.glob("documents/**/*.parquet") for row in pq.read_table(path).to_pylist()]
+    return sorted(rows, key=lambda row: row["url"])
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    command = [sys.executable, "-m", "weblake", "parse", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.system
+def test_files_are_shown(fresh: Any) -> None:
+    code, out, _ = run(*files("tides.docx", "gauges.xls"))
+    assert code == 0
+    assert "**spring tide**" in out
+    assert "| Sum | 8.1 |  |" in out
+
+
+def test_files_land_once(fresh: Any, tmp_path: Path) -> None:
+    three = files("tides.docx", "tides.pdf", "gauges.xls")
+    for _ in range(2):
+        code, out, _ = run(*three, "--to", str(tmp_path), "--json")
+        assert code == 0
+        assert [load["credits_used"] for load in json.loads(out)["loads"]] == [1, 2, 1]
+    rows = landed(tmp_path)
+    assert [row["url"] for row in rows] == ["file:///gauges.xls", "file:///tides.docx", "file:///tides.pdf"]
+    assert "潮位は正常" in rows[1]["markdown"]
+    assert dict(rows[2]["metadata"])["numPages"] == "2"
+    assert (fresh.used(), fresh.service.counts()["parse_started"]) == (4, 3)
+
+
+@pytest.mark.system
+def test_one_file_that_fails_does_not_keep_the_others(fresh: Any, tmp_path: Path) -> None:
+    code, _, err = run(*files("encrypted.pdf", "tides.docx"), "--to", str(tmp_path))
+    assert code == 1
+    assert "protected with a password" in err
+    assert len(landed(tmp_path)) == 1
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("after_s", [0.0, 0.2, 0.5])
+def test_a_command_that_was_killed_pays_once(fresh: Any, tmp_path: Path, after_s: float) -> None:
+    fresh.service.faults({"match": {"path": "/v2/parse$"}, "times": 1, "effect": {"latency_ms": 300}})
+    command = [sys.executable, "-m", "weblake", "parse", *files("tides.pdf"), "--to", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as killed:
+        deadline = time.monotonic() + 30
+        while not list(tmp_path.glob("_weblake/ledger/*.start-1.json")):
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        due = time.monotonic() + after_s
+        while time.monotonic() < due and killed.poll() is None:
+            time.sleep(0.005)
+        killed.kill()
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    assert len(landed(tmp_path)) == 1
+    assert (fresh.used(), fresh.service.counts()["parse_started"]) == (2, 1)

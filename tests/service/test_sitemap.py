@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import time
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -165,11 +166,12 @@ def test_a_gzip_bomb_is_cut() -> None:
 
 
 def test_the_limit_is_exact() -> None:
-    files = {"/sitemap.xml": index(f"{SITE}/1.xml", f"{SITE}/2.xml", f"{SITE}/3.xml")}
-    files |= {f"/{n}.xml": urlset(*(f"{SITE}/{n}/{m}" for m in range(30))) for n in (1, 2, 3)}
+    files = {"/sitemap.xml": index(*(f"{SITE}/{n}.xml" for n in range(1, 9)))}
+    files |= {f"/{n}.xml": urlset(*(f"{SITE}/{n}/{m}" for m in range(30))) for n in range(1, 9)}
     urls, fetcher = read(files, limit=45)
     assert len(urls) == 45
-    assert f"{SITE}/3.xml" not in fetcher.asked
+    # Some are read ahead, the rest never.
+    assert f"{SITE}/4.xml" not in fetcher.asked
 
 
 def test_what_was_found_in_time_is_returned() -> None:
@@ -182,3 +184,59 @@ def test_what_was_found_in_time_is_returned() -> None:
 def test_fifty_thousand_urls_are_read() -> None:
     urls, _ = read({"/sitemap.xml": urlset(*(f"{SITE}/{n}" for n in range(50_000)))})
     assert len(urls) == 50_000
+
+
+def test_feeds_are_sitemaps_too() -> None:
+    rss = f"<rss><channel><link>{SITE}/</link><item><title>A</title><link> {SITE}/a </link></item></channel></rss>"
+    atom = (
+        f'<feed xmlns="http://www.w3.org/2005/Atom"><link href="{SITE}/"/><entry>'
+        f'<link rel="self" href="{SITE}/no"/><link rel="alternate" href="{SITE}/b"/><link href="/c"/></entry></feed>'
+    )
+    urls, _ = read({"/robots.txt": b"Sitemap: /rss\nSitemap: /atom", "/rss": rss.encode(), "/atom": atom.encode()})
+    assert urls == [f"{SITE}/a", f"{SITE}/b", f"{SITE}/c"]
+
+
+def test_addresses_may_be_relative_to_the_file() -> None:
+    urls, _ = read(
+        {"/sitemap.xml": index("maps/1.xml", "//[broken"), "/maps/1.xml": urlset("/a", "b", "//cdn.example/c")}
+    )
+    assert urls == [f"{SITE}/a", f"{SITE}/maps/b", "https://cdn.example/c"]
+
+
+def test_translations_of_a_page_are_no_further_pages() -> None:
+    other = f'<x:link xmlns:x="http://www.w3.org/1999/xhtml" rel="alternate" hreflang="de" href="{SITE}/de"/>'
+    assert read({"/sitemap.xml": urlset(f"{SITE}/a", extra=other)})[0] == [f"{SITE}/a"]
+
+
+def test_the_order_is_that_of_the_files_whichever_answers_first() -> None:
+    class Uneven(Files):
+        async def get(self, url: str, **options: Any) -> Fetched:
+            # The later in the index, the sooner it answers.
+            number = int(url.removesuffix(".xml").rpartition("/")[2]) if url[-5].isdigit() else 0
+            for _ in range(10 - number):
+                await asyncio.sleep(0)
+            return await super().get(url, **options)
+
+    files = {"/sitemap.xml": index(*(f"{SITE}/{n}.xml" for n in range(7)))}
+    files |= {f"/{n}.xml": urlset(f"{SITE}/page-{n}") for n in range(7)}
+
+    async def main() -> list[str]:
+        fetcher = Uneven(files)
+        return await sitemap_urls(SITE, fetcher=fetcher, robots=Robots(fetcher))
+
+    assert asyncio.run(main()) == [f"{SITE}/page-{n}" for n in range(7)]
+
+
+@pytest.mark.parametrize("unit", [b"<a/>", b"<url><loc/></url>", b"<url>" + b"<x/>" * 50 + b"</url>"])
+def test_a_file_of_small_elements_fills_no_memory(unit: bytes) -> None:
+    body = b"<urlset>" + unit * ((160 << 10) // len(unit))
+    read({"/sitemap.xml": urlset(f"{SITE}/a")})  # What is loaded on first use is no matter of this.
+    tracemalloc.start()
+    try:
+        _, before = tracemalloc.get_traced_memory()
+        assert read({"/sitemap.xml": body})[0] == []
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # As a tree it would take twice that at least.
+    assert peak - before < 1200 << 10

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from weblake import shown
 from weblake.cli.tree import BaseUrl, Insecure, Json, Options, connect, given_options
@@ -29,6 +30,8 @@ def map_site(
     if as_json:
         shown.show_json(found.raw)
         return
+    if found.warning:
+        _warn(found.warning)
     for link in found.links:
         shown.show_text(link.url or "")
 
@@ -41,7 +44,7 @@ def search(
     base_url: BaseUrl = None,
     insecure: Insecure = False,
 ) -> None:
-    """Searches the web and lists the hits."""
+    """Searches the web, or on the embedded service what it scraped, and lists the hits."""
     given = given_options(option)
     if limit is not None:
         given["limit"] = limit
@@ -50,7 +53,16 @@ def search(
     if as_json:
         shown.show_json(found.raw)
         return
-    shown.show_table("", ("title", "url", "description"), [(h.title, h.url, h.description) for h in found.data.web])
+    if found.warning:
+        _warn(found.warning)
+    data = found.data
+    rows = [(hit.title, hit.url, hit.description) for hit in data.web]
+    rows += [(hit.title, hit.url, hit.snippet) for hit in data.news]
+    rows += [(hit.title, hit.url, hit.image_url) for hit in data.images]
+    if rows:
+        shown.show_table("", ("title", "url", "description"), rows)
+    else:
+        shown.note("Nothing was found.")
 
 
 def crawls(as_json: Json = False, base_url: BaseUrl = None, insecure: Insecure = False) -> None:
@@ -74,6 +86,10 @@ def preview(url: str, prompt: str, as_json: Json = False, base_url: BaseUrl = No
         return
     data = found.raw.get("data") if isinstance(found.raw, dict) else None
     shown.show_table("Crawl options", ("option", "value"), list(data.items()) if isinstance(data, dict) else [])
+
+
+def _warn(text: str) -> None:
+    shown.note(escape(" ".join(text.split())))
 
 
 def register(app: typer.Typer) -> None:

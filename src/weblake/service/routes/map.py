@@ -1,26 +1,28 @@
 """POST /v2/map: the URLs of a site, from its sitemaps and its front page.
 
-Imports: accounts, answers, failures, features, intake, parts, site_map.
+Imports: accounts, answers, failures, features, intake, parts, replays, search_index, site_map.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from sqlite3 import Connection
-from uuid import uuid4
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from weblake import options
-from weblake.service.answers import Refusal, answer, read_object
+from weblake.service.answers import Refusal, encode, raw_answer, read_object
+from weblake.service.config import Access
 from weblake.service.failures import PageFailure
 from weblake.service.features import check_location
 from weblake.service.parts import Parts, asker
 from weblake.service.routes.intake import read_options, read_target
-from weblake.service.store import accounts
-from weblake.service.web.site_map import map_site
+from weblake.service.routes.replays import KEEP_SCRAPES, Ticket
+from weblake.service.store import accounts, search_index
+from weblake.service.web.site_map import Known, arrange, find_urls
 
 #: Credits of one map.
 _PRICE = 1
@@ -38,25 +40,48 @@ class MapRoutes:
 
     async def map(self, request: Request) -> Response:
         """Lists the URLs of a site."""
-        parts, access = self._parts, asker(request)
-        asked = read_options(options.MapRequest, await read_object(request, parts.config.max_body))
+        access = asker(request)
+        body = await read_object(request, self._parts.config.max_body)
+
+        async def act(ticket: Ticket) -> Response:
+            return await self._map(access, body, ticket)
+
+        return await self._parts.replays.once(request, access, body, act, KEEP_SCRAPES)
+
+    async def _map(self, access: Access, body: dict[str, object], ticket: Ticket) -> Response:
+        parts = self._parts
+        asked = read_options(options.MapRequest, body)
         check_location(asked)
         url = read_target(asked["url"], parts.config)
         parts.rate.take(access.team)
-        now, plan = parts.clock.now(), parts.config.plan_credits
+        now, plan = parts.clock.now(), parts.config.plan(access.team).credits
         await parts.store.read(lambda db: accounts.demand(db, access.team, _PRICE, plan, now))
         timeout = asked.get("timeout")
         try:
             async with asyncio.timeout(timeout / 1000 if isinstance(timeout, int) and timeout > 0 else None):
-                links = await map_site(parts.web, url, asked)
+                reply = encode(await self._find(access, url, asked))
         except TimeoutError:
-            raise Refusal(408, f"The map of {url} was not done within {timeout} ms.", code="MAP_TIMEOUT") from None
+            message = f"The map of {url} was not done within {timeout} ms. Allow more with `timeout`."
+            raise Refusal(408, message, code="MAP_TIMEOUT") from None
         except PageFailure as failure:
             raise Refusal(failure.status, failure.message, code=failure.code) from None
 
         def work(db: Connection) -> None:
             accounts.charge(db, access, _PRICE, now)
-            accounts.record_activity(db, access, "map", str(uuid4()), url, now)
+            accounts.record_activity(db, access, "map", parts.ids.start(db), url, now)
+            ticket.save(db, 200, reply)
 
         await parts.store.write(work)
-        return answer({"success": True, "links": links})
+        return raw_answer(reply)
+
+    async def _find(self, access: Access, url: str, asked: Mapping[str, object]) -> dict[str, object]:
+        parts = self._parts
+        found = await find_urls(parts.web, url, str(asked.get("sitemap", "include")))
+        known: Known = {}
+        if asked.get("ignore_cache") is not True:
+            hosts = frozenset(found.hosts)
+            known = await parts.store.read(lambda db: search_index.known(db, access.team, hosts))
+        reply: dict[str, object] = {"success": True, "links": await arrange(found, known, asked)}
+        if found.warning:
+            reply["warning"] = found.warning
+        return reply

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import base64
 import binascii
-from sqlite3 import Connection
+import hashlib
+import re
+from contextlib import suppress
+from sqlite3 import Connection, Row
 
 from weblake.service.answers import Refusal, bad_request
 from weblake.service.clock import iso, month_bounds, month_of
@@ -33,6 +36,10 @@ ENDPOINTS = frozenset(
         "interact",
     ]
 )
+#: What a cursor holds, under its base64.
+_CURSOR = re.compile(r"(?P<created>[0-9]{1,12}\.[0-9]{1,12}):(?P<seq>[0-9]{1,18}):(?P<mark>[0-9a-f]{16})")
+_BASE64 = re.compile(r"[A-Za-z0-9_-]+")
+_LONGEST_CURSOR = 100
 
 
 def charge(db: Connection, access: Access, credits: int, at: float) -> None:
@@ -81,9 +88,11 @@ def demand(db: Connection, team: str, needed: int, plan: int, at: float) -> None
 
 def record_activity(db: Connection, access: Access, endpoint: str, job_id: str, target: str | None, at: float) -> None:
     """Notes one call for the activity list, and counts it as a start of its kind."""
+    # The contract's list has no word for a parse, and GET /v2/scrape/{id} reads it back.
+    listed = "scrape" if endpoint == "parse" else endpoint
     db.execute(
         "INSERT INTO activity (id, team, endpoint, target, created) VALUES (?, ?, ?, ?, ?)",
-        (job_id, access.team, endpoint, target, at),
+        (job_id, access.team, listed, target, at),
     )
     count(db, f"{endpoint}_started")
 
@@ -94,11 +103,12 @@ def list_activity(
     """One page of the activity of the last 24 hours, newest first."""
     if endpoint is not None and endpoint not in ENDPOINTS:
         bad_request(f"endpoint must be one of {', '.join(sorted(ENDPOINTS))}.")
-    before = _read_cursor(cursor) if cursor is not None else 1 << 62
+    created, seq = _read_cursor(cursor, team) if cursor is not None else (float("inf"), 0)
+    # An expired entry goes exactly when the day is over, whether or not the clean-up has been here.
     rows = db.execute(
-        "SELECT seq, id, endpoint, target, created FROM activity WHERE team = ? AND seq < ? AND created > ?"
-        " AND (? IS NULL OR endpoint = ?) ORDER BY seq DESC LIMIT ?",
-        (team, before, at - ACTIVITY_WINDOW, endpoint, endpoint, limit + 1),
+        "SELECT seq, id, endpoint, target, created FROM activity WHERE team = ? AND (created, seq) < (?, ?)"
+        " AND created > ? AND (? IS NULL OR endpoint = ?) ORDER BY created DESC, seq DESC LIMIT ?",
+        (team, created, seq, at - ACTIVITY_WINDOW, endpoint, endpoint, limit + 1),
     ).fetchall()
     more = len(rows) > limit
     data = [
@@ -111,12 +121,17 @@ def list_activity(
         }
         for row in rows[:limit]
     ]
-    next_cursor = _write_cursor(rows[limit - 1]["seq"]) if more else None
+    next_cursor = _write_cursor(rows[limit - 1], team) if more else None
     return {"success": True, "data": data, "cursor": next_cursor, "has_more": more}
 
 
 def periods(db: Connection, team: str, *, by_key: bool, name: str, factor: int) -> list[dict[str, object]]:
-    """The monthly report: one entry a month with usage, or one a month and key, oldest first."""
+    """The monthly report: one entry a month with usage, or one a month and key, oldest first.
+
+    The amount stands under `name`, which the contract's text gives, and under the one that public clients demand
+    (`creditsUsed` for `totalCredits`).
+    """
+    public = name[5].lower() + name[6:] + "Used"
     key = "key_name" if by_key else "NULL"
     rows = db.execute(
         f"SELECT month, {key}, sum(credits) FROM usage WHERE team = ? GROUP BY 1, 2 ORDER BY 1, 2",  # noqa: S608
@@ -128,7 +143,7 @@ def periods(db: Connection, team: str, *, by_key: bool, name: str, factor: int) 
         entry: dict[str, object] = {"startDate": iso(start), "endDate": iso(end)}
         if by_key:
             entry["apiKey"] = key_name
-        report.append(entry | {name: credits * factor})
+        report.append(entry | {name: credits * factor, public: credits * factor})
     return report
 
 
@@ -143,16 +158,22 @@ def balance(db: Connection, team: str, plan: int, at: float, *, noun: str, facto
     }
 
 
-def _write_cursor(seq: int) -> str:
-    return base64.urlsafe_b64encode(f"seq:{seq}".encode()).decode().rstrip("=")
+def _write_cursor(last: Row, team: str) -> str:
+    text = f"{last['created']!r}:{last['seq']}:{_mark(team)}"
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
-def _read_cursor(cursor: str) -> int:
-    try:
-        text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode("ascii")
-    except (binascii.Error, ValueError):
-        text = ""
-    number = text.removeprefix("seq:")
-    if not text.startswith("seq:") or not number.isdigit() or len(number) > 18:
-        bad_request("cursor must be the cursor of an earlier reply.")
-    return int(number)
+def _read_cursor(cursor: str, team: str) -> tuple[float, int]:
+    """Time and number of the last entry that was shown; a cursor of another team is none of ours."""
+    text = ""
+    if len(cursor) <= _LONGEST_CURSOR and _BASE64.fullmatch(cursor):
+        with suppress(binascii.Error, ValueError):
+            text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode("ascii")
+    match = _CURSOR.fullmatch(text)
+    if match is None or match["mark"] != _mark(team):
+        bad_request("cursor must be the cursor of an earlier reply to this team.")
+    return float(match["created"]), int(match["seq"])
+
+
+def _mark(team: str) -> str:
+    return hashlib.sha256(team.encode("utf-8", "surrogatepass")).hexdigest()[:16]

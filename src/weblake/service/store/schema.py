@@ -8,7 +8,7 @@ VERSION = 2
 #: Tables that a reset empties; keys and the clock are not among them.
 DATA_TABLES = (
     "jobs", "pages", "documents", "page_errors", "robots_blocked", "usage", "activity", "replays", "deliveries",
-    "page_cache", "counters",
+    "past_deliveries", "page_cache", "page_history", "tracked_crawls", "counters",
 )  # fmt: skip
 
 SCHEMA = """
@@ -26,6 +26,8 @@ CREATE TABLE jobs (
     documents INTEGER NOT NULL DEFAULT 0,
     failed INTEGER NOT NULL DEFAULT 0,
     known INTEGER NOT NULL DEFAULT 0,    -- pages waiting or in flight
+    placed INTEGER NOT NULL DEFAULT 0,   -- pages that were ever queued
+    warning TEXT,
     credits INTEGER NOT NULL DEFAULT 0,
     options BLOB NOT NULL DEFAULT '{}',  -- scrape options, snake_case
     plan BLOB NOT NULL DEFAULT '{}',     -- the job's own options, snake_case
@@ -36,16 +38,18 @@ CREATE INDEX jobs_running ON jobs (status) WHERE status = 'scraping';
 CREATE INDEX jobs_ended ON jobs (ended) WHERE ended IS NOT NULL;
 
 CREATE TABLE pages (                     -- what a running job has yet to do; a crawl keeps what is done, to resume
-    seq INTEGER PRIMARY KEY AUTOINCREMENT,
     job TEXT NOT NULL,
+    place INTEGER NOT NULL,              -- in this job, from 1
     url TEXT NOT NULL,
     depth INTEGER NOT NULL DEFAULT 0,
-    done INTEGER NOT NULL DEFAULT 0,     -- 1 where the page counts, 2 where it does not (blocked, or met twice)
+    done INTEGER NOT NULL DEFAULT 0,     -- 1 where the page counts, 2 where it does not (blocked)
     final TEXT,                          -- where its redirects led
     mark INTEGER NOT NULL DEFAULT 0,     -- the last place that was known then
-    options BLOB                         -- its own scrape options, where they are not the job's
-);
-CREATE INDEX pages_of_job ON pages (job, done);
+    queued REAL NOT NULL,
+    ahead INTEGER NOT NULL,              -- pages of this job that were to be scraped before it then
+    options BLOB,                        -- its own scrape options, where they are not the job's
+    PRIMARY KEY (job, place)
+) WITHOUT ROWID;
 
 CREATE TABLE documents (                 -- in order of completion; encoded JSON that is spliced into replies
     id INTEGER PRIMARY KEY,
@@ -74,7 +78,7 @@ CREATE TABLE activity (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
     id TEXT NOT NULL, team TEXT NOT NULL, endpoint TEXT NOT NULL, target TEXT, created REAL NOT NULL
 );
-CREATE INDEX activity_of_team ON activity (team, seq);
+CREATE INDEX activity_of_team ON activity (team, created, seq);
 
 CREATE TABLE replays (                   -- what was answered under an idempotency key
     team TEXT NOT NULL, key TEXT NOT NULL, fingerprint TEXT NOT NULL, status INTEGER NOT NULL, body BLOB NOT NULL,
@@ -82,12 +86,57 @@ CREATE TABLE replays (                   -- what was answered under an idempoten
     PRIMARY KEY (team, key)
 );
 CREATE TABLE deliveries (                -- webhooks that are not acknowledged yet
-    id TEXT PRIMARY KEY, job TEXT NOT NULL, url TEXT NOT NULL, headers BLOB NOT NULL, body BLOB NOT NULL,
-    tries INTEGER NOT NULL DEFAULT 0, due REAL NOT NULL
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL, job TEXT NOT NULL, team TEXT NOT NULL, type TEXT NOT NULL, url TEXT NOT NULL,
+    headers BLOB NOT NULL, body BLOB NOT NULL, created REAL NOT NULL,
+    tries INTEGER NOT NULL DEFAULT 0, due REAL NOT NULL, answer TEXT
 );
 CREATE INDEX deliveries_due ON deliveries (due);
-CREATE TABLE page_cache (key BLOB PRIMARY KEY, stored REAL NOT NULL, body BLOB NOT NULL);
+CREATE INDEX deliveries_by_receiver ON deliveries (url, due);
+CREATE TABLE past_deliveries (           -- the last of those that were acknowledged or given up; no bodies
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL, job TEXT NOT NULL, team TEXT NOT NULL, type TEXT NOT NULL, url TEXT NOT NULL,
+    created REAL NOT NULL, tries INTEGER NOT NULL, state TEXT NOT NULL, ended REAL NOT NULL, answer TEXT NOT NULL
+);
+CREATE TABLE page_cache (                -- what targets answered, before anything was made of it
+    key BLOB NOT NULL,
+    verified INTEGER NOT NULL,           -- whether certificates were checked
+    stored REAL NOT NULL,
+    head BLOB NOT NULL,
+    body BLOB NOT NULL,                  -- compressed
+    PRIMARY KEY (key, verified)
+);
 CREATE INDEX page_cache_age ON page_cache (stored);
+CREATE TABLE page_history (              -- the last version of each page whose changes are tracked
+    key BLOB PRIMARY KEY,
+    scraped REAL NOT NULL,
+    body BLOB NOT NULL,                  -- compressed markdown
+    crawl BLOB,                          -- the tracked crawl that last came upon the page, and when that began
+    met REAL
+);
+CREATE TABLE tracked_crawls (key BLOB PRIMARY KEY, began REAL NOT NULL); -- the last one that saw its whole site
+
+CREATE TABLE search_pages (              -- what each team can search; see search_index.py
+    id INTEGER PRIMARY KEY,
+    team TEXT NOT NULL,
+    key TEXT NOT NULL,                   -- the URL without what makes no other page of it
+    url TEXT NOT NULL,
+    host TEXT NOT NULL,                  -- without "www."
+    port INTEGER,
+    kind TEXT NOT NULL,                  -- content type
+    title TEXT NOT NULL,
+    description TEXT NOT NULL,
+    stored REAL NOT NULL,
+    digest BLOB NOT NULL,
+    text BLOB NOT NULL,                  -- compressed
+    UNIQUE (team, key)
+);
+CREATE INDEX search_pages_age ON search_pages (stored);
+CREATE TABLE search_waiting (id INTEGER PRIMARY KEY); -- pages whose words are not in the index yet
+CREATE VIRTUAL TABLE search_words USING fts5(
+    title, description, text, url, content='',
+    tokenize="porter unicode61 remove_diacritics 2 categories 'L* N* Co M*'"
+);
 
 CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
 CREATE TABLE api_keys (digest TEXT PRIMARY KEY, name TEXT NOT NULL, team TEXT NOT NULL);

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections import deque
+from functools import partial
 from io import BytesIO
 from urllib.parse import urljoin, urlsplit
-from xml.etree.ElementTree import ParseError
+from xml.etree.ElementTree import Element, ParseError
 
 from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import iterparse
@@ -31,6 +32,12 @@ _FILE_TIMEOUT_S = 30.0
 #: Namespaces of the protocol's extensions, whose `loc` is that of a picture or a film.
 _EXTENSIONS = ("image", "video", "news", "mobile")
 _LARGE = 50_000
+#: Files read at the same time.
+_WIDTH = 3
+#: Elements of one file, and how deep they may nest; an honest file has 50,000 entries.
+_MAX_ELEMENTS, _MAX_NESTING = 1_000_000, 32
+#: Elements of feeds, which the protocol takes as sitemaps too.
+_FEED_ENTRIES = frozenset(["item", "entry"])
 
 
 async def sitemap_urls(
@@ -44,8 +51,8 @@ async def sitemap_urls(
     """Returns the http and https URLs in the sitemaps of a site, in their order, each once, at most `limit`.
 
     Read are the sitemaps that robots.txt names, or else `/sitemap.xml`, and those that they name in turn; gzipped ones
-    too, and plain lists. What was found within `timeout_s` is returned; a site without sitemaps has none, which is no
-    error.
+    too, feeds, and plain lists. What was found within `timeout_s` is returned; a site without sitemaps has none, which
+    is no error.
     """
     search = _Search(fetcher, limit)
     try:
@@ -71,25 +78,46 @@ class _Search:
         """Reads these files and those that they name, breadth first."""
         waiting = deque((file, 0) for file in files)
         while waiting and len(self.urls) < self._limit and len(self._seen) < _MAX_FILES and self._room > 0:
+            turn = self._next(waiting)
+            most = min(_MAX_FILE, max(1, self._room // _WIDTH))
+            async with asyncio.TaskGroup() as tasks:
+                reading = [tasks.create_task(self._fetch(file, most)) for file, _ in turn]
+            # What came first in the sitemaps stays first, whichever file was faster.
+            for (_, depth), task in zip(turn, reading, strict=True):
+                fetched = task.result()
+                if fetched is None:
+                    continue
+                more = await self._take(fetched, most)
+                if depth < _MAX_DEPTH:
+                    waiting.extend((one, depth + 1) for one in more)
+
+    def _next(self, waiting: deque[tuple[str, int]]) -> list[tuple[str, int]]:
+        """The next files that were not read yet, each with its depth."""
+        turn: list[tuple[str, int]] = []
+        while waiting and len(turn) < _WIDTH and len(self._seen) < _MAX_FILES:
             file, depth = waiting.popleft()
-            if file in self._seen or not _is_web(file):
-                continue
-            self._seen.add(file)
-            try:
-                most = min(_MAX_FILE, self._room)
-                fetched = await self._fetcher.get(file, timeout_s=_FILE_TIMEOUT_S, max_body=most, cut=True)
-            except PageFailure:
-                continue
-            if fetched.status != 200:
-                continue
-            body = _unpacked(fetched, most)
-            self._room -= len(body)
-            left = self._limit - len(self.urls)
-            large = len(body) > _LARGE
-            pages, more = await asyncio.to_thread(_entries, body, left) if large else _entries(body, left)
-            self.urls.update(dict.fromkeys(url for url in pages if _is_web(url)))
-            if depth < _MAX_DEPTH:
-                waiting.extend((urljoin(fetched.url, one), depth + 1) for one in more)
+            if file not in self._seen and _is_web(file):
+                self._seen.add(file)
+                turn.append((file, depth))
+        return turn
+
+    async def _fetch(self, file: str, most: int) -> Fetched | None:
+        try:
+            fetched = await self._fetcher.get(file, timeout_s=_FILE_TIMEOUT_S, max_body=most, cut=True)
+        except PageFailure:
+            return None
+        return fetched if fetched.status == 200 else None
+
+    async def _take(self, fetched: Fetched, most: int) -> list[str]:
+        """Keeps the pages that a file names, and returns the sitemaps."""
+        large = len(fetched.body) > _LARGE
+        body = await asyncio.to_thread(_unpacked, fetched, most) if large else _unpacked(fetched, most)
+        self._room -= len(body)
+        left = self._limit - len(self.urls)
+        read = partial(_entries, body, left, fetched.url)
+        pages, more = await asyncio.to_thread(read) if len(body) > _LARGE else read()
+        self.urls.update(dict.fromkeys(url for url in pages if _is_web(url)))
+        return more
 
 
 def _unpacked(fetched: Fetched, most: int) -> bytes:
@@ -102,35 +130,59 @@ def _unpacked(fetched: Fetched, most: int) -> bytes:
         return b""
 
 
-def _entries(body: bytes, limit: int) -> tuple[list[str], list[str]]:
-    """The pages and the sitemaps that a file names; of a broken file, those before the break."""
+def _entries(body: bytes, limit: int, base: str) -> tuple[list[str], list[str]]:
+    """The pages and the sitemaps that a file at `base` names; of a broken file, those before the break."""
     if not body.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<"):
         return [line.strip() for line in text_of("text/plain", body).splitlines()[:limit]], []
     pages: list[str] = []
     more: list[str] = []
-    within: list[str] = []
+    within: list[Element] = []
+    begun = 0
     try:
         for event, element in iterparse(BytesIO(body.lstrip()), events=("start", "end")):
-            name = _local(element.tag)
             if event == "start":
-                within.append(name)
+                within.append(element)
+                begun += 1
+                if begun > _MAX_ELEMENTS or len(within) > _MAX_NESTING:
+                    break
                 continue
             within.pop()
-            if name == "loc" and within and element.text:
-                (more if within[-1] == "sitemap" else pages).append(element.text.strip())
-            if name in {"url", "sitemap"}:
-                element.clear()
+            if within:
+                _note(element, _local(within[-1].tag), pages, more)
+                # Nothing is read twice, and a file of small elements would fill the memory.
+                del within[-1][:]
             if len(pages) >= limit or len(more) > _MAX_FILES:
                 break
     except (ParseError, DefusedXmlException, ValueError, LookupError):
         pass
-    return pages, more
+    return [_joined(base, one) for one in pages], [_joined(base, one) for one in more]
+
+
+def _note(element: Element, parent: str, pages: list[str], more: list[str]) -> None:
+    """Takes the address out of an element, where it holds one."""
+    name, text = _local(element.tag), (element.text or "").strip()
+    if name == "loc" and text:
+        (more if parent == "sitemap" else pages).append(text)
+    elif name == "link" and parent in _FEED_ENTRIES and element.get("rel", "alternate") == "alternate":
+        address = text or (element.get("href") or "").strip()
+        if address:
+            pages.append(address)
 
 
 def _local(tag: object) -> str:
     """A tag without its namespace; empty for the extensions' tags, which describe pictures and films."""
     namespace, _, name = str(tag).rpartition("}")
     return "" if any(word in namespace.lower() for word in _EXTENSIONS) else name.lower()
+
+
+def _joined(base: str, address: str) -> str:
+    """An address as a browser would read it in a file from there; as it came where nothing can be made of it."""
+    if address[:4].lower() == "http":
+        return address
+    try:
+        return urljoin(base, address)
+    except ValueError:
+        return address
 
 
 def _is_web(url: str) -> bool:

@@ -1,0 +1,172 @@
+"""POST /v2/map: which URLs belong to a site, in which order, and what it says when a part of the site is missing."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from weblake.service.failures import PageFailure
+from weblake.service.server import LocalService
+
+_spec = importlib.util.spec_from_file_location("loopback_site", Path(__file__).with_name("loopback_site.py"))
+assert _spec is not None
+assert _spec.loader is not None
+loopback = sys.modules.setdefault("loopback_site", importlib.util.module_from_spec(_spec))
+_spec.loader.exec_module(loopback)
+site = loopback.site
+
+HOME = "http://site.test/"
+KEY = "00000000-0000-4000-8000-000000000001"
+
+
+def reply(bench: Any, url: str = HOME, **options: object) -> dict[str, Any]:
+    answer = bench.http.post("/v2/map", json={"url": url, **options})
+    assert answer.status_code == 200, answer.text
+    return dict(answer.json())
+
+
+def mapped(bench: Any, url: str = HOME, **options: object) -> list[str]:
+    return [link["url"] for link in reply(bench, url, **options)["links"]]
+
+
+def credits(bench: Any) -> int:
+    periods = bench.http.get("/v2/team/credit-usage/historical").json()["periods"]
+    return int(sum(one["totalCredits"] for one in periods))
+
+
+def test_only_urls_of_the_site_each_page_once(bench: Any) -> None:
+    bench.web.sitemaps[HOME] = [
+        "http://site.test/a", "https://www.site.test/a/", "http://SITE.test:80/a#part", "http://site.test/a/index.html",
+        "http://site.test:8080/a", "http://notsite.test/a", "http://site.test.evil.test/", "ftp://site.test/f",
+        "javascript:alert(1)", "http://[broken", "", "http://site.test/%61?y=1&x=2", "http://site.test/A",
+    ]  # fmt: skip
+    assert mapped(bench) == [HOME, "http://site.test/a", "http://site.test/A"]
+    with_query = mapped(bench, ignoreQueryParameters=False)
+    assert with_query == [HOME, "http://site.test/a", "http://site.test/%61?y=1&x=2", "http://site.test/A"]
+
+
+def test_subdomains(bench: Any) -> None:
+    bench.web.links[HOME] = ["http://docs.site.test/x", "http://a.docs.site.test/", "http://site.test/x"]
+    assert mapped(bench) == [HOME, *bench.web.links[HOME]]
+    assert mapped(bench, includeSubdomains=False) == [HOME, "http://site.test/x"]
+
+
+@pytest.mark.parametrize("mode", ["include", "only"])
+def test_a_site_that_moved_to_another_host(bench: Any, mode: str) -> None:
+    moved = "http://moved.example/"
+    bench.web.finals[HOME] = moved
+    bench.web.links[HOME] = ["http://moved.example/link", "http://other.test/"]
+    bench.web.sitemaps[moved] = ["http://moved.example/listed", "http://other.test/"]
+    listed = mapped(bench, sitemap=mode)
+    assert listed == (["http://moved.example/listed"] if mode == "only" else [moved, f"{moved}listed", f"{moved}link"])
+
+
+def test_a_sitemap_may_be_about_the_host_that_the_site_moved_to(bench: Any) -> None:
+    bench.web.finals[HOME] = "http://moved.example/"
+    bench.web.sitemaps[HOME] = ["http://moved.example/listed"]
+    assert mapped(bench, sitemap="only") == ["http://moved.example/listed"]
+    assert bench.web.asked == [HOME]
+
+
+def test_a_broken_front_page_does_not_hide_the_sitemap(bench: Any) -> None:
+    bench.web.failures[HOME] = PageFailure("SCRAPE_SITE_ERROR", "It is down.")
+    bench.web.sitemaps[HOME] = ["http://site.test/a"]
+    told = reply(bench)
+    assert ([link["url"] for link in told["links"]], "It is down." in told["warning"]) == (["http://site.test/a"], True)
+    bench.web.failures.clear()
+    bench.web.statuses[HOME] = 404
+    bench.web.links[HOME] = ["http://site.test/help"]
+    told = reply(bench)
+    assert [link["url"] for link in told["links"]] == ["http://site.test/a", "http://site.test/help"]
+    assert "404" in told["warning"]
+
+
+def test_nothing_to_map(bench: Any) -> None:
+    told = reply(bench, sitemap="only")
+    assert (told["links"], "No sitemap" in told["warning"]) == ([], True)
+    assert "warning" not in reply(bench)
+    before = credits(bench)
+    bench.web.failures[HOME] = PageFailure("SCRAPE_TIMEOUT", "Slow.", status=408)
+    failed = bench.http.post("/v2/map", json={"url": HOME})
+    assert (failed.status_code, failed.json()["code"], credits(bench)) == (408, "SCRAPE_TIMEOUT", before)
+
+
+def test_limits_are_exact_and_search_chooses_before_they_cut(bench: Any) -> None:
+    bench.web.sitemaps[HOME] = [f"{HOME}page-{n}" for n in range(5050)] + [f"{HOME}pricing/plans"]
+    assert len(mapped(bench)) == 5000
+    assert len(mapped(bench, limit=1)) == 1
+    assert len(mapped(bench, limit=100_000)) == 5052
+    assert mapped(bench, limit=1, search="plans pricing") == [f"{HOME}pricing/plans"]
+    for bad in (0, 100_001, "many"):
+        assert bench.http.post("/v2/map", json={"url": HOME, "limit": bad}).status_code == 400
+
+
+def test_pages_scraped_earlier_give_their_titles(bench: Any) -> None:
+    other = "http://docs.site.test/guide"
+    bench.web.links[HOME] = [other, "http://site.test/unknown"]
+    assert bench.http.post("/v2/scrape", json={"url": other}).status_code == 200
+    links = {link["url"]: link for link in reply(bench)["links"]}
+    assert links[other]["title"] == f"Title of {other}"
+    assert "title" not in links["http://site.test/unknown"]
+    assert links[HOME]["title"] == f"Title of {HOME}"
+    assert mapped(bench, search="title docs")[0] == other
+    assert all("title" not in link for link in reply(bench, ignoreCache=True)["links"] if link["url"] == other)
+
+
+def test_relevance_reads_paths_as_people_do(bench: Any) -> None:
+    wanted = f"{HOME}%E4%BE%A1%E6%A0%BC"
+    bench.web.sitemaps[HOME] = [f"{HOME}a", f"{HOME}repricing", f"{HOME}our_pricing", wanted]
+    assert mapped(bench, search="Pricing!")[:2] == [f"{HOME}our_pricing", f"{HOME}repricing"]
+    assert mapped(bench, search="価格")[0] == wanted
+    assert mapped(bench, search=" ?! ") == mapped(bench)
+
+
+def test_a_map_is_billed_noted_and_repeated(bench: Any) -> None:
+    headers = {"x-idempotency-key": KEY}
+    first = bench.http.post("/v2/map", json={"url": HOME}, headers=headers)
+    again = bench.http.post("/v2/map", json={"url": HOME}, headers=headers)
+    assert (again.content, credits(bench), bench.web.asked) == (first.content, 1, [HOME])
+    (entry,) = bench.http.get("/v2/team/activity?endpoint=map").json()["data"]
+    assert entry["target"] == HOME
+
+
+@pytest.fixture
+def served(site: Any) -> Any:
+    with LocalService(keys="test-key", allow_private=True) as service:
+        headers = {"Authorization": "Bearer test-key"}
+        with httpx.Client(base_url=service.url, headers=headers, trust_env=False, timeout=30) as http:
+            yield lambda url, **options: http.post("/v2/map", json={"url": url, **options}).json()
+
+
+def test_a_real_site_with_an_index_a_gzip_file_and_a_feed(site: Any, served: Callable[..., Any]) -> None:
+    def listed(*paths: str) -> bytes:
+        return f"<urlset>{''.join(f'<url><loc>{site.url(path)}</loc></url>' for path in paths)}</urlset>".encode()
+
+    files = "".join(f"<sitemap><loc>{site.url(path)}</loc></sitemap>" for path in ("/1.xml.gz", "/2.txt", "/gone.xml"))
+    site.page("/robots.txt", f"Sitemap: {site.url('/index.xml')}\n".encode(), content_type="text/plain")
+    site.page("/index.xml", f"<sitemapindex>{files}</sitemapindex>".encode(), content_type="text/xml")
+    site.page("/1.xml.gz", gzip.compress(listed("/one", "/two")), content_type="application/gzip")
+    site.page("/2.txt", f"{site.url('/three')}\nnot a url\n".encode(), content_type="text/plain")
+    site.page("/", b"<title>Home</title><meta name=description content=Start><a href=/two>2</a><a href=four>4</a>")
+    reply = served(site.url("/"))
+    assert reply["links"][0] == {"url": site.url("/"), "title": "Home", "description": "Start"}
+    assert [link["url"] for link in reply["links"][1:]] == [site.url(p) for p in ("/one", "/two", "/three", "/four")]
+    assert [one["url"] for one in served(site.url("/"), sitemap="skip")["links"]] == [
+        site.url(path) for path in ("/", "/two", "/four")
+    ]
+
+
+def test_a_real_site_that_redirects_to_another_host(site: Any, served: Callable[..., Any]) -> None:
+    there = site.url("/", host="localhost")
+    site.page("/start", status=302, location=f"{there}home")
+    site.page("/home", b"<title>There</title><a href=/a>a</a>")
+    site.page("/sitemap.xml", f"<urlset><url><loc>{there}listed</loc></url></urlset>".encode(), content_type="text/xml")
+    reply = served(site.url("/start"))
+    assert [link["url"] for link in reply["links"]] == [f"{there}home", f"{there}listed", f"{there}a"]

@@ -1,0 +1,307 @@
+"""POST /v2/search over a real socket: what it finds, returns, scrapes, bills, refuses and remembers."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import typer
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from weblake.cli import discovery
+from weblake.service.config import ServiceKey, TeamPlan
+from weblake.service.failures import PageFailure
+
+A, B, C = "http://site.test/a", "http://docs.site.test/b", "http://other.test/c"
+UUID = "00000000-0000-4000-8000-00000000000{}"
+
+
+def scraped(bench: Any, *urls: str, **options: object) -> None:
+    for url in urls:
+        reply = bench.http.post("/v2/scrape", json={"url": url, **options})
+        assert reply.status_code == 200, reply.text
+
+
+def search(bench: Any, query: str, **options: object) -> dict[str, Any]:
+    reply = bench.http.post("/v2/search", json={"query": query, **options})
+    assert reply.status_code == 200, reply.text
+    return dict(reply.json())
+
+
+def urls(reply: dict[str, Any]) -> list[str]:
+    return [one["url"] for one in reply["data"]["web"]]
+
+
+def credits(bench: Any) -> int:
+    periods = bench.http.get("/v2/team/credit-usage/historical").json()["periods"]
+    return int(sum(one["totalCredits"] for one in periods))
+
+
+@pytest.fixture
+def lake(bench: Any) -> Any:
+    """A service that scraped three pages."""
+    bench.web.bodies = {
+        A: "# Lakes\n\nA data lake keeps [raw files](http://hidden.test/target) in open formats.",
+        B: "# Warehouses\n\nA data warehouse keeps tables.",
+        C: "# Streams\n\nNothing of the others.",
+    }
+    scraped(bench, A, B, C)
+    return bench
+
+
+def test_an_empty_index_says_so_and_costs_nothing(bench: Any) -> None:
+    reply = search(bench, "anything")
+    assert (reply["success"], reply["data"], reply["creditsUsed"]) == (True, {"web": []}, 0)
+    assert "nothing to search yet" in reply["warning"]
+    assert credits(bench) == 0
+
+
+def test_pages_of_scrapes_batches_and_crawls_are_found(bench: Any) -> None:
+    bench.web.bodies = {A: "alpha one", B: "alpha two", C: "alpha three"}
+    scraped(bench, A)
+    bench.ended(bench.batch(B))
+    bench.ended(bench.crawl(C), "crawl")
+    assert set(urls(search(bench, "alpha"))) == {A, B, C}
+
+
+def test_a_result_has_title_passage_url_and_place(lake: Any) -> None:
+    reply = search(lake, "data files")
+    (found,) = reply["data"]["web"]
+    assert found == {
+        "url": A,
+        "title": f"Title of {A}",
+        "description": "Lakes A data lake keeps raw files in open formats.",
+        "position": 1,
+    }
+    assert "3 pages that this service scraped" in reply["warning"]
+    assert [one["position"] for one in search(lake, "data")["data"]["web"]] == [1, 2]
+    assert urls(search(lake, "target")) == []
+
+
+def test_highlights_may_be_left_out(lake: Any) -> None:
+    (found,) = search(lake, "files", highlights=False)["data"]["web"]
+    # The page says nothing of itself, so its text stands in.
+    assert found["description"].startswith("Lakes")
+
+
+def test_narrowing(lake: Any) -> None:
+    assert urls(search(lake, "keeps", includeDomains=["docs.site.test"])) == [B]
+    assert urls(search(lake, "keeps", excludeDomains=["https://docs.site.test/"])) == [A]
+    assert urls(search(lake, "keeps site:site.test -warehouse")) == [A]
+    assert urls(search(lake, '"data warehouse"')) == [B]
+    assert len(urls(search(lake, "keeps OR streams", limit=2))) == 2
+    assert urls(search(lake, "keeps", categories=["pdf"])) == []
+    both = lake.http.post("/v2/search", json={"query": "x", "includeDomains": ["a.test"], "excludeDomains": ["b.test"]})
+    assert both.status_code == 400
+
+
+def test_ages_go_by_the_services_own_clock(lake: Any) -> None:
+    assert len(urls(search(lake, "keeps", tbs="qdr:h"))) == 2
+    lake.service.advance(2 * 3600)
+    lake.http.post("/v2/scrape", json={"url": A, "maxAge": 0})
+    assert urls(search(lake, "keeps", tbs="qdr:h")) == [A]
+    assert urls(search(lake, "keeps", sources=[{"type": "web", "tbs": "qdr:h"}])) == [A]
+    assert len(urls(search(lake, "keeps", tbs="qdr:d"))) == 2
+    assert urls(search(lake, "keeps", tbs="sbd:1")) == [A, B]
+
+
+def test_other_sources_are_truly_empty_and_said_to_be(lake: Any) -> None:
+    reply = search(lake, "keeps", sources=["web", "news", {"type": "images"}])
+    assert (len(reply["data"]["web"]), reply["data"]["news"], reply["data"]["images"]) == (2, [], [])
+    assert "news and images" in reply["warning"]
+    assert search(lake, "keeps", sources=["news"])["data"] == {"news": []}
+    assert "location" in search(lake, "keeps", country="DE")["warning"]
+    refused = lake.http.post("/v2/search", json={"query": "keeps", "categories": ["research"]})
+    assert (refused.status_code, "`research`" in refused.json()["error"]) == (503, True)
+
+
+def test_results_are_scraped_stored_and_billed(lake: Any) -> None:
+    before, asked = credits(lake), len(lake.web.asked)
+    reply = search(lake, "keeps", scrapeOptions={"formats": ["markdown"], "maxAge": 0})
+    first, second = reply["data"]["web"]
+    assert first["markdown"] == lake.web.bodies[first["url"]]
+    assert {first["position"], second["position"]} == {1, 2}
+    assert first["metadata"]["sourceURL"] == first["url"]
+    assert len(lake.web.asked) == asked + 2
+    assert (reply["creditsUsed"], credits(lake) - before) == (4, 4)
+    for one in (first, second):
+        read = lake.http.get(f"/v2/scrape/{one['metadata']['scrapeId']}").json()["data"]
+        assert read["markdown"] == one["markdown"]
+    assert "markdown" not in search(lake, "keeps", scrapeOptions={})["data"]["web"][0]
+    assert "markdown" not in search(lake, "keeps", scrapeOptions={"formats": []})["data"]["web"][0]
+
+
+def test_a_result_that_cannot_be_scraped_says_why(lake: Any) -> None:
+    lake.web.failures = {A: PageFailure("SCRAPE_SITE_ERROR", "It is down."), B: ZeroDivisionError("a defect")}
+    reply = search(lake, "keeps", scrapeOptions={"formats": ["markdown"], "maxAge": 0})
+    told = {one["url"]: one["metadata"] for one in reply["data"]["web"]}
+    assert told[A] == {"sourceURL": A, "url": A, "error": "It is down.", "code": "SCRAPE_SITE_ERROR"}
+    assert told[B]["code"] == "UNKNOWN_ERROR"
+    assert reply["creditsUsed"] == 2
+
+
+def test_lockdown_leaves_nothing_behind(lake: Any) -> None:
+    before = credits(lake)
+    reply = search(lake, "lakes", scrapeOptions={"formats": ["markdown"], "lockdown": True})
+    (found,) = reply["data"]["web"]
+    assert (found["metadata"]["cacheState"], reply["creditsUsed"], credits(lake) - before) == ("hit", 7, 7)
+    assert lake.http.get(f"/v2/scrape/{found['metadata']['scrapeId']}").status_code == 404
+    (entry,) = lake.http.get("/v2/team/activity?endpoint=search").json()["data"]
+    assert (entry["id"], entry["target"]) == (reply["id"], None)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "word"),
+    [
+        ({}, 400, "query"),
+        ({"query": ""}, 400, "empty"),
+        ({"query": "x" * 501}, 400, "query"),
+        ({"query": "x", "limit": 0}, 400, "limit"),
+        ({"query": "x", "limit": 101}, 400, "limit"),
+        ({"query": "x", "sources": ["videos"]}, 400, "sources"),
+        ({"query": "x", "sources": [{}]}, 400, "source"),
+        ({"query": "x", "categories": [{}]}, 400, "categories"),
+        ({"query": "x", "tbs": "last week"}, 400, "tbs"),
+        ({"query": "x", "includeDomains": ["///"]}, 400, "no domain"),
+        ({"query": "x", "scrapeOptions": {"formats": ["summary"]}}, 503, "summary"),
+        ({"query": "x", "scrapeOptions": {"formats": ["nonsense"]}}, 400, "formats"),
+        ({"query": "x", "enterprise": ["zdr"]}, 403, "retention"),
+    ],
+)
+def test_what_is_refused(bench: Any, body: dict[str, object], status: int, word: str) -> None:
+    reply = bench.http.post("/v2/search", json=body)
+    assert (reply.status_code, word in reply.text) == (status, True), reply.text
+
+
+def test_every_ten_results_cost_two_credits(bench: Any) -> None:
+    for n in range(11):
+        bench.web.bodies[f"http://site.test/{n}"] = "common"
+    bench.ended(bench.batch(*bench.web.bodies))
+    before = credits(bench)
+    assert search(bench, "common", limit=10)["creditsUsed"] == 2
+    assert search(bench, "common", limit=100)["creditsUsed"] == 4
+    assert search(bench, "absent")["creditsUsed"] == 0
+    assert credits(bench) - before == 6
+
+
+def test_no_search_without_credits_and_no_page_that_cannot_be_paid(make_bench: Any) -> None:
+    bench = make_bench(plan_credits=5)
+    bench.web.bodies = {A: "alpha", B: "alpha"}
+    scraped(bench, A, B)
+    refused = bench.http.post("/v2/search", json={"query": "alpha", "scrapeOptions": {"formats": ["markdown"]}})
+    assert (refused.status_code, refused.json()["code"]) == (402, "INSUFFICIENT_CREDITS")
+    assert len(urls(search(bench, "alpha"))) == 2
+    assert bench.http.post("/v2/search", json={"query": "alpha"}).status_code == 402
+
+
+def test_a_search_that_takes_too_long(lake: Any) -> None:
+    before = credits(lake)
+    lake.web.held.add("*")
+    body = {"query": "keeps", "timeout": 50, "scrapeOptions": {"formats": ["markdown"], "maxAge": 0}}
+    reply = lake.http.post("/v2/search", json=body)
+    lake.web.held.clear()
+    assert (reply.status_code, reply.json()["code"]) == (408, "SEARCH_TIMEOUT")
+    assert credits(lake) == before
+
+
+def test_a_repeat_under_the_same_key_is_the_same_search(lake: Any) -> None:
+    headers = {"x-idempotency-key": UUID.format(1)}
+    body = {"query": "keeps", "scrapeOptions": {"formats": ["markdown"]}}
+    first = lake.http.post("/v2/search", json=body, headers=headers)
+    before = credits(lake)
+    again = lake.http.post("/v2/search", json=body, headers=headers)
+    assert (again.content, again.headers["idempotent-replayed"]) == (first.content, "true")
+    assert credits(lake) == before
+    assert lake.http.post("/v2/search", json={"query": "other"}, headers=headers).status_code == 409
+
+
+def test_searches_are_in_the_activity_list(lake: Any) -> None:
+    plain, with_pages = search(lake, "keeps"), search(lake, "lakes", scrapeOptions={"formats": ["markdown"]})
+    entries = lake.http.get("/v2/team/activity?endpoint=search").json()["data"]
+    assert [(one["id"], one["target"]) for one in entries] == [(with_pages["id"], "lakes"), (plain["id"], "keeps")]
+
+
+def test_the_rate_limit_counts_searches(make_bench: Any) -> None:
+    bench = make_bench(requests_per_minute=2)
+    assert [bench.http.post("/v2/search", json={"query": "x"}).status_code for _ in range(3)] == [200, 200, 429]
+
+
+def test_teams_search_their_own_pages_only(make_bench: Any) -> None:
+    keys = [ServiceKey("test-key-one", "one", "one"), ServiceKey("test-key-two", "two", "two")]
+    bench = make_bench(keys=keys, teams={"two": TeamPlan(zero_data_retention=True)})
+    bench.web.bodies = {A: "alpha", B: "alpha"}
+    one, two = ({"Authorization": f"Bearer test-key-{name}"} for name in ("one", "two"))
+
+    def post(path: str, team: dict[str, str], **body: object) -> Any:
+        reply = bench.http.post(path, json=body, headers=team)
+        assert reply.status_code == 200, reply.text
+        return reply.json()
+
+    post("/v2/scrape", one, url=A)
+    post("/v2/scrape", one, url=B, headers={"Cookie": "session=1"})
+    assert urls(post("/v2/search", one, query="alpha")) == [A]
+    assert urls(post("/v2/search", two, query="alpha")) == []
+    # Served from the cache, it is a page that this team scraped all the same.
+    post("/v2/scrape", two, url=A)
+    assert urls(post("/v2/search", two, query="alpha")) == [A]
+    post("/v2/scrape", two, url=B, zeroDataRetention=True)
+    assert urls(post("/v2/search", two, query="alpha", enterprise=["zdr"])) == [A]
+    shown = bench.http.get("/v2/team/activity?endpoint=search", headers=two).json()["data"]
+    assert [entry["target"] for entry in shown] == [None, "alpha", "alpha"]
+
+
+def test_pages_that_were_stored_are_found_after_a_restart_and_forgotten_by_a_reset(
+    make_bench: Any, tmp_path: Any
+) -> None:
+    first = make_bench(tmp_path / "service.db")
+    first.web.bodies[A] = "alpha"
+    scraped(first, A)
+    first.service.stop()
+    second = make_bench(tmp_path / "service.db")
+    assert urls(search(second, "alpha")) == [A]
+    assert second.http.post("/_weblake/reset").status_code < 300
+    assert urls(search(second, "alpha")) == []
+
+
+def test_the_index_is_bounded(make_bench: Any) -> None:
+    bench = make_bench(max_indexed_pages=10)
+    for n in range(130):
+        bench.web.bodies[f"http://site.test/{n}"] = "common"
+    bench.ended(bench.batch(*bench.web.bodies))
+    assert len(urls(search(bench, "common", limit=100))) < 80
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(query=st.text(min_size=1, max_size=80), tbs=st.one_of(st.none(), st.text(max_size=12)))
+def test_any_text_is_answered(lake: Any, query: str, tbs: str | None) -> None:
+    body = {"query": query} if tbs is None else {"query": query, "tbs": tbs}
+    assert lake.http.post("/v2/search", json=body).status_code in (200, 400)
+
+
+def run(bench: Any, *arguments: str) -> Any:
+    app = typer.Typer()
+    discovery.register(app)
+    environment = {"WEBLAKE_BASE_URL": bench.service.url, "WEBLAKE_API_KEY": "test-key", "COLUMNS": "200"}
+    return CliRunner().invoke(app, list(arguments), env=environment)
+
+
+def test_the_command_line_shows_hits_and_what_the_service_says(lake: Any) -> None:
+    found = run(lake, "search", "data files")
+    assert (found.exit_code, A in found.stdout, "raw files" in found.stdout) == (0, True, True)
+    assert "not the web" in found.stderr
+    nothing = run(lake, "search", "absent")
+    assert (nothing.exit_code, nothing.stdout, "Nothing was found" in nothing.stderr) == (0, "", True)
+    as_json = json.loads(run(lake, "search", "data files", "--json", "-o", 'sources=["web","news"]').stdout)
+    assert [one["url"] for one in as_json["data"]["web"]] == [A]
+    refused = run(lake, "search", "x", "-o", "tbs=never")
+    assert (refused.exit_code, "tbs" in str(refused.exception or refused.stderr)) == (1, True)
+
+
+def test_the_command_line_maps_and_passes_warnings_on(bench: Any) -> None:
+    bench.web.links["http://site.test/"] = [A]
+    assert run(bench, "map", "http://site.test/").stdout.split() == ["http://site.test/", A]
+    without = run(bench, "map", "http://site.test/", "-o", "sitemap=only")
+    assert (without.exit_code, without.stdout, "No sitemap" in without.stderr) == (0, "", True)

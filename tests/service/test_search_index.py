@@ -1,0 +1,380 @@
+"""The search index by itself: which words find which page, the operators, texts without spaces, and hostile queries."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weblake.service.answers import Refusal
+from weblake.service.store import schema, search_index
+from weblake.service.store.search_query import MOST_WORDS, in_domains, of_type, read_query, read_times
+from weblake.service.store.search_text import MOST_TEXT, passage, plain
+
+NOW = 1_800_000_000.0
+
+
+def opened() -> sqlite3.Connection:
+    db = sqlite3.connect(":memory:", isolation_level=None)
+    db.row_factory = sqlite3.Row
+    db.executescript(schema.SCHEMA)
+    return db
+
+
+@pytest.fixture
+def db() -> Iterator[sqlite3.Connection]:
+    db = opened()
+    yield db
+    db.close()
+
+
+def add(
+    db: sqlite3.Connection,
+    url: str,
+    text: str = "",
+    *,
+    team: str = "local",
+    at: float = NOW,
+    status: int = 200,
+    fresh: bool = True,
+    options: dict[str, object] | None = None,
+    form: str = "markdown",
+    **metadata: object,
+) -> bool:
+    """Scrapes a page, as far as the index is concerned, and says whether it took it."""
+    document = {form: text, "metadata": {"statusCode": status, "contentType": "text/html", **metadata}}
+    entry = search_index.entry(team, document, url, options or {}, fresh=fresh)
+    if entry is not None:
+        search_index.keep(db, entry, at)
+    # What is kept of words and rows agrees, whatever was done before.
+    db.execute("INSERT INTO search_words (search_words, rank) VALUES ('integrity-check', 0)")
+    (words,) = db.execute("SELECT count(*) FROM search_words").fetchone()
+    (rows,) = db.execute("SELECT count(*) FROM search_pages WHERE id NOT IN (SELECT id FROM search_waiting)").fetchone()
+    assert words == rows
+    return entry is not None
+
+
+def find(db: sqlite3.Connection, text: str, *, team: str = "local", limit: int = 10, tbs: str = "") -> list[str]:
+    search_index.catch_up(db)
+    query = read_query(text)
+    newest = bool(tbs) and read_times(query, tbs, NOW)
+    return [one.url for one in search_index.search(db, team, query, limit, newest=newest)[0]]
+
+
+A, B, C = "http://site.test/a", "http://docs.site.test/b", "http://other.test/c"
+
+
+def test_words_are_found_in_text_title_description_and_url(db: sqlite3.Connection) -> None:
+    add(db, A, "Retries with **exponential** [backoff](/nowhere/hidden)", title="Webhooks", description="Deliveries")
+    add(db, B, "Something else")
+    for word in ("exponential", "BACKOFF", "retry", "webhook", "deliveries", "backoff retries"):
+        assert find(db, word) == [A], word
+    assert find(db, "docs") == [B]
+    assert find(db, "hidden") == []
+    assert find(db, "absent") == []
+
+
+def test_the_title_counts_most_and_equal_pages_stand_by_url(db: sqlite3.Connection) -> None:
+    filler = "many other words stand here and say nothing of it " * 3
+    for url in ("http://z.test/", "http://m.test/", "http://b.test/"):
+        add(db, url, f"{filler} lakes", title="Nothing")
+    add(db, "http://t.test/", filler, title="Lakes")
+    for n in range(6):
+        add(db, f"http://filler.test/{n}", filler)
+    assert find(db, "lakes") == ["http://t.test/", "http://b.test/", "http://m.test/", "http://z.test/"]
+    assert find(db, "lakes", limit=2) == ["http://t.test/", "http://b.test/"]
+
+
+def test_operators(db: sqlite3.Connection) -> None:
+    add(db, "http://site.test/guide/lakes", "blue water and deep lakes", title="Blue guide")
+    add(db, "http://docs.site.test:8080/api", "deep blue water", title="Reference")
+    add(db, "http://notsite.test/guidebook", "water, deep and green", title="Green guide")
+    guide, api, green = (
+        "http://site.test/guide/lakes",
+        "http://docs.site.test:8080/api",
+        "http://notsite.test/guidebook",
+    )
+    expected = {
+        '"blue water"': {guide, api},
+        '"water deep"': {green},
+        "water -blue": {green},
+        '-"blue water" deep': {green},
+        "-blue": {green},
+        "site:site.test": {guide, api},
+        "site:*.site.test water": {guide, api},
+        "site:docs.site.test": {api},
+        "site:docs.site.test:8080": {api},
+        "site:site.test:8080": {api},
+        "site:docs.site.test:9090": set(),
+        "site:site.test/guide": {guide},
+        "site:https://www.site.test/guide/": {guide},
+        "site:docs.site.test OR site:notsite.test": {api, green},
+        "-site:site.test water": {green},
+        "inurl:guide": {guide, green},
+        "inurl:GUIDE -inurl:book": {guide},
+        "intitle:guide": {guide, green},
+        "intitle:guide blue": {guide},
+        "-intitle:guide water": {api},
+        'intitle:"green guide"': {green},
+        "lakes OR green": {guide, green},
+        "deep lakes OR green": {guide, green},
+        "http://site.test/guide": {guide},
+        "reference:water": set(),
+        "OR": set(),
+    }
+    assert {text: set(find(db, text)) for text in expected} == expected
+
+
+def test_where_no_page_has_all_words_those_with_some_are_found(db: sqlite3.Connection) -> None:
+    add(db, A, "alpha beta")
+    add(db, B, "beta gamma")
+
+    def looked(text: str) -> tuple[list[str], bool]:
+        search_index.catch_up(db)
+        found, whole = search_index.search(db, "local", read_query(text), 10)
+        return [one.url for one in found], whole
+
+    assert looked("alpha beta") == ([A], True)
+    assert looked("alpha gamma") == ([B, A], False) or looked("alpha gamma") == ([A, B], False)
+    assert looked("alpha delta") == ([A], False)
+    assert looked('"alpha" delta "gamma"') == ([], True)
+    assert looked("delta epsilon") == ([], True)
+
+
+def test_files_and_domains(db: sqlite3.Connection) -> None:
+    add(db, A, "report", contentType="application/pdf; x=y")
+    add(db, f"{B}.PDF", "report", contentType="application/octet-stream")
+    add(db, f"{B}.pdf", "report", contentType="application/octet-stream")
+    add(db, C, "report")
+    assert set(find(db, "report filetype:pdf")) == {A, f"{B}.pdf"}
+    assert find(db, "report -ext:pdf site:other.test") == [C]
+    search_index.catch_up(db)
+    for without, expected in ((False, {A, f"{B}.pdf", f"{B}.PDF"}), (True, {C})):
+        query = read_query("report")
+        in_domains(query, ["https://site.test/", "*.site.test"], without=without)
+        assert {one.url for one in search_index.search(db, "local", query, 10)[0]} == expected
+    query = read_query("report")
+    of_type(query, "pdf")
+    assert len(search_index.search(db, "local", query, 10)[0]) == 2
+    with pytest.raises(Refusal, match="no domain"):
+        in_domains(read_query("x"), ["///"])
+
+
+@pytest.mark.parametrize(
+    ("text", "found", "absent"),
+    [
+        (
+            "東京都の人口は約1400万人です。",
+            ["東京都", "人口", "都", "東京", "の", "1400万", "１４００万"],
+            ["京東", "大阪"],
+        ),
+        ("数据湖是一个集中式存储库", ["数据湖", "存储", "湖", "集中式存储库", '"数据湖是"'], ["数湖", "库存"]),
+        ("カタカナ・データ、ひらがな", ["データ", "ひらがな", "カタカナ"], ["データひら"]),
+        ("서울은 한국의 수도이다", ["서울", "수도", "한국"], ["부산"]),
+        ("กรุงเทพมหานครเป็นเมืองหลวง", ["กรุงเทพ", "เมืองหลวง", "มหานคร"], ["ภูเก็ต"]),
+        ("हिन्दी में लिखा", ["हिन्दी", "लिखा"], ["हिन"]),
+        ("Straße café naïve ＦＵＬＬ Москва", ["cafe", "CAFÉ", "naive", "full", "москва", "straße"], ["caf"]),
+        ("كِتَابٌ جديد", ["كتاب"], ["كت"]),
+    ],
+)
+def test_texts_of_many_scripts(db: sqlite3.Connection, text: str, found: list[str], absent: list[str]) -> None:
+    add(db, A, f"# Heading\n\n{text}\n")
+    add(db, B, "nothing of it")
+    assert {query: find(db, query) for query in found} == {query: [A] for query in found}
+    assert {query: find(db, query) for query in absent} == {query: [] for query in absent}
+
+
+def test_a_team_finds_only_its_own(db: sqlite3.Connection) -> None:
+    add(db, A, "shared words", team="one")
+    add(db, B, "shared words", team="two")
+    assert find(db, "shared", team="one") == [A]
+    assert find(db, "shared", team="two") == [B]
+    assert find(db, "-absent", team="three") == []
+    assert search_index.count(db, "one") == 1
+    assert search_index.known(db, "two", frozenset(["site.test"])) != {}
+    assert search_index.known(db, "one", frozenset(["docs.site.test"])) == {}
+
+
+def test_a_page_is_replaced_refreshed_and_dropped(db: sqlite3.Connection) -> None:
+    add(db, A, "first words", at=NOW - 1000, title="Old")
+    add(db, f"{A}/#part", "second words", at=NOW - 500, title="New")
+    assert (find(db, "first"), find(db, "old"), find(db, "second")) == ([], [], [f"{A}/#part"])
+    add(db, f"{A}/#part", "second words", at=NOW, title="New")
+    assert find(db, "second", tbs="qdr:s10") == [f"{A}/#part"]
+    add(db, A, "from the cache", at=NOW + 9, fresh=False)
+    add(db, A, "from the cache", at=NOW + 9, options={"include_tags": [".price"]})
+    assert find(db, "cache") == []
+    add(db, A, "", at=NOW, title="New")
+    assert find(db, "second") == [f"{A}/#part"]
+    add(db, A, "away", status=500)
+    assert find(db, "second") == [f"{A}/#part"]
+    add(db, A, "away", status=404, options={"headers": {"Cookie": "x"}})
+    assert find(db, "second") == [f"{A}/#part"]
+    add(db, A, "away", status=404)
+    assert (find(db, "second"), find(db, "away"), search_index.count(db, "local")) == ([], [], 0)
+
+
+def test_what_is_private_or_no_page_is_not_indexed(db: sqlite3.Connection) -> None:
+    for options in (
+        {"store_in_cache": False},
+        {"headers": {"Cookie": "secret=1"}},
+        {"lockdown": True},
+        {"zero_data_retention": True},
+    ):
+        assert not add(db, A, "text", options=options), options
+    for status in (301, 403, 404, 500):
+        add(db, A, "text", status=status)
+        assert search_index.count(db, "local") == 0, status
+    assert not add(db, "mailto:x@y", "text")
+    assert add(db, A, "JVBERi0xLjQ", options={"parsers": []}, contentType="application/pdf")
+    assert find(db, "JVBERi0xLjQ") == []
+
+
+def test_pages_without_markdown_are_found_by_their_html(db: sqlite3.Connection) -> None:
+    add(db, A, "<body><p>visible <b>words</b><script>hidden()</script></p></body>", form="html")
+    add(db, B, "<p>raw words", form="rawHtml", title=["First", "Second"])
+    assert (find(db, "visible"), find(db, "hidden"), find(db, "raw"), find(db, "first")) == ([A], [], [B], [B])
+
+
+def test_the_index_keeps_to_its_size_and_can_be_emptied(db: sqlite3.Connection) -> None:
+    for n in range(20):
+        add(db, f"http://site.test/{n}", f"page number{n} 東京{n}", at=NOW + n)
+    search_index.shrink(db, 5)
+    assert find(db, "page", limit=50) == sorted(f"http://site.test/{n}" for n in range(15, 20))
+    assert find(db, "number3") == []
+    search_index.clear(db)
+    assert find(db, "page") == []
+    assert add(db, A, "again")
+    assert find(db, "again") == [A]
+
+
+def test_times_are_counted_back_from_now(db: sqlite3.Connection) -> None:
+    hour, day = 3600, 86_400
+    for name, age in (("now", 0), ("hours", 5 * hour), ("days", 3 * day), ("weeks", 20 * day), ("years", 300 * day)):
+        add(db, f"http://site.test/{name}", "page", at=NOW - age)
+
+    def names(tbs: str) -> list[str]:
+        return [url.rpartition("/")[2] for url in find(db, "page", tbs=tbs)]
+
+    assert names("qdr:h") == ["now"]
+    assert names("qdr:h6") == ["hours", "now"]
+    assert set(names("qdr:d")) == {"now", "hours"}
+    assert set(names("qdr:w")) == {"now", "hours", "days"}
+    assert set(names("qdr:m")) == {"now", "hours", "days", "weeks"}
+    assert names("sbd:1,qdr:y") == ["now", "hours", "days", "weeks", "years"]
+    # NOW is 15 January 2027.
+    assert names("cdr:1,cd_min:1/10/2027,cd_max:1/14/2027") == ["days"]
+    assert names("cdr:1,cd_max:12/31/2026") == ["weeks", "years"]
+    for bad in ("yesterday", "qdr:x", "cdr:1,cd_min:2026-01-01", "cdr:1,cd_min:13/45/2026", "qdr:d99999", "cd_max:"):
+        with pytest.raises(Refusal) as refused:
+            names(bad)
+        assert refused.value.status == 400, bad
+
+
+def test_the_passage_is_where_the_words_are() -> None:
+    text = "# Title\n\n" + "filler words go on and on. " * 40 + "Here **deep** [blue water](x) flows. " + "more " * 200
+    shown = passage(plain(text), ["deep", "blue water"])
+    assert "Here deep blue water flows." in shown
+    assert shown.startswith("… ")
+    assert shown.endswith(" …")
+    assert len(shown) < 300
+    assert "東京都の人口" in passage("まえがき。" * 100 + "東京都の人口は多い。" + "あとがき。" * 100, ["人口"])
+    assert passage("pipelines run", ["pipeline"]) == "pipelines run"
+    assert passage("nothing of it", ["absent"]) == ""
+    assert passage("anything", []) == ""
+
+
+def test_long_queries_count_their_first_words(db: sqlite3.Connection) -> None:
+    add(db, A, "common")
+    query = read_query("common " * 80)
+    assert query.cut
+    assert len(query.groups) == MOST_WORDS
+    assert find(db, "common " * 80) == [A]
+    with pytest.raises(Refusal, match="empty"):
+        read_query(" \n ")
+
+
+HOSTILE = st.text(
+    alphabet=st.sampled_from("\"'-*:()^{}+ \0ab東京\u0301\ud800ORNEAR/\\%_.,;🎉"), min_size=1, max_size=60
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.one_of(HOSTILE, st.text(min_size=1, max_size=200)), st.sampled_from(["", "site:", "inurl:", "-", 'intitle:"'])
+)
+def test_any_query_finds_something_or_nothing_and_never_fails(text: str, before: str) -> None:
+    db = shared()
+    typed = before + text
+    if not typed.strip():
+        with pytest.raises(Refusal, match="empty"):
+            read_query(typed)
+        return
+    try:
+        query = read_query(typed)
+    except Refusal:
+        # The one other thing that is refused: a site that is no host.
+        assert "site:" in typed.lower()
+        return
+    for newest in (False, True):
+        search_index.search(db, "local", query, 10, newest=newest)
+    db.execute("SELECT 1 FROM search_words WHERE search_words MATCH ?", (query.expression(every=False) or '"a"',))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.text(min_size=1, max_size=300))
+def test_any_text_goes_in_and_comes_out_again(text: str) -> None:
+    db = opened()
+    add(db, A, text, title=text, description=text)
+    search_index.catch_up(db)
+    add(db, A, f"{text} again", title=text)
+    add(db, A, "", status=404)
+    assert search_index.count(db, "local") == 0
+    db.close()
+
+
+def test_hostile_pages_cost_no_more_than_their_size(db: sqlite3.Connection) -> None:
+    began = time.monotonic()
+    for text in (
+        "](<" * 200_000,
+        "](a(" * 200_000,
+        '](a "' * 100_000,
+        "](" + "()" * 300_000,
+        "東" * 500_000,
+        "[" * 500_000,
+    ):
+        shown = plain(text)
+        assert len(shown) <= MOST_TEXT
+        passage(shown, ["東", "absent", "a"])
+        add(db, A, text, title=text, description=text)
+    assert time.monotonic() - began < 10
+
+
+_SHARED: list[Any] = []
+
+
+def shared() -> sqlite3.Connection:
+    """One index for all examples."""
+    if not _SHARED:
+        db = opened()
+        add(db, A, "a b OR NEAR 東京 words", title="a title")
+        search_index.catch_up(db)
+        _SHARED.append(db)
+    found = _SHARED[0]
+    assert isinstance(found, sqlite3.Connection)
+    return found
+
+
+def test_words_wait_for_company_but_never_for_a_search(db: sqlite3.Connection) -> None:
+    for n in range(40):
+        add(db, f"http://site.test/{n}", f"word{n}")
+    (waiting,) = db.execute("SELECT count(*) FROM search_waiting").fetchone()
+    assert 0 < waiting < 32
+    assert search_index.behind(db)
+    assert find(db, "word39") == ["http://site.test/39"]
+    assert not search_index.behind(db)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from weblake.loopback import Answer, Asked, LoopbackServer
 
 #: Seconds after which a held page is answered all the same: no test hangs for longer.
 HELD_S = 240.0
@@ -18,44 +18,11 @@ class GatedSite:
         self.gate.set()
         #: The paths that were asked for.
         self.asked: list[str] = []
-        site = self
-
-        class Page(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self) -> None:
-                site.asked.append(self.path)
-                kind, _, name = self.path.strip("/").partition("/")
-                if kind == "held":
-                    site.gate.wait(HELD_S)
-                if self.path == "/":
-                    links = "".join(f'<a href="/page/{n}">page {n}</a> ' for n in range(5))
-                    return self.answer(200, f"<title>Home</title><main><h1>Home</h1>{links}</main>")
-                if kind not in ("page", "held") or not name.isdigit():
-                    return self.answer(404, "<title>Nothing</title><p>There is nothing here.</p>")
-                text = f"<h1>Page {name}</h1><p>Ünïcode № {name}, a page of the {kind} kind 日本語.</p>"
-                self.answer(200, f"<title>{kind} {name}</title><main>{text}</main>")
-
-            def answer(self, status: int, text: str) -> None:
-                body = text.encode()
-                self.send_response(status)
-                self.send_header("content-type", "text/html; charset=utf-8")
-                self.send_header("content-length", str(len(body)))
-                self.end_headers()
-                with suppress(OSError):  # whoever asked may have been cancelled meanwhile
-                    self.wfile.write(body)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Page)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
-        self._thread.start()
+        self._server = LoopbackServer(self._answer, "gated-site").start()
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
+        return self._server.url
 
     def pages(self, count: int, first: int = 0) -> list[str]:
         """URLs that are answered at once."""
@@ -73,5 +40,21 @@ class GatedSite:
     def close(self) -> None:
         """Ends the site."""
         self.gate.set()
-        self._server.shutdown()
-        self._server.server_close()
+        self._server.stop()
+
+    def _answer(self, asked: Asked) -> Answer:
+        self.asked.append(asked.target)
+        kind, _, name = asked.target.strip("/").partition("/")
+        if kind == "held":
+            self.gate.wait(HELD_S)
+        if asked.target == "/":
+            links = "".join(f'<a href="/page/{n}">page {n}</a> ' for n in range(5))
+            return _html(200, f"<title>Home</title><main><h1>Home</h1>{links}</main>")
+        if kind not in ("page", "held") or not name.isdigit():
+            return _html(404, "<title>Nothing</title><p>There is nothing here.</p>")
+        text = f"<h1>Page {name}</h1><p>Ünïcode № {name}, a page of the {kind} kind 日本語.</p>"
+        return _html(200, f"<title>{kind} {name}</title><main>{text}</main>")
+
+
+def _html(status: int, text: str) -> Answer:
+    return Answer(status, text.encode(), {"Content-Type": "text/html; charset=utf-8"})

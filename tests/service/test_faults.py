@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import time
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+import msgspec
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from weblake.errors import InvalidOption
+from weblake.service.faults import read_file
+from weblake.service.faults.rules import Effect
 
 A = "http://site.test/a"
 PATH = "/v2/team/queue-status"
@@ -155,3 +164,141 @@ def test_the_admin_routes_set_show_and_drop_the_rules(bench: Any) -> None:
 def test_rules_that_cannot_be_read_are_refused(bench: Any, rules: dict[str, object]) -> None:
     assert bench.http.put("/_weblake/faults", json=rules).status_code == 400
     assert bench.http.get(PATH).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ({"effect": {"stauts": 500}}, "known are .*`status`"),
+        ({"match": {"pfad": ""}, "effect": {"status": 500}}, "known are .*`path`"),
+        ({"effect": {"status": 500}, "often": 3}, "known are .*`times`"),
+        ({"effect": {"status": 500, "fail_page": True}}, "do not go together"),
+        ({"effect": {"bad_signature": True, "lose_page": True}}, "do not go together"),
+        ({"effect": {}}, "names nothing"),
+        ({"effect": {"status": 101}}, "between 200 and 599"),
+        ({"effect": {"status": 500, "headers": {"A": "b\r\nC: d"}}}, "cannot be sent"),
+        ({"effect": {"foreign_next": "http://[x"}}, "an address such as"),
+        ({"effect": {"status": 500}, "probability": 2}, "between 0 and 1"),
+        ({"match": {"event": "completed"}, "effect": {"status": 500}}, "about none"),
+        ({"match": {"method": "GET"}, "effect": {"fail_page": True}}, "about none"),
+        ({"effect": {"chunk_documents": 0}}, "at least 1"),
+        ({"effect": {"status": "many"}}, "Expected `int"),
+        (7, "a rule is an object"),
+    ],
+)
+def test_a_rule_that_means_nothing_is_refused_with_the_reason(bench: Any, rule: object, said: str) -> None:
+    reply = bench.http.post("/_weblake/faults", json=rule) if isinstance(rule, dict) else None
+    listed = bench.http.put("/_weblake/faults", json={"rules": [{"effect": {"status": 500}}, rule]})
+    assert listed.status_code == 400
+    assert "rule 2" in listed.json()["error"]
+    for one in (reply, listed):
+        if one is not None:
+            assert one.status_code == 400
+            assert re.search(said, one.json()["error"]), one.json()["error"]
+    assert bench.http.get("/_weblake/faults").json() == {"rules": []}, "nothing of a wrong list holds"
+
+
+def test_the_names_of_other_emulators_are_understood(bench: Any) -> None:
+    bench.service.faults({"effect": {"drop": True}}, {"effect": {"malformed_json": True}})
+    assert raw(bench) == b""
+    with pytest.raises(ValueError):
+        bench.http.get(PATH).json()
+
+
+def test_a_code_alone_is_a_500_with_it(bench: Any) -> None:
+    bench.service.faults({"effect": {"code": "SCRAPE_TIMEOUT"}}, {"effect": {"code": "X", "status": 408}})
+    assert (bench.http.get(PATH).status_code, bench.http.get(PATH).json()["code"]) == (500, "X")
+
+
+def test_a_job_is_matched_by_kind_and_by_id(bench: Any) -> None:
+    batch, other, crawl = bench.batch(A), bench.batch(A), bench.crawl(A)
+    bench.service.faults(
+        {"match": {"job": "crawl"}, "times": None, "effect": {"status": 501}},
+        {"match": {"job": other}, "times": None, "effect": {"status": 502}},
+    )
+    paths = [f"batch/scrape/{batch}", f"batch/scrape/{other}", f"crawl/{crawl}", f"crawl/{crawl}/errors"]
+    assert [bench.http.get(f"/v2/{path}").status_code for path in paths] == [200, 502, 501, 501]
+    assert bench.http.post("/v2/crawl", json={"url": A}).status_code == 501
+    assert bench.http.get(PATH).status_code == 200
+
+
+def test_probability_strikes_the_same_ones_each_time_by_seed(bench: Any) -> None:
+    def struck(seed: int) -> list[int]:
+        bench.service.faults({"times": None, "probability": 0.3, "seed": seed, "effect": {"status": 503}})
+        return [number for number in range(60) if bench.http.get(PATH).status_code == 503]
+
+    first = struck(7)
+    assert struck(7) == first
+    assert struck(8) != first
+    assert 5 < len(first) < 35
+
+
+def test_the_request_log_says_which_rule_struck(bench: Any) -> None:
+    bench.service.faults({"match": {"nth": 2}, "effect": {"status": 503}})
+    bench.http.get(PATH)
+    bench.http.get(PATH)
+    (rule,) = bench.http.get("/_weblake/faults").json()["rules"]
+    assert [entry["fault"] for entry in bench.service.requests()] == [None, rule["id"]]
+
+
+def test_rules_are_read_from_toml_and_json_files(tmp_path: Path) -> None:
+    toml = tmp_path / "faults.toml"
+    toml.write_text(
+        '[[rules]]\ntimes = 3\nmatch = {path = "/v2/crawl$"}\neffect = {status = 429, retry_after = 1}\n'
+        "[[rules]]\nprobability = 0.5\nseed = 3\neffect = {malformed_json = true}\n"
+    )
+    first, second = read_file(toml)
+    assert (first.times, first.match.path, first.effect.status, first.effect.retry_after) == (3, "/v2/crawl$", 429, 1)
+    assert (second.probability, second.seed, second.effect.garbage) == (0.5, 3, True)
+    listed = tmp_path / "faults.json"
+    listed.write_text('[{"effect": {"drop": true}}]')
+    assert read_file(listed)[0].effect.drop_before
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.toml", "[[rules", "cannot be used"),
+        ("a.json", "{", "cannot be used"),
+        ("a.json", '[{"effect": {"stauts": 1}}]', "rule 1.*known are"),
+        ("a.toml", "x = 1", "a list of rules was expected"),
+        ("a.toml", None, "cannot be read: No such file"),
+    ],
+)
+def test_a_file_that_holds_no_rules_says_what_is_wrong(tmp_path: Path, name: str, text: str | None, said: str) -> None:
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    with pytest.raises(InvalidOption, match=said):
+        read_file(tmp_path / name)
+
+
+_NAMES = [field.name for field in msgspec.structs.fields(Effect)]
+_VALUES = st.one_of(
+    st.booleans(), st.none(), st.integers(-2, 700), st.floats(0, 3), st.text(max_size=8), st.just({"X": "y"})
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    effect=st.dictionaries(st.sampled_from(_NAMES), _VALUES, max_size=3).filter(lambda one: not one.get("stall")),
+    path=st.text(max_size=4),
+    query=st.sampled_from(["", "?skip=1", "?skip=1&limit=1", "?limit=9&x=%FF"]),
+)
+def test_whatever_is_asked_for_is_refused_or_done(
+    bench: Any, ended_job: str, effect: dict[str, object], path: str, query: str
+) -> None:
+    reply = bench.http.post("/_weblake/faults", json={"match": {"path": path}, "effect": effect, "times": None})
+    assert reply.status_code in (200, 400), reply.text
+    try:
+        done = bench.http.get(f"/v2/batch/scrape/{ended_job}{query}", timeout=10)
+        assert done.status_code != 500 or {"status", "code"} & set(effect), done.text
+    except (httpx.RemoteProtocolError, httpx.ReadError):
+        assert {"drop_before", "drop_after", "truncate"} & set(effect)
+    bench.http.delete("/_weblake/faults")
+
+
+@pytest.fixture
+def ended_job(bench: Any) -> str:
+    job: str = bench.batch(A, f"{A}b", f"{A}c")
+    bench.ended(job)
+    return job

@@ -24,6 +24,8 @@ class Entry:
     idempotency_key: str | None
     status: int | None = None
     milliseconds: float | None = None
+    #: The id of the fault rule that struck it.
+    fault: int | None = None
 
     def to_dict(self) -> dict[str, object]:
         """The form that the admin route shows."""
@@ -34,6 +36,7 @@ class Entry:
             "at": self.at,
             "milliseconds": self.milliseconds,
             "idempotencyKey": self.idempotency_key,
+            "fault": self.fault,
         }
 
 
@@ -85,3 +88,4 @@ class LoggedApp:
             await self._app(scope, receive, noted)
         finally:
             entry.milliseconds = round((time.perf_counter() - begun) * 1000, 3)
+            entry.fault = scope.get("state", {}).get("fault")

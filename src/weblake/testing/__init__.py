@@ -1,0 +1,224 @@
+"""A pytest plugin: the real service for your tests, on a loopback port, with no account, and what belongs to it.
+
+It is registered when weblake is installed; only the extra `weblake[local]` is needed. docs/testing.md is the how-to.
+
+    def test_my_pipeline(weblake_service, weblake_site, weblake_faults, tmp_path):
+        weblake_faults.add(status=503, path="/v2/batch/scrape$")                 # the start fails once
+        with weblake_service.client() as client:
+            receipt = weblake.land_batch(weblake_site.urls(), to=tmp_path, client=client)
+        assert receipt.stored == len(weblake_site.urls())
+
+weblake_service           the service, in this process or one of its own (`--weblake-service=process`)
+weblake_service_process   one in a process of its own that the test may kill and start again
+weblake_environment       WEBLAKE_BASE_URL and WEBLAKE_API_KEY set to weblake_service
+weblake_faults            makes things go wrong
+weblake_site              a site whose every word is known
+weblake_webhooks          a receiver of webhooks
+
+Every test finds the service empty: no jobs, no usage, no faults, the clock on time. Imports: nothing before it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from weblake.testing.faults import WeblakeFaults
+    from weblake.testing.process import WeblakeServiceProcess
+    from weblake.testing.service import WeblakeService
+    from weblake.testing.site import WeblakeSite
+    from weblake.testing.webhooks import WeblakeWebhooks
+
+__all__ = ["WeblakeFaults", "WeblakeService", "WeblakeServiceProcess", "WeblakeSite", "WeblakeWebhooks"]
+
+_HOMES = {
+    "WeblakeFaults": "faults",
+    "WeblakeService": "service",
+    "WeblakeServiceProcess": "process",
+    "WeblakeSite": "site",
+    "WeblakeWebhooks": "webhooks",
+}
+_IN_PROCESS, _PROCESS = "in-process", "process"
+_OURS = ("weblake_service", "weblake_service_process")
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'weblake.testing' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"weblake.testing.{_HOMES[name]}"), name)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Where the service runs, and the seed."""
+    where = "where weblake_service runs: in-process (default), or in a process of its own"
+    seed = "what the ids of weblake_service and the texts of weblake_site follow from (default: 1)"
+    group = parser.getgroup("weblake")
+    group.addoption("--weblake-service", choices=[_IN_PROCESS, _PROCESS], help=where)
+    group.addoption("--weblake-seed", type=int, metavar="N", help=seed)
+    parser.addini("weblake_service", where)
+    parser.addini("weblake_seed", seed)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Makes the marker known."""
+    config.addinivalue_line(
+        "markers",
+        "weblake_service(**config): a service of the test's own, with these fields of ServiceConfig, "
+        "such as plan_credits=10 or requests_per_minute=2",
+    )
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
+    """Shows with a failed test what its service was asked, and which faults it met."""
+    outcome = yield
+    report = outcome.get_result()
+    if report.when == "call" and report.failed:
+        for name in _OURS:
+            service = getattr(item, "funcargs", {}).get(name)
+            if service is not None:
+                report.sections.append((name, service.told()))
+
+
+@pytest.fixture(scope="session")
+def _weblake_server(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[WeblakeService | WeblakeServiceProcess]:
+    if _wanted(pytestconfig) == _PROCESS:
+        with _process(pytestconfig, tmp_path_factory, {}) as process:
+            yield process
+    else:
+        yield from _in_process(_seed(pytestconfig), {})
+
+
+@pytest.fixture
+def weblake_service(
+    request: pytest.FixtureRequest, pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[WeblakeService]:
+    """The embedded weblake service, empty: url, key, client(), faults, requests(), counts(), advance(seconds)."""
+    config = _marked(request)
+    if not config:
+        service = request.getfixturevalue("_weblake_server")
+        service.begin()
+        yield service
+        service.close_clients()
+    elif _wanted(pytestconfig) == _PROCESS:
+        with _process(pytestconfig, tmp_path_factory, config) as process:
+            yield process
+    else:
+        yield from _in_process(_seed(pytestconfig), config)
+
+
+@pytest.fixture
+def weblake_service_process(
+    request: pytest.FixtureRequest, pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[WeblakeServiceProcess]:
+    """A service in a process and with a database of its own, to be killed and started again: kill(), restart()."""
+    with _process(pytestconfig, tmp_path_factory, _marked(request)) as process:
+        yield process
+
+
+@pytest.fixture
+def weblake_environment(weblake_service: WeblakeService, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """WEBLAKE_BASE_URL and WEBLAKE_API_KEY, set to weblake_service for this test."""
+    environment = weblake_service.environment()
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    return environment
+
+
+@pytest.fixture
+def weblake_faults(weblake_service: WeblakeService) -> WeblakeFaults:
+    """Makes things go wrong at weblake_service: add(…), clear(), hits(). None at the beginning of a test."""
+    return weblake_service.faults
+
+
+@pytest.fixture
+def weblake_site(pytestconfig: pytest.Config) -> Iterator[WeblakeSite]:
+    """A site on loopback, anew for each test: url, urls(), pages, add(…), hold(path), fail(path), change(path)."""
+    from weblake.testing.site import WeblakeSite
+
+    with WeblakeSite(_seed(pytestconfig)) as site:
+        yield site
+
+
+@pytest.fixture
+def weblake_webhooks(request: pytest.FixtureRequest) -> Iterator[WeblakeWebhooks]:
+    """A receiver of webhooks, anew for each test: url, wait(event), deliveries, answer(status, times)."""
+    from weblake.testing.webhooks import SECRET, WeblakeWebhooks
+
+    with WeblakeWebhooks(_marked(request).get("webhook_secret", SECRET)) as receiver:
+        yield receiver
+
+
+def _wanted(config: pytest.Config) -> str:
+    wanted = str(config.getoption("--weblake-service") or config.getini("weblake_service") or _IN_PROCESS)
+    if wanted not in (_IN_PROCESS, _PROCESS):
+        raise pytest.UsageError(f"weblake_service is {wanted!r} in the ini file: it is {_IN_PROCESS} or {_PROCESS}.")
+    return wanted
+
+
+def _seed(config: pytest.Config) -> int:
+    given = config.getoption("--weblake-seed")
+    text = str(config.getini("weblake_seed") or "1") if given is None else str(given)
+    try:
+        return int(text)
+    except ValueError:
+        raise pytest.UsageError(f"weblake_seed is {text!r} in the ini file: it is a whole number.") from None
+
+
+def _marked(request: pytest.FixtureRequest) -> Mapping[str, Any]:
+    """The fields of the service's configuration that markers name, the nearest marker first."""
+    config: dict[str, Any] = {}
+    for mark in request.node.iter_markers("weblake_service"):
+        config = {**mark.kwargs, **config}
+    return config
+
+
+def _in_process(seed: int, config: Mapping[str, Any]) -> Iterator[WeblakeService]:
+    missing, wrong = None, ""
+    try:
+        from weblake.service.config import ServiceConfig
+        from weblake.service.server import LocalService
+    except ModuleNotFoundError as error:
+        missing = (error.name or "?").partition(".")[0]
+    if missing is not None:
+        _missing(missing)
+    from weblake.testing.service import KEY, WeblakeService
+    from weblake.testing.webhooks import SECRET
+
+    try:
+        settled = ServiceConfig(**{"seed": seed, "webhook_secret": SECRET, **config})
+    except TypeError as error:
+        wrong = str(error)
+    if wrong:
+        pytest.fail(f"The marker weblake_service names what ServiceConfig has not: {wrong}", pytrace=False)
+    with LocalService(keys=KEY, config=settled) as running:
+        service = WeblakeService(running)
+        yield service
+        service.close_clients()
+
+
+def _process(
+    config: pytest.Config, folders: pytest.TempPathFactory, marked: Mapping[str, Any]
+) -> WeblakeServiceProcess:
+    from importlib.util import find_spec
+
+    from weblake.testing.process import WeblakeServiceProcess
+    from weblake.testing.webhooks import SECRET
+
+    if find_spec("starlette") is None:
+        _missing("starlette")
+    settled = {"seed": _seed(config), "webhook_secret": SECRET, **marked}
+    return WeblakeServiceProcess(folders.mktemp("weblake-service"), settled)
+
+
+def _missing(name: str) -> None:
+    pytest.fail(
+        f"weblake_service needs a package that is not installed ({name}): pip install 'weblake[local]'", pytrace=False
+    )

@@ -1,0 +1,132 @@
+"""The service in a process of its own, to be killed and started again on the same database. Imports: service."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from weblake.testing.service import KEY, WeblakeService
+
+#: Seconds that it may take to listen, and to stop.
+_START_S, _STOP_S = 60.0, 20.0
+_LOG_BYTES = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class _At:
+    url: str
+    key: str
+
+
+class WeblakeServiceProcess(WeblakeService):
+    """The service that the fixture `weblake_service_process` hands to a test; it ends with the test's process.
+
+    Args:
+        folder: Where its database and its log are.
+        config: Fields of `ServiceConfig`.
+    """
+
+    def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:
+        self._folder = folder
+        self._config = dict(config)
+        self._process: subprocess.Popen[str] | None = None
+        url = self._start(0)
+        self._port = int(url.rpartition(":")[2])
+        super().__init__(_At(url, KEY))
+
+    @property
+    def pid(self) -> int | None:
+        """Its process id; None while it does not run."""
+        return None if self._process is None else self._process.pid
+
+    @property
+    def log(self) -> str:
+        """What it has written to standard error so far."""
+        return self._log.read_text(encoding="utf-8", errors="replace")
+
+    def kill(self) -> None:
+        """Ends it with SIGKILL, as a crash would: what it had not stored is lost."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """Ends it with SIGTERM, as an operator would."""
+        self._end(signal.SIGTERM)
+
+    def restart(self) -> None:
+        """Starts it again, on the same database and at the same address; one that runs is killed first."""
+        self.kill()
+        self._start(self._port)
+
+    def begin(self) -> None:
+        """Makes it ready for a test, whatever the last one did to it."""
+        if self._process is None or self._process.poll() is not None:
+            self.restart()
+        super().begin()
+
+    def told(self) -> str:
+        """What a failed test wants to know: the last requests, and the log."""
+        return f"{super().told()}\nits log:\n{self.log[-_LOG_BYTES:]}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close_clients()
+        self.stop()
+
+    @property
+    def _log(self) -> Path:
+        return self._folder / "log"
+
+    def _start(self, port: int) -> str:
+        program = Path(__file__).with_name("served.py")
+        asked = json.dumps({"port": port, "data": str(self._folder), "config": self._config})
+        with self._log.open("a", encoding="utf-8") as log:
+            # -P: what lies beside the program must not stand in for modules of the same names.
+            self._process = subprocess.Popen(  # noqa: S603
+                [sys.executable, "-P", str(program)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env={**os.environ, "WEBLAKE_API_KEY": KEY},
+            )
+        assert self._process.stdin is not None
+        self._process.stdin.write(asked + "\n")
+        self._process.stdin.flush()
+        late = threading.Timer(_START_S, self._process.kill)
+        late.start()
+        try:
+            assert self._process.stdout is not None
+            line = self._process.stdout.readline()
+        finally:
+            late.cancel()
+        if not line:
+            self.kill()
+            raise RuntimeError(f"The weblake service did not start. Its log:\n{self.log[-_LOG_BYTES:]}")
+        return str(json.loads(line)["url"])
+
+    def _end(self, number: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(number)
+        try:
+            process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()

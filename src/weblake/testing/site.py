@@ -1,0 +1,170 @@
+"""A site on a loopback port that a test knows every word of, and that it can slow down, break and change.
+
+Imports: loopback, site_hindrances, site_index, site_pages, site_trouble.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType, TracebackType
+from typing import Self
+
+from weblake.loopback import Answer, Asked, LoopbackServer
+from weblake.testing.site_hindrances import Hindrances, checked
+from weblake.testing.site_index import index_file, plain
+from weblake.testing.site_pages import BLOCKED, HTML, SitePage, changed, known_pages, render
+from weblake.testing.site_trouble import Trouble, file_texts
+
+_NOTHING = b"<!doctype html><title>Not found</title><main><h1>Not found</h1></main>"
+_NOT_FOUND = Answer(404, _NOTHING, {"Content-Type": HTML})
+
+
+@dataclass(frozen=True, slots=True)
+class SiteRequest:
+    """One request that the site got."""
+
+    method: str
+    #: Path and query.
+    path: str
+    #: By lower-case name.
+    headers: Mapping[str, str]
+
+
+class WeblakeSite(Hindrances):
+    """The site; it answers from `start` to `stop`.
+
+    Args:
+        seed: What its texts follow from.
+    """
+
+    def __init__(self, seed: int = 1) -> None:
+        self._seed = seed
+        self._server = LoopbackServer(self._answer, "weblake-test-site")
+        super().__init__(self._server.stopping)
+        self._pages = {page.path: page for page in known_pages(seed)}
+        self._trouble = Trouble(seed, self.url, self._pages, self._server.stopping)
+        self._added: dict[str, Answer] = {}
+        self._requests: list[SiteRequest] = []
+
+    def __repr__(self) -> str:
+        return f"<WeblakeSite {self.url}>"
+
+    @property
+    def url(self) -> str:
+        """Its address without a slash at the end, such as `http://127.0.0.1:40123`."""
+        return self._server.url
+
+    @property
+    def pages(self) -> Mapping[str, SitePage]:
+        """The pages that can be read, by path: what the title and the text of each must be."""
+        with self._lock:
+            return MappingProxyType(dict(self._pages))
+
+    @property
+    def files(self) -> Mapping[str, tuple[str, ...]]:
+        """The texts in its files, by path: PDF, DOCX, text, CSV, JSON."""
+        return file_texts(self._seed)
+
+    @property
+    def blocked(self) -> str:
+        """The URL of the page that is linked from the front page and that robots.txt keeps crawlers from."""
+        return self.url + BLOCKED
+
+    def urls(self, below: str = "/") -> list[str]:
+        """The URLs of all pages that can be read, the front page first, and then those that were added.
+
+        A crawl of `url` finds just these, whether by links or by the sitemap (added pages by the sitemap alone).
+        """
+        with self._lock:
+            added = [path for path, answer in self._added.items() if _is_page(answer) and path not in self._pages]
+            return [self.url + path for path in (*self._pages, *added) if path.startswith(below)]
+
+    def add(
+        self,
+        path: str,
+        body: str | bytes = "",
+        *,
+        content_type: str = HTML,
+        status: int = 200,
+        headers: Mapping[str, str] | None = None,
+    ) -> str:
+        """Adds or replaces what is at a path and returns its URL; a redirect is a status and a Location header."""
+        whole = body.encode() if isinstance(body, str) else body
+        answer = Answer(status, whole, {"Content-Type": content_type, **(headers or {})})
+        with self._lock:
+            self._added[checked(path)] = answer
+        return self.url + path
+
+    def remove(self, path: str) -> None:
+        """Makes a path answer 404, and takes it from the sitemap."""
+        with self._lock:
+            self._pages.pop(path, None)
+            self._added[checked(path)] = _NOT_FOUND
+
+    def change(self, path: str) -> SitePage:
+        """Changes the text of a page and returns what it says now.
+
+        Raises:
+            KeyError: It is none of `pages`; give an added one another body with `add`.
+        """
+        with self._lock:
+            if path not in self._pages or path in self._added:
+                raise KeyError(f"{path} is none of the pages that the site wrote itself: use add(path, body) again.")
+            page = self._pages[path] = changed(self._pages[path], self._seed)
+            return page
+
+    def robots(self, text: str) -> None:
+        """Replaces robots.txt. The service reads it anew when it is reset and when its clock is advanced."""
+        with self._lock:
+            self._added["/robots.txt"] = plain(text)
+
+    def requests(self, path: str | None = None) -> list[SiteRequest]:
+        """What was asked for so far, in order; for one path alone, where it is named."""
+        with self._lock:
+            return [one for one in self._requests if path is None or path in (one.path, one.path.partition("?")[0])]
+
+    def start(self) -> Self:
+        """Starts to answer and returns itself."""
+        self._server.start()
+        return self
+
+    def stop(self) -> None:
+        """Answers no more; what is held is dropped."""
+        self._server.stopping.set()
+        self.release()
+        self._server.stop()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _answer(self, asked: Asked) -> Answer:
+        with self._lock:
+            self._requests.append(SiteRequest(asked.method, asked.target, MappingProxyType(asked.headers)))
+        instead = self._met(asked)
+        if instead is None:
+            return self._found(asked)
+        if instead.cut_at is not None:
+            return replace(self._found(asked), cut_at=instead.cut_at)
+        return instead
+
+    def _found(self, asked: Asked) -> Answer:
+        for name in (asked.target, asked.path):
+            with self._lock:
+                added, page = self._added.get(name), self._pages.get(name)
+            if added is not None:
+                return added
+            if page is not None:
+                return Answer(200, render(page, self.url), {"Content-Type": HTML})
+            if name in self._trouble.answers:
+                return self._trouble.answers[name](asked)
+        return index_file(asked.path, self.url, self.urls) or _NOT_FOUND
+
+
+def _is_page(answer: Answer) -> bool:
+    return answer.status == 200 and answer.headers["Content-Type"].startswith("text/html")

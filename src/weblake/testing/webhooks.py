@@ -1,0 +1,211 @@
+"""A receiver of webhooks on a loopback port: it keeps every delivery, and can be rude. Imports: loopback, webhooks."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from weblake import webhooks
+from weblake.loopback import Answer, Asked, LoopbackServer
+
+#: What weblake_service signs with.
+SECRET = "test-webhook-secret"  # noqa: S105
+_TAKEN = 204
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One webhook as it arrived."""
+
+    #: The event, such as `crawl.completed`.
+    type: str
+    #: The job's id.
+    id: str
+    #: The same for every try of one delivery.
+    webhook_id: str | None
+    success: bool | None
+    error: str | None
+    #: The page's document, of a `page` event.
+    data: list[Any]
+    #: What the job's start named.
+    metadata: dict[str, Any]
+    #: By lower-case name.
+    headers: Mapping[str, str]
+    #: The raw body.
+    body: bytes
+    #: Whether the signature is that of the service's secret.
+    verified: bool
+    #: What was answered; None where the connection was closed without an answer.
+    answered: int | None
+
+
+@dataclass(slots=True)
+class _Plan:
+    """What the next deliveries meet."""
+
+    answer: Answer
+    seconds: float
+    #: How many yet; None for all.
+    left: int | None
+
+
+class WeblakeWebhooks:
+    """The receiver; it takes what comes to any path of `url`.
+
+    Args:
+        secret: What the service signs with; None where it does not.
+    """
+
+    def __init__(self, secret: str | None = SECRET) -> None:
+        self._secret = secret
+        self._server = LoopbackServer(self._receive, "weblake-test-receiver")
+        self._changed = threading.Condition()
+        self._deliveries: list[Delivery] = []
+        self._plans: list[_Plan] = []
+
+    def __repr__(self) -> str:
+        return f"<WeblakeWebhooks {self.url}>"
+
+    @property
+    def url(self) -> str:
+        """Where it listens; give it to a job as `webhook`."""
+        return f"{self._server.url}/hook"
+
+    @property
+    def secret(self) -> str | None:
+        """What it verifies signatures with."""
+        return self._secret
+
+    @property
+    def deliveries(self) -> list[Delivery]:
+        """What has come so far, in order, and whatever was answered."""
+        with self._changed:
+            return list(self._deliveries)
+
+    def wait(
+        self, event: str | None = None, *, job: str | None = None, count: int = 1, timeout: float = 30.0
+    ) -> Delivery:
+        """Waits until deliveries of this kind have come and returns the last of the first `count`.
+
+        Args:
+            event: Such as `completed`, or in full `crawl.completed`; None for any.
+            job: The id of the job; None for any.
+            count: How many must have come, those counted that came before the call.
+            timeout: Seconds, in real time.
+
+        Raises:
+            AssertionError: They have not; the text lists what has.
+        """
+
+        __tracebackhide__ = True
+
+        def found() -> list[Delivery]:
+            return [one for one in self._deliveries if _is(one, event, job)]
+
+        with self._changed:
+            if self._until(lambda: len(found()) >= count, timeout):
+                return found()[count - 1]
+            came = ", ".join(f"{one.type} ({one.answered or 'no answer'})" for one in self._deliveries) or "nothing"
+        wanted = f"{count} deliveries of {event or 'any kind'}" + (f" of job {job}" if job else "")
+        raise AssertionError(f"Waited {timeout:g} s for {wanted}. What came: {came}.")
+
+    def answer(self, status: int, *, times: int | None = None) -> None:
+        """Answers the next deliveries with this status; all of them where `times` is None."""
+        self._plan(_Plan(Answer(status), 0.0, times))
+
+    def delay(self, seconds: float, *, times: int | None = None) -> None:
+        """Takes so long for the next deliveries before it takes them."""
+        self._plan(_Plan(Answer(_TAKEN), seconds, times))
+
+    def refuse(self, *, times: int | None = None) -> None:
+        """Closes the connection of the next deliveries without an answer."""
+        self._plan(_Plan(Answer(hangs_up=True), 0.0, times))
+
+    def accept(self) -> None:
+        """Takes deliveries again, whatever was planned."""
+        with self._changed:
+            self._plans.clear()
+
+    def clear(self) -> None:
+        """Forgets what has come."""
+        with self._changed:
+            self._deliveries.clear()
+
+    def __enter__(self) -> Self:
+        self._server.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.stop()
+
+    def _plan(self, plan: _Plan) -> None:
+        """Plans are met one after another; one without an end is replaced by the next."""
+        with self._changed:
+            self._plans = [one for one in self._plans if one.left is not None]
+            self._plans.append(plan)
+
+    def _until(self, is_so: Callable[[], bool], seconds: float) -> bool:
+        until = time.monotonic() + seconds
+        while not is_so():
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            self._changed.wait(left)
+        return True
+
+    def _receive(self, asked: Asked) -> Answer:
+        with self._changed:
+            plan = next((one for one in self._plans if one.left != 0), None)
+            if plan is not None and plan.left is not None:
+                plan.left -= 1
+        if plan is not None and plan.seconds:
+            self._server.stopping.wait(plan.seconds)
+        answer = plan.answer if plan is not None else Answer(_TAKEN)
+        with self._changed:
+            self._deliveries.append(_read(asked, self._secret, None if answer.hangs_up else answer.status))
+            self._changed.notify_all()
+        return answer
+
+
+def _is(delivery: Delivery, event: str | None, job: str | None) -> bool:
+    named = event is None or event in (delivery.type, delivery.type.rpartition(".")[2])
+    return named and (job is None or job == delivery.id)
+
+
+def _read(asked: Asked, secret: str | None, answered: int | None) -> Delivery:
+    try:
+        said = json.loads(asked.body)
+    except ValueError:
+        said = None
+    if not isinstance(said, dict):
+        said = {}
+    return Delivery(
+        type=str(said.get("type", "")),
+        id=str(said.get("id", "")),
+        webhook_id=said.get("webhookId"),
+        success=said.get("success"),
+        error=said.get("error"),
+        data=said.get("data") or [],
+        metadata=said.get("metadata") or {},
+        headers=asked.headers,
+        body=asked.body,
+        verified=_verified(asked, secret),
+        answered=answered,
+    )
+
+
+def _verified(asked: Asked, secret: str | None) -> bool:
+    if secret is None:
+        return False
+    try:
+        webhooks.verify(asked.body, asked.headers.get(webhooks.SIGNATURE_HEADER.lower()), secret)
+    except webhooks.SignatureMismatch:
+        return False
+    return True

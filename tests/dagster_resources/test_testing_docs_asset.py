@@ -1,0 +1,21 @@
+"""The asset that docs/testing.md tests lands as the text says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from weblake.testing import WeblakeService, WeblakeSite
+
+TEXT = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
+
+
+def test_the_asset_of_the_text_lands(
+    weblake_service: WeblakeService, weblake_site: WeblakeSite, tmp_path: Path
+) -> None:
+    (code,) = re.findall(r"^```python\n# test_assets\.py\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(compile(code, "docs/testing.md", "exec"), names)
+    names["test_the_docs_land"](weblake_service, weblake_site, tmp_path)
+    assert weblake_service.counts()["crawl_started"] == 1

@@ -101,7 +101,11 @@ def test_parsing_says_what_the_service_lacks(
     file = tmp_path / "report.html"
     file.write_text("<h1>Report</h1>")
     run = run_one(
-        run_dag, lambda: WeblakeParseOperator(task_id="land", file=str(file), to=str(tmp_path / "lake")), "parse"
+        run_dag,
+        lambda: WeblakeParseOperator(
+            task_id="land", file=str(file), to=str(tmp_path / "lake"), options={"formats": ["summary"]}
+        ),
+        "parse",
     )
     assert run.state == "failed"
     assert "FeatureMissing" in said(capfd)

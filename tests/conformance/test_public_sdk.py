@@ -207,7 +207,7 @@ def test_files_are_parsed(client: Firecrawl, tmp_path: Path) -> None:
     wrong.write_bytes(b"MZ")
     with pytest.raises(firecrawl.FirecrawlError):
         client.parse(wrong)
-    assert {"pdf", "docx"} <= {one.extension.removeprefix(".") for one in client.get_parse_formats()}
+    assert {"pdf", "docx"} <= {one.format for one in client.get_parse_formats()}
 
 
 def test_the_team_reads_its_usage(client: Firecrawl, site: GatedSite) -> None:
@@ -237,8 +237,8 @@ def test_the_awaited_client_does_the_same(served: Any, site: GatedSite) -> None:
         assert (await client.map(f"{site.url}/", limit=2)).links
         assert (await client.search("page", limit=1)).web
         assert (await client.parse(b"<p>x</p>", filename="x.html")).markdown == "x"
-        assert (await client.get_parse_formats())[0].extension
-        assert (await client.get_credit_usage_historical(by_api_key=True)).periods
+        assert (await client.get_parse_formats())[0].extensions
+        assert (await client._v2_client.get_credit_usage_historical(by_api_key=True)).periods
         assert (await client.get_queue_status()).max_concurrency
 
     asyncio.run(main())

@@ -265,6 +265,16 @@ def test_unknown_names_of_a_received_body_are_left_out_where_the_contract_is_ope
         o.from_wire(o.ScrapeRequest, [body])
 
 
+def test_a_giant_integer_may_be_received_in_free_contents() -> None:
+    body = {"url": "http://x.test", "formats": [{"type": "json", "schema": {"maximum": 10**30}}]}
+    assert o.from_wire(o.ScrapeRequest, body)["formats"] == [{"type": "json", "schema": {"maximum": 1e30}}]
+    with pytest.raises(InvalidOption, match="giant"):
+        o.to_wire(o.ScrapeRequest, body)
+    body["formats"][0]["schema"]["maximum"] = 10**400
+    with pytest.raises(InvalidOption, match="giant"):
+        o.from_wire(o.ScrapeRequest, body)
+
+
 def test_a_whole_number_may_be_received_as_a_float() -> None:
     assert o.from_wire(o.ScrapeRequest, {"url": "example.com", "maxAge": 5.0}) == {"url": "example.com", "max_age": 5}
     for bad in (5.5, 1e400, True):

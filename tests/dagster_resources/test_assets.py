@@ -187,10 +187,10 @@ def test_the_resource_is_of_use_without_assets(bench: Bench, site: GatedSite) ->
     assert seen == ["page 1"]
 
 
-def test_a_file_that_the_service_cannot_parse_is_refused_by_name(bench: Bench, tmp_path: object) -> None:
+def test_what_the_service_cannot_make_of_a_file_is_refused_by_name(bench: Bench, tmp_path: object) -> None:
     file = bench.root.parent / "leaflet.html"
     file.write_text("<h1>Leaflet</h1>")
-    run = bench.run(build_weblake_assets("leaflet", ParseRequest(file=str(file))))
+    run = bench.run(build_weblake_assets("leaflet", ParseRequest(file=str(file), options={"formats": ["summary"]})))
     assert not run.success
     assert run.failure().metadata["weblake/error"].value == "FeatureMissing"
     assert (

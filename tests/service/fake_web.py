@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import httpx
 
 from weblake.service.failures import PageFailure
+from weblake.service.files.upload import Upload
+from weblake.service.web.fetch import Fetched
 from weblake.service.web.frontier import Frontier
 
 
@@ -18,6 +20,7 @@ class FakePage:
     final_url: str
     links: list[str] = field(default_factory=list)
     credits: int = 1
+    fetched: Fetched | None = None
 
 
 class FakeWeb:
@@ -32,6 +35,7 @@ class FakeWeb:
         self.blocked: set[str] = set()
         self.sitemaps: dict[str, list[str]] = {}
         self.delay: float | None = None
+        self.note = ""
         #: URLs (or all, with "*") that do not answer until they are taken out.
         self.held: set[str] = set()
         self.asked: list[str] = []
@@ -49,18 +53,29 @@ class FakeWeb:
             self.flying -= 1
         if url in self.failures:
             raise self.failures[url]
-        final = self.finals.get(url, url)
+        body = self.bodies.get(url, f"# {url}").encode()
+        fetched = Fetched(self.finals.get(url, url), self.statuses.get(url, 200), body=body)
+        return await self.remake(url, options, fetched)
+
+    async def remake(self, url: str, options: Mapping[str, object], fetched: Fetched) -> FakePage:
         metadata = {
             "title": f"Title of {url}",
             "sourceURL": url,
-            "url": final,
-            "statusCode": self.statuses.get(url, 200),
+            "url": fetched.url,
+            "statusCode": fetched.status,
         }
-        document = {"markdown": self.bodies.get(url, f"# {url}"), "metadata": metadata}
-        return FakePage(document, final, self.links.get(url, []))
+        document = {"markdown": fetched.body.decode(), "metadata": metadata}
+        return FakePage(document, fetched.url, self.links.get(url, []), fetched=fetched)
+
+    async def parse(self, read: Callable[[], Upload], options: Mapping[str, object], timeout_s: float) -> FakePage:
+        file = read()
+        return FakePage({"markdown": f"# {file.name}", "metadata": {"sourceURL": f"file:///{file.name}"}}, "")
 
     async def allowed(self, url: str, user_agent: str | None) -> bool:
         return url not in self.blocked
+
+    async def robots_note(self, url: str) -> str:
+        return self.note
 
     async def crawl_delay(self, url: str, user_agent: str | None) -> float | None:
         return self.delay
@@ -74,6 +89,9 @@ class FakeWeb:
     async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> int:
         async with httpx.AsyncClient(trust_env=False) as client:
             return (await client.post(url, content=body, headers=dict(headers))).status_code
+
+    def forget(self) -> None:
+        pass
 
     async def aclose(self) -> None:
         pass

@@ -1,6 +1,6 @@
 """A service in a process of its own, with a fake web whose pages take a while: it is killed in mid-job.
 
-Arguments: the database, and a file to which every page that is asked for is appended before it is answered.
+Arguments: the database, a file to which every page that is asked for is appended before it is answered, and a seed.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from weblake.service.config import ServiceConfig
 from weblake.service.server import LocalService
 
 spec = importlib.util.spec_from_file_location("fake_web", Path(__file__).with_name("fake_web.py"))
@@ -33,7 +34,9 @@ class SlowWeb(fake_web.FakeWeb):
         return page
 
 
-service = LocalService(sys.argv[1], keys="test-key", web=lambda config: SlowWeb()).start()
+seed = int(sys.argv[3]) if len(sys.argv) > 3 else None
+config = ServiceConfig(seed=seed)
+service = LocalService(sys.argv[1], keys="test-key", config=config, web=lambda config: SlowWeb()).start()
 print(json.dumps({"url": service.url}), flush=True)
 sys.stdin.readline()
 # The interpreter goes down here, with jobs running and no stop(); it waits for this thread, and takes no more of them.

@@ -158,7 +158,7 @@ def test_a_running_job_repeats_its_cursor(bench: Any) -> None:
     assert (sources(last), last["next"]) == ([B], None)
 
 
-@pytest.mark.parametrize("query", ["?skip=-1", "?skip=x", "?limit=0", "?skip=99999999999999999999"])
+@pytest.mark.parametrize("query", ["?skip=-1", "?skip=x", "?limit=0"])
 def test_bad_offsets_are_refused(bench: Any, query: str) -> None:
     job = bench.batch(A)
     assert bench.http.get(f"/v2/batch/scrape/{job}{query}").status_code == 400
@@ -191,9 +191,12 @@ def test_unknown_foreign_and_malformed_ids(bench: Any) -> None:
     job = bench.batch(A)
     for path in (f"/v2/batch/scrape/{NO_JOB}", f"/v2/crawl/{job}", f"/v2/crawl/{job}/errors", f"/v2/scrape/{NO_JOB}"):
         assert bench.http.get(path).status_code == 404
-    for path in ("/v2/batch/scrape/nonsense", "/v2/crawl/1", f"/v2/crawl/{job}x/errors"):
+    for path in ("/v2/batch/scrape/nonsense", "/v2/crawl/1"):
         reply = bench.http.get(path)
         assert (reply.status_code, reply.json()["error"]) == (400, "Invalid job ID")
+    # The contract knows no 400 here.
+    assert bench.http.get(f"/v2/crawl/{job}x/errors").status_code == 404
+    assert bench.http.delete("/v2/crawl/nonsense").status_code == 404
     assert bench.http.delete(f"/v2/crawl/{NO_JOB}").status_code == 404
 
 

@@ -165,7 +165,7 @@ def test_the_content_stays_and_what_surrounds_it_goes() -> None:
     assert text.startswith("# Title\n\nThe story")
     for word in ("Logo", "Menu", "Cookies", "Aside", "Side", "Legal", "Foot"):
         assert word not in text
-        assert word in markdown(SURROUNDED, only_main_content=False)
+        assert word in markdown(SURROUNDED, only_main_content=False, block_ads=False)
 
 
 def test_a_header_inside_the_article_is_content() -> None:

@@ -96,7 +96,7 @@ def test_a_body_is_known_by_its_type_and_then_by_its_looks(content_type: str, bo
     assert kind_of(content_type, body) is kind
 
 
-@pytest.mark.parametrize(("content_type", "word"), [("image/png", "image/png"), ("application/pdf", "PDF")])
+@pytest.mark.parametrize(("content_type", "word"), [("image/png", "image/png"), ("application/pdf", "application/pdf")])
 def test_what_holds_no_text_is_refused_by_name(content_type: str, word: str) -> None:
     with pytest.raises(PageFailure, match=word) as caught:
         make(b"\x89", content_type)

@@ -14,10 +14,14 @@ import pytest
 from weblake.errors import StorageRefused
 from weblake.service.clock import Clock, iso, iso_seconds, month_bounds
 from weblake.service.config import Access
-from weblake.service.jobs import deliveries, page_cache, records
+from weblake.service.jobs import deliveries, page_cache, page_queue, records
+from weblake.service.jobs.outcomes import Failed, Stored
+from weblake.service.jobs.page_queue import Todo
 from weblake.service.store import accounts
 from weblake.service.store.database import DatabaseLocked, Store
+from weblake.service.web.fetch import Fetched
 
+JOB = "00000000-0000-4000-8000-000000000001"
 ACCESS = Access("team", "key")
 
 
@@ -60,7 +64,7 @@ def test_a_full_disk_fails_every_write_of_its_group_and_the_next_one_works(tmp_p
         store.write_now(lambda db: db.execute("PRAGMA max_page_count=60").fetchall())
 
         def fill(db: sqlite3.Connection) -> None:
-            db.execute("INSERT INTO page_cache VALUES (?, 0, ?)", (b"x", b"y" * 2_000_000))
+            db.execute("INSERT INTO page_history (key, scraped, body) VALUES (?, 0, ?)", (b"x", b"y" * 2_000_000))
 
         async def go() -> list[object]:
             return await asyncio.gather(store.write(put("a", 1)), store.write(fill), return_exceptions=True)
@@ -156,57 +160,58 @@ def test_files_that_are_no_database_of_ours_are_refused_and_left_alone(tmp_path:
             Store(newer)
 
 
-def new_job(store: Store, kind: str = "batch_scrape", pages: int = 2) -> list[records.Todo]:
-    job = records.NewJob("j", kind, ACCESS, "http://a.test/", 100.0, expected=pages, webhook={"url": "http://r.test/"})
+def new_job(store: Store, kind: str = "batch_scrape", pages: int = 2) -> list[Todo]:
+    job = records.NewJob(JOB, kind, ACCESS, "http://a.test/", 100.0, expected=pages, webhook={"url": "http://r.test/"})
 
-    def work(db: sqlite3.Connection) -> list[records.Todo]:
+    def work(db: sqlite3.Connection) -> list[Todo]:
         records.create(db, job)
-        return records.add_pages(db, "j", [(f"http://a.test/{n}", 0) for n in range(pages)])
+        page_queue.add(db, JOB, [(f"http://a.test/{n}", 0) for n in range(pages)], 100.0)
+        return page_queue.waiting(db, JOB)
 
     return store.write_now(work)
 
 
-def stored(name: str = "s") -> records.Stored:
-    return records.Stored(name, b'{"metadata":{}}', 1)
+def stored(name: str = "s") -> Stored:
+    return Stored(name, b'{"metadata":{}}', 1)
 
 
 @pytest.mark.parametrize("kind", ["batch_scrape", "crawl"])
 def test_a_page_is_settled_once(store: Store, kind: str) -> None:
     first, second = new_job(store, kind)
     for _ in range(3):
-        store.write_now(lambda db: records.settle(db, "j", first, stored(), 101.0))
-    store.write_now(lambda db: records.settle(db, "j", first, records.Failed("X", "late"), 101.0))
-    job = store.write_now(lambda db: records.row(db, "j"))
+        store.write_now(lambda db: records.settle(db, JOB, first, stored(), 101.0))
+    store.write_now(lambda db: records.settle(db, JOB, first, Failed("X", "late"), 101.0))
+    job = store.write_now(lambda db: records.row(db, JOB))
     assert (job["documents"], job["failed"], job["credits"], job["known"]) == (1, 0, 1, 1)
     assert store.write_now(accounts.counts)["pages_billed"] == 1
-    left = store.write_now(lambda db: records.todo(db, "j"))
-    assert [page.seq for page in left] == [second.seq]
+    left = store.write_now(lambda db: page_queue.waiting(db, JOB))
+    assert [page.place for page in left] == [second.place]
 
 
 def test_a_job_ends_when_nothing_waits_and_announces_it_once(store: Store) -> None:
     first, second = new_job(store)
-    assert store.write_now(lambda db: records.end(db, "j", "completed", 102.0)) is False
+    assert store.write_now(lambda db: records.end(db, JOB, "completed", 102.0)) is False
     for page in (first, second):
-        store.write_now(lambda db, page=page: records.settle(db, "j", page, stored(f"s{page.seq}"), 101.0))
+        store.write_now(lambda db, page=page: records.settle(db, JOB, page, stored(f"s{page.place}"), 101.0))
     for _ in range(2):
-        assert store.write_now(lambda db: records.end(db, "j", "completed", 102.0)) is True
-    assert len(store.write_now(lambda db: deliveries.due(db, 200.0, 10))) == 1
+        assert store.write_now(lambda db: records.end(db, JOB, "completed", 102.0)) is True
+    assert len(store.write_now(lambda db: deliveries.startable(db, 200.0, {}, to_one=10, at_once=10))) == 1
 
 
 def test_a_cancelled_job_takes_no_more_pages(store: Store) -> None:
     first, _ = new_job(store)
-    store.write_now(lambda db: records.end(db, "j", "cancelled", 102.0, drained=False))
-    assert store.write_now(lambda db: records.settle(db, "j", first, stored(), 103.0)) is None
+    store.write_now(lambda db: records.end(db, JOB, "cancelled", 102.0, drained=False))
+    assert store.write_now(lambda db: records.settle(db, JOB, first, stored(), 103.0)) is None
     assert store.write_now(accounts.counts).get("pages_billed") is None
     assert store.write_now(lambda db: records.waiting(db, "team")) == 0
-    assert store.write_now(lambda db: deliveries.due(db, 200.0, 10)) == []
+    assert store.write_now(lambda db: deliveries.startable(db, 200.0, {}, to_one=10, at_once=10)) == []
 
 
 def test_expired_jobs_leave_nothing_behind(store: Store) -> None:
     first, second = new_job(store)
-    store.write_now(lambda db: records.settle(db, "j", first, stored(), 101.0))
-    store.write_now(lambda db: records.settle(db, "j", second, records.Failed("X", "no"), 101.0))
-    store.write_now(lambda db: records.end(db, "j", "completed", 102.0))
+    store.write_now(lambda db: records.settle(db, JOB, first, stored(), 101.0))
+    store.write_now(lambda db: records.settle(db, JOB, second, Failed("X", "no"), 101.0))
+    store.write_now(lambda db: records.end(db, JOB, "completed", 102.0))
     for at, left in ((102.0 + records.JOB_LIFE - 1, 1), (102.0 + records.JOB_LIFE, 0)):
         store.write_now(lambda db, at=at: records.drop_expired(db, at))
         for table in ("jobs", "documents", "page_errors"):
@@ -215,9 +220,9 @@ def test_expired_jobs_leave_nothing_behind(store: Store) -> None:
 
 
 def test_the_cache_keeps_the_newest(store: Store) -> None:
-    page = page_cache.CachedPage({"metadata": {"statusCode": 200}}, [], "http://a.test/")
     for number in range(10):
-        entry = page_cache.pack(f"http://a.test/{number}", {}, page)
+        url = f"http://a.test/{number}"
+        entry = page_cache.pack(url, {}, Fetched(url, 200, body=b"x"))
         store.write_now(lambda db, entry=entry, number=number: page_cache.keep(db, entry, 100.0 + number))
     store.write_now(lambda db: page_cache.shrink(db, 3))
     left = store.write_now(lambda db: [row["stored"] for row in db.execute("SELECT stored FROM page_cache ORDER BY 1")])

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
+import contextlib
 import json
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from weblake import webhooks
-from weblake.errors import FixRequest, InvalidOption
+from weblake.service.config import ServiceKey, TeamPlan
 from weblake.service.failures import PageFailure
 
 A, B = "http://site.test/a", "http://site.test/b"
@@ -25,11 +27,17 @@ SECRET = "test-secret"
 
 @dataclass
 class Receiver:
-    """Notes every delivery and answers with the next of `statuses`, then 204."""
+    """Notes every delivery and answers with the next of `statuses`, then 204, unless the event's type is held."""
 
     url: str = ""
     got: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
     statuses: list[int] = field(default_factory=list)
+    held: set[str] = field(default_factory=set)
+    under_way: int = 0
+    most_under_way: int = 0
+
+    def types(self) -> list[str]:
+        return [event["type"].partition(".")[2] for event in self.events()]
 
     def events(self) -> list[dict[str, Any]]:
         return [json.loads(body) for _, body in self.got]
@@ -37,16 +45,25 @@ class Receiver:
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    told = Receiver()
+    told, lock = Receiver(), threading.Lock()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             status = told.statuses.pop(0) if told.statuses else 204
-            told.got.append(({name.lower(): value for name, value in self.headers.items()}, body))
-            self.send_response(status)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+            with lock:
+                told.got.append(({name.lower(): value for name, value in self.headers.items()}, body))
+                told.under_way += 1
+                told.most_under_way = max(told.most_under_way, told.under_way)
+            kind, deadline = json.loads(body)["type"].partition(".")[2], time.monotonic() + 20
+            while (kind in told.held or self.path in told.held) and time.monotonic() < deadline:
+                time.sleep(0.005)
+            with lock:
+                told.under_way -= 1
+            with contextlib.suppress(OSError):  # a service that was killed does not wait
+                self.send_response(status)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
 
         def log_message(self, *args: object) -> None:
             pass
@@ -56,6 +73,7 @@ def receiver() -> Iterator[Receiver]:
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     yield told
+    told.held.clear()
     server.shutdown()
     thread.join()
     server.server_close()
@@ -63,13 +81,18 @@ def receiver() -> Iterator[Receiver]:
 
 def test_a_completed_job_is_announced_signed(make_bench: Any, receiver: Receiver) -> None:
     bench = make_bench(webhook_secret=SECRET)
-    hook = {"url": receiver.url, "headers": {"X-Mine": "1", "x-service-signature": "fake"}, "metadata": {"run": "7"}}
+    hook = {
+        "url": receiver.url,
+        "headers": {"X-Mine": "1", "content-type": "application/json"},
+        "metadata": {"run": "7"},
+    }
     job = bench.batch(A, B, webhook=hook)
     bench.until(lambda: receiver.got)
     ((headers, body),) = receiver.got
     event = webhooks.receive(body, headers["x-service-signature"], SECRET)
     assert (event.type, event.id, event.success, event.data) == ("batch_scrape.completed", job, True, [])
     assert (event.metadata, headers["x-mine"], headers["content-type"]) == ({"run": "7"}, "1", "application/json")
+    assert set(json.loads(body)) == {"success", "type", "id", "webhookId", "data", "metadata"}
     assert event.webhook_id
     assert bench.status(job)["status"] == "completed"
 
@@ -158,39 +181,101 @@ def test_a_receiver_that_is_not_there_does_not_matter_to_the_job(bench: Any) -> 
     bench.until(lambda: _tries(bench) == 1)
 
 
-def test_the_signature_is_the_documented_one() -> None:
-    body = b'{"a": 1}'
-    expected = hmac.new(b"test-secret", body, hashlib.sha256).hexdigest()
-    assert webhooks.sign("test-secret", body) == f"sha256={expected}"
-    webhooks.verify(body, f"sha256={expected}", b"test-secret")
+def test_a_job_s_first_word_comes_first_and_its_last_one_last(bench: Any, receiver: Receiver) -> None:
+    receiver.held |= {"started", "page"}
+    urls = [f"http://site.test/{n}" for n in range(9)]
+    hook = {"url": receiver.url, "events": ["started", "page", "completed", "failed"], "metadata": {"n": {"a": [1]}}}
+    job = bench.batch(*urls, webhook=hook)
+    bench.ended(job)
+    bench.until(lambda: receiver.got)
+    assert receiver.types() == ["started"]
+    receiver.held.remove("started")
+    bench.until(lambda: len(receiver.got) == 5)
+    assert bench.http.get("/_weblake/health").status_code == 200
+    assert receiver.types() == ["started", *["page"] * 4]
+    receiver.held.clear()
+    bench.until(lambda: len(receiver.got) == 11)
+    assert receiver.types() == ["started", *["page"] * 9, "completed"]
+    assert receiver.most_under_way == 4
+    assert len({event["webhookId"] for event in receiver.events()}) == 11
+    assert {json.dumps(event["metadata"]) for event in receiver.events()} == {'{"n": {"a": [1]}}'}
+    assert receiver.events()[-1]["data"] == []
 
 
-@given(st.binary(max_size=200), st.text(max_size=80) | st.none())
-def test_nothing_but_the_signature_is_taken(body: bytes, signature: str | None) -> None:
-    right = webhooks.sign(SECRET, body)
-    if signature != right:
-        with pytest.raises(webhooks.SignatureMismatch):
-            webhooks.verify(body, signature, SECRET)
-    for wrong in (right.upper(), right[7:], f" {right}", f"{right}\n", right.replace("sha256", "sha1"), right[:-1]):
-        with pytest.raises(webhooks.SignatureMismatch):
-            webhooks.verify(body, wrong, SECRET)
-    with pytest.raises(webhooks.SignatureMismatch):
-        webhooks.verify(body + b" ", right, SECRET)
-    webhooks.verify(body, right, SECRET)
+def test_a_last_word_does_not_wait_for_what_is_tried_again(bench: Any, receiver: Receiver) -> None:
+    receiver.statuses = [500, 500]
+    bench.ended(bench.batch(A, webhook={"url": receiver.url, "events": ["started", "page", "completed"]}))
+    bench.until(lambda: len(receiver.got) == 3)
+    assert receiver.types() == ["started", "page", "completed"]
+    bench.service.advance(61)
+    bench.until(lambda: len(receiver.got) == 5)
+    assert sorted(receiver.types()[3:]) == ["page", "started"]
 
 
-def test_an_empty_secret_verifies_nothing() -> None:
-    for secret in ("", b""):
-        with pytest.raises(InvalidOption):
-            webhooks.verify(b"", hmac.new(b"", b"", hashlib.sha256).hexdigest(), secret)
+def test_slow_receivers_hold_up_neither_jobs_nor_others(bench: Any, receiver: Receiver) -> None:
+    slow = [f"/slow/{n}" for n in range(12)]
+    receiver.held |= set(slow)
+    base = receiver.url.rpartition("/")[0]
+    jobs = [bench.batch(A, webhook=f"{base}{path}") for path in slow for _ in range(2)]
+    bench.until(lambda: receiver.under_way == 24)
+    assert {bench.ended(job)["completed"] for job in jobs} == {1}
+    receiver.held.remove(slow[0])
+    quick = bench.batch(A, webhook=receiver.url)
+    bench.until(lambda: quick in [event["id"] for event in receiver.events()], seconds=4)
+    receiver.held.clear()
+    bench.until(lambda: len({event["id"] for event in receiver.events()}) == 25)
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"type": 1, "id": "x"}', b'{"type": "x"}', b"\xff", b"[" * 5000])
-def test_what_is_no_event_is_refused(body: bytes) -> None:
-    with pytest.raises(FixRequest, match="no event"):
-        webhooks.parse(body)
+def test_each_team_signs_with_its_own_secret(make_bench: Any, receiver: Receiver) -> None:
+    keys = [ServiceKey("test-key-red", "one", "red"), ServiceKey("test-key-blue", "one", "blue")]
+    bench = make_bench(keys=keys, webhook_secret=SECRET, teams={"blue": TeamPlan(webhook_secret="test-secret-2")})
+    for key, secret in (("test-key-red", SECRET), ("test-key-blue", "test-secret-2")):
+        receiver.got.clear()
+        asked = {"urls": [A], "webhook": receiver.url}
+        bench.http.post("/v2/batch/scrape", json=asked, headers={"Authorization": f"Bearer {key}"})
+        bench.until(lambda: receiver.got)
+        ((headers, body),) = receiver.got
+        webhooks.verify(body, headers["x-service-signature"], secret)
 
 
-def test_unknown_fields_and_odd_ones_break_nothing() -> None:
-    event = webhooks.parse(b'{"type":"crawl.page","id":"j","new":[1],"data":"x","metadata":3,"webhookId":5,"error":1}')
-    assert (event.type, event.data, event.metadata, event.webhook_id, event.error) == ("crawl.page", [], {}, None, None)
+def test_a_reset_breaks_off_what_is_under_way(bench: Any, receiver: Receiver) -> None:
+    receiver.held.add("completed")
+    bench.batch(A, webhook=receiver.url)
+    bench.until(lambda: receiver.under_way == 1)
+    bench.service.reset()
+    receiver.held.clear()
+    later = bench.batch(A, webhook=receiver.url)
+    bench.until(lambda: len(receiver.got) == 2)
+    assert receiver.events()[1]["id"] == later
+
+
+@pytest.mark.system
+def test_a_killed_service_delivers_again_what_was_not_acknowledged(receiver: Receiver, tmp_path: Any) -> None:
+    receiver.held |= {"page", "completed"}
+    command = [sys.executable, str(Path(__file__).with_name("service_process.py")), str(tmp_path / "s.db")]
+    hook = {"url": receiver.url, "events": ["page", "completed"]}
+    job = ""
+    for turn in range(3):
+        child = subprocess.Popen(
+            [*command, str(tmp_path / "log")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert child.stdout is not None
+        base = json.loads(child.stdout.readline())["url"]
+        with httpx.Client(base_url=base, headers={"Authorization": "Bearer test-key"}, trust_env=False) as client:
+            if not job:
+                job = client.post("/v2/batch/scrape", json={"urls": [A, B], "webhook": hook}).json()["id"]
+            before, deadline = len(receiver.got), time.monotonic() + 20
+            if turn == 2:
+                receiver.held.clear()
+            while len(receiver.got) < (before or 1) + (turn == 2) or (
+                turn == 2 and receiver.types()[-1] != "completed"
+            ):
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+        child.kill()
+        child.communicate()
+    by_id: dict[str, set[str]] = {}
+    for _, body in receiver.got:
+        by_id.setdefault(json.loads(body)["webhookId"], set()).add(body.decode())
+    assert [len(bodies) for bodies in by_id.values()] == [1, 1, 1]
+    assert {event["id"] for event in receiver.events()} == {job}

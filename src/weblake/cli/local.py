@@ -17,18 +17,68 @@ webhook = typer.Typer(help="Webhook deliveries.", no_args_is_help=True)
 
 def serve(
     host: Annotated[str, typer.Option(help="Address to bind to.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port; 0 for a free one.")] = 8080,
-    data: Annotated[Path | None, typer.Option(metavar="DIR", help="Where the database lies.")] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 for a free one.")] = 8080,
+    data: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where the database lies; :memory: for none that lasts.")
+    ] = None,
     allow_private: Annotated[
-        bool, typer.Option("--allow-private", help="Scrape private and loopback targets.")
+        bool, typer.Option("--allow-private", help="Let private and loopback addresses be scraped and get webhooks.")
     ] = False,
+    keys: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Several keys, their teams and the teams' plans, in TOML or JSON."),
+    ] = None,
+    credits: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Credits of a team for a month; 402 when they are gone.")
+    ] = None,
+    requests_per_minute: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="What a team may start in a minute; 429 beyond it.")
+    ] = None,
+    concurrency: Annotated[
+        int | None, typer.Option(min=1, max=1000, metavar="N", help="Pages of a team at the same time (10).")
+    ] = None,
+    zero_data_retention: Annotated[
+        bool, typer.Option("--zero-data-retention", help="Let requests ask that nothing of their pages is kept.")
+    ] = False,
+    seed: Annotated[
+        int | None, typer.Option(metavar="N", help="Give ids and orders that are the same in every run.")
+    ] = None,
+    faults: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Fault rules that hold from the start, in TOML or JSON.")
+    ] = None,
 ) -> None:
-    """Runs the embedded local service until it is interrupted."""
+    """Runs the embedded local service until it is interrupted.
+
+    One line of JSON on standard output says when it listens, and where. Its key is WEBLAKE_API_KEY, or one that is
+    generated at the first start and shown in that line. WEBLAKE_WEBHOOK_SECRET signs its webhooks.
+
+    A keys file has a table [[keys]] for each key with name, key or key_env (the variable that holds it) and team, and
+    may have a table [teams.NAME] with credits, requests_per_minute, reads_per_minute, concurrency, max_queued_pages,
+    zero_data_retention, webhook_secret or webhook_secret_env. What a team's table leaves out is as the options here
+    say.
+    """
     from weblake.embedded import needs_local
 
     with needs_local():
+        from weblake.service.config import ServiceConfig
         from weblake.service.serve import serve as run_service
-    run_service(host=host, port=port, data=data, allow_private=allow_private)
+    usual = ServiceConfig()
+    config = ServiceConfig(
+        plan_credits=usual.plan_credits if credits is None else credits,
+        requests_per_minute=requests_per_minute,
+        concurrency=usual.concurrency if concurrency is None else concurrency,
+        zero_data_retention=zero_data_retention,
+        seed=seed,
+    )
+    run_service(
+        host=host,
+        port=port,
+        data=data,
+        keys_file=keys,
+        faults_file=faults,
+        allow_private=allow_private,
+        config=config,
+    )
 
 
 def demo(

@@ -111,7 +111,7 @@ class Reader:
             return _headers(value, path)
         if not shape.classes:
             try:
-                return values.free_json(value, path)
+                return values.free_json(value, path, received=self._wire)
             except values.NotJson as problem:
                 _refuse(str(problem))
         if len(shape.classes) == 1:

@@ -26,10 +26,14 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?!\d+(?:[/?#]|$))")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _NO_HOST = re.compile(r"[\s<>\"{}|\\^`]")
 _USER = re.compile(r"//[^/@]*@")
+#: What most URLs look like; it has none of the problems, and a batch may have a hundred thousand.
+_PLAIN = re.compile(r"https?://(?:[a-z0-9-]{1,60}\.){1,8}[a-z]{2,20}(?:[/?#][!-~]*)?")
 
 
 def url_problem(text: str) -> str | None:
     """Why a text is no address of a page, or None: http, https, or a host without a scheme."""
+    if _PLAIN.fullmatch(text):
+        return None
     if not text.strip():
         return "is empty"
     if _CONTROL.search(text) or text != text.strip():
@@ -138,8 +142,10 @@ class NotJson(ValueError):
     """A free value that JSON cannot carry; the text says where and why."""
 
 
-def free_json(value: object, path: str, depth: int = 0) -> object:
+def free_json(value: object, path: str, depth: int = 0, *, received: bool = False) -> object:
     """The value as plain dicts, lists and scalars; names in it are left as they are.
+
+    A giant integer that was `received` is kept as the float next to it, as most readers of JSON do.
 
     Raises:
         NotJson: JSON cannot carry it.
@@ -150,9 +156,11 @@ def free_json(value: object, path: str, depth: int = 0) -> object:
         for key in value:
             if not isinstance(key, str) or text_problem(key):
                 raise NotJson(f"`{path}` has the key {shown(key)}, and a JSON key is a text")
-        return {key: free_json(item, f"{path}.{key}", depth + 1) for key, item in value.items()}
+        return {key: free_json(item, f"{path}.{key}", depth + 1, received=received) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [free_json(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)]
+        return [free_json(item, f"{path}[{at}]", depth + 1, received=received) for at, item in enumerate(value)]
+    if received and isinstance(value, int) and 64 < value.bit_length() < 1024:
+        return float(value)
     return _scalar(value, path)
 
 

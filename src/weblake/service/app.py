@@ -24,7 +24,9 @@ from weblake.service.routes.admin import AdminRoutes
 from weblake.service.routes.batch import BatchRoutes
 from weblake.service.routes.crawl import CrawlRoutes
 from weblake.service.routes.map import MapRoutes
+from weblake.service.routes.parse import ParseRoutes
 from weblake.service.routes.scrape import ScrapeRoutes
+from weblake.service.routes.search import SearchRoutes
 from weblake.service.routes.team import TeamRoutes
 from weblake.service.routing import make_router
 
@@ -33,7 +35,7 @@ _LOG = logging.getLogger("weblake.service")
 
 def make_app(parts: Parts) -> ASGIApp:
     """The service as an ASGI application, outermost first: request log, front door, faults, routes."""
-    groups = (ScrapeRoutes, BatchRoutes, CrawlRoutes, MapRoutes, TeamRoutes, AdminRoutes)
+    groups = (ScrapeRoutes, ParseRoutes, BatchRoutes, CrawlRoutes, MapRoutes, SearchRoutes, TeamRoutes, AdminRoutes)
     routes = [_not_configured(*endpoint) for endpoint in ENDPOINTS]
     routes += [route for group in groups for route in group(parts).routes()]
     app = ExceptionMiddleware(make_router(routes), {Refusal: _refused, HTTPException: _http_error})

@@ -51,7 +51,8 @@ class Clock:
 
 def iso(seconds: float) -> str:
     """A time as the API writes it: ISO 8601, UTC, milliseconds, `Z`."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{int(seconds * 1000) % 1000:03d}Z"
+    whole, milliseconds = divmod(_milliseconds(seconds), 1000)
+    return datetime.fromtimestamp(whole, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{milliseconds:03d}Z"
 
 
 def iso_seconds(seconds: float) -> str:
@@ -61,7 +62,7 @@ def iso_seconds(seconds: float) -> str:
 
 def month_of(seconds: float) -> str:
     """The billing period of a time: its UTC month, such as `2026-11`."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m")
+    return datetime.fromtimestamp(_milliseconds(seconds) // 1000, UTC).strftime("%Y-%m")
 
 
 def month_bounds(month: str) -> tuple[float, float]:
@@ -70,3 +71,8 @@ def month_bounds(month: str) -> tuple[float, float]:
     start = datetime(year, number, 1, tzinfo=UTC)
     after = datetime(year + number // 12, number % 12 + 1, 1, tzinfo=UTC)
     return start.timestamp(), after.timestamp() - 0.001
+
+
+def _milliseconds(seconds: float) -> int:
+    """Cut, not rounded: a time just before midnight is still today's. The float nearest to .999 may lie below it."""
+    return int(seconds * 1000 + 0.001)

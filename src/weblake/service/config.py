@@ -1,4 +1,4 @@
-"""What one service may do, and who may ask it. Imports: errors."""
+"""What one service may do, what each team may use, and who may ask it. Imports: errors."""
 
 from __future__ import annotations
 
@@ -31,29 +31,93 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
+class TeamPlan:
+    """What one team may use where that differs from the service's own limits; None for what does not."""
+
+    credits: int | None = None
+    requests_per_minute: int | None = None
+    reads_per_minute: int | None = None
+    concurrency: int | None = None
+    max_queued_pages: int | None = None
+    zero_data_retention: bool | None = None
+    webhook_secret: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one team may use, settled; the fields are those of `ServiceConfig`."""
+
+    credits: int
+    requests_per_minute: int | None
+    reads_per_minute: int | None
+    concurrency: int
+    max_queued_pages: int
+    zero_data_retention: bool
+    webhook_secret: str | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceConfig:
     """The limits and permissions of one service. The defaults refuse private targets and limit almost nothing."""
 
     #: Whether loopback and private addresses may be scraped and may receive webhooks.
     allow_private: bool = False
-    #: Credits of a team for one calendar month (UTC).
+    #: Credits of one team for one calendar month (UTC).
     plan_credits: int = 1_000_000_000
     #: Signs webhook deliveries; without it they carry no signature.
     webhook_secret: str | None = field(default=None, repr=False)
-    #: POST requests of one team within a minute; None for no limit.
+    #: What one team may start within a minute; None for no limit.
     requests_per_minute: int | None = None
-    #: Pages fetched at the same time, over all jobs.
+    #: What one team may read or cancel within a minute; None for 250 times what it may start.
+    reads_per_minute: int | None = None
+    #: Pages of one team fetched at the same time, over all its jobs.
     concurrency: int = 10
     #: Pages of one team that may wait in running jobs; more is answered with 429.
     max_queued_pages: int = 1_000_000
+    #: Whether requests may ask that nothing of their pages is kept.
+    zero_data_retention: bool = False
+    #: Teams with limits of their own.
+    teams: Mapping[str, TeamPlan] = field(default_factory=dict)
+    #: Whether keys that earlier services generated for this database are accepted besides the given ones.
+    remembered_keys: bool = True
     #: Bytes of a JSON body.
     max_body: int = 32 << 20
     #: Pages kept for maxAge, minAge and lockdown.
     max_cached_pages: int = 10_000
+    #: Pages that can be found by search, over all teams.
+    max_indexed_pages: int = 20_000
     #: Makes ids and the order of a job's documents the same in every run that asks the same; None for random ids.
     seed: int | None = None
     #: Host names that a request may carry; None for any. A loopback service allows only loopback names.
     hosts: frozenset[str] | None = frozenset({"127.0.0.1", "localhost", "::1"})
+
+    def plan(self, team: str) -> Plan:
+        """What a team may use."""
+        own = self.teams.get(team, _NO_PLAN)
+        starts = _first(own.requests_per_minute, self.requests_per_minute)
+        reads = _first(own.reads_per_minute, self.reads_per_minute)
+        if reads is None and starts is not None:
+            reads = starts * _READS_PER_START
+        return Plan(
+            credits=self.plan_credits if own.credits is None else own.credits,
+            requests_per_minute=starts,
+            reads_per_minute=reads,
+            concurrency=self.concurrency if own.concurrency is None else own.concurrency,
+            max_queued_pages=self.max_queued_pages if own.max_queued_pages is None else own.max_queued_pages,
+            zero_data_retention=self.zero_data_retention
+            if own.zero_data_retention is None
+            else own.zero_data_retention,
+            webhook_secret=own.webhook_secret or self.webhook_secret,
+        )
+
+
+_NO_PLAN = TeamPlan()
+#: The smallest plan of the public service has 2 starts and 500 reads.
+_READS_PER_START = 250
+
+
+def _first(own: int | None, shared: int | None) -> int | None:
+    return shared if own is None else own
 
 
 def digest(key: str) -> str:

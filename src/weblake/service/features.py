@@ -1,24 +1,29 @@
-"""What this service cannot do without more set-up, refused by name and never imitated. Imports: answers."""
+"""What this service cannot do without more set-up, refused by name and never imitated.
+
+Imports: answers, chain, config, languages, selectors.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from weblake.service.answers import Refusal
+from weblake.service.answers import Refusal, bad_request
+from weblake.service.config import Plan
+from weblake.service.page.selectors import selector_problem
+from weblake.service.web.chain import header_problem
+from weblake.service.web.languages import languages_problem
 
 _BROWSER = "a browser (weblake[browser])"
 _LLM = "a language model (weblake[llm])"
 _LATER = "a part of the service that comes with a later version"
 
 #: The formats that a page fetched over HTTP can be turned into.
-PLAIN_FORMATS = frozenset({"markdown", "html", "rawHtml", "links", "images"})
+PLAIN_FORMATS = frozenset({"markdown", "html", "rawHtml", "links", "images", "attributes", "changeTracking"})
 _FORMATS = {
     "screenshot": _BROWSER,
     "branding": _BROWSER,
     "audio": _LATER,
     "video": _LATER,
-    "changeTracking": _LATER,
-    "attributes": _LATER,
     "summary": _LLM,
     "json": _LLM,
     "question": _LLM,
@@ -37,12 +42,10 @@ _OPTIONS = {
 #: Whole endpoints, by method and path.
 ENDPOINTS = (
     (("POST", "DELETE"), "/v2/scrape/{id}/interact", "Interact", _BROWSER),
-    (("POST",), "/v2/parse", "Parse", _LATER),
     (("POST", "GET"), "/v2/browser", "Browser sessions", _BROWSER),
     (("DELETE",), "/v2/browser/{id}", "Browser sessions", _BROWSER),
     (("POST",), "/v2/browser/{id}/execute", "Browser sessions", _BROWSER),
     (("POST",), "/v2/crawl/params-preview", "Crawl parameter preview", _LLM),
-    (("POST",), "/v2/search", "Search", _LATER),
     (("POST",), "/v2/extract", "Extract", _LLM),
     (("GET",), "/v2/extract/{id}", "Extract", _LLM),
     (("POST",), "/v2/agent", "The agent", _LLM),
@@ -55,42 +58,76 @@ def missing(what: str, needs: str) -> Refusal:
     return Refusal(503, f"{what} needs {needs}, which this service does not have.", code="FEATURE_NOT_CONFIGURED")
 
 
-def check_page_options(options: Mapping[str, object]) -> None:
+def check_page_options(options: Mapping[str, object], plan: Plan | None = None) -> None:
     """Makes sure that pages can be scraped with these options (snake_case) here.
 
+    Args:
+        plan: What the team may use; without one it may not ask for zero data retention.
+
     Raises:
-        Refusal: 503 with the name of what is missing, or 403 where zero data retention is asked for.
+        Refusal: 400 where a selector, a header or a language cannot be used, 503 with the name of what is missing, or
+            403 where zero data retention is asked for in vain.
     """
+    headers = options.get("headers")
+    problem = selector_problem(options) or (header_problem(headers) if isinstance(headers, Mapping) else None)
+    problem = problem or languages_problem(options)
+    if problem is not None:
+        bad_request(problem)
     for kind in format_names(options):
         if kind not in PLAIN_FORMATS:
             raise missing(f"The format `{kind}`", _FORMATS.get(kind, _LATER))
+    _check_tracking(options)
     for name, (wire, needs) in _OPTIONS.items():
         if options.get(name):
             raise missing(f"The option `{wire}`", needs)
+    _check_parsers(options)
     check_location(options)
     if options.get("proxy") == "enhanced":
         raise missing("The option `proxy: enhanced`", "a proxy service")
-    check_retention(options)
+    check_retention(options, plan)
+
+
+def _check_parsers(options: Mapping[str, object]) -> None:
+    parsers = options.get("parsers")
+    for parser in parsers if isinstance(parsers, list | tuple) else ():
+        kind, own = (parser.get("type"), parser) if isinstance(parser, Mapping) else (parser, {})
+        if kind == "image" or own.get("mode") == "ocr":
+            raise missing(f"The parser `{kind}` with text recognition", "an OCR engine")
+        if own.get("blocks"):
+            raise missing("The option `blocks` of the pdf parser", _LATER)
+
+
+def _check_tracking(options: Mapping[str, object]) -> None:
+    formats = options.get("formats")
+    for entry in formats if isinstance(formats, list | tuple) else ():
+        if not isinstance(entry, Mapping) or entry.get("type") != "changeTracking":
+            continue
+        modes = entry.get("modes")
+        if isinstance(modes, list | tuple) and "json" in modes:
+            raise missing("The mode `json` of changeTracking", _LLM)
+        for name in ("prompt", "schema"):
+            if entry.get(name):
+                raise missing(f"The option `{name}` of changeTracking", _LLM)
 
 
 def check_location(options: Mapping[str, object]) -> None:
-    """Refuses a location other than the default: there is no proxy that could be there."""
+    """Refuses a country other than the default: there is no proxy that could be there."""
     location = options.get("location")
-    if isinstance(location, Mapping) and (location.get("languages") or location.get("country", "US") != "US"):
-        raise missing("The option `location`", "a proxy service")
+    if isinstance(location, Mapping) and location.get("country", "US") != "US":
+        raise missing("The option `location.country`", "a proxy service")
 
 
-def check_retention(options: Mapping[str, object]) -> None:
-    """Refuses zero data retention, which an operator would have to enable for the account."""
-    if options.get("zero_data_retention"):
+def check_retention(options: Mapping[str, object], plan: Plan | None = None) -> None:
+    """Refuses zero data retention, unless the team's plan has it."""
+    if options.get("zero_data_retention") and not (plan is not None and plan.zero_data_retention):
         raise Refusal(403, "Zero data retention is not enabled for this account.", code="ZDR_NOT_ENABLED")
 
 
-def check_crawl_options(plan: Mapping[str, object]) -> None:
+def check_crawl_options(asked: Mapping[str, object], plan: Plan | None = None) -> None:
     """The same for the options of a crawl itself."""
-    if plan.get("prompt"):
+    if asked.get("prompt"):
         raise missing("The option `prompt`", _LLM)
-    check_retention(plan)
+    check_retention(asked, plan)
 
 
 def format_names(options: Mapping[str, object]) -> list[str]:

@@ -1,4 +1,5 @@
-"""The front door: which host names are answered to, who may come in, and the header that every reply carries.
+"""The front door: which host names are answered to, who may come in and how often they may read, and the header that
+every reply carries.
 
 Imports: answers, parts.
 """
@@ -61,6 +62,9 @@ class Front:
                 401, "Unauthorized: Invalid token", code="UNAUTHORIZED", headers={"WWW-Authenticate": "Bearer"}
             )
         scope.setdefault("state", {})["access"] = access
+        if scope["method"] != "POST" and path.startswith("/v2/"):
+            # Starts are counted by their routes, which know a replay and a malformed request from a start.
+            self._parts.rate.take_read(access.team)
 
 
 def _host(header: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
@@ -28,8 +29,16 @@ def make_router(routes: Iterable[Route]) -> Router:
 
 
 def _one(path: str, handlers: dict[str, Route]) -> Route:
+    allowed = {"Allow": ", ".join(sorted(handlers))}
+
     async def endpoint(request: Request) -> Response:
-        response: Response = await handlers[request.method].endpoint(request)
+        handler = handlers.get(request.method)
+        if handler is None:
+            raise HTTPException(405, headers=allowed)
+        response: Response = await handler.endpoint(request)
         return response
 
-    return Route(path, endpoint, methods=list(handlers))
+    route = Route(path, endpoint)
+    # Whatever the method, so that no path with a parameter in it is tried after this one.
+    route.methods = None
+    return route

@@ -3,7 +3,7 @@
 When it listens, one line of JSON goes to standard output, `{"url": …, "data": …}` and `"key"` where one was generated
 just now; words for people go to standard error. A generated key is shown this once: the database keeps only its hash.
 
-Imports: config, parts, server, settings.
+Imports: config, faults, keys_file, secrets, server, settings, store.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 
-from weblake.service.config import ServiceConfig, ServiceKey, new_key
-from weblake.service.parts import has_keys, open_store, remember_key
+from weblake.errors import InvalidOption
+from weblake.secrets import is_loopback
+from weblake.service.config import ServiceConfig, ServiceKey, TeamPlan, new_key
+from weblake.service.faults import read_file
+from weblake.service.keys_file import read_keys_file
 from weblake.service.server import LocalService
 from weblake.service.store.database import MEMORY
 from weblake.settings import state_dir
@@ -32,6 +35,9 @@ DATABASE = "service.db"
 #: a database and a lock of its own.
 DIRECTORY = "serve"
 _GENERATED = "generated"
+#: Seconds from the signal to the end of the process at most.
+_LAST_SECONDS = 4.5
+_IN_THE_CLEAR = "Other machines can reach it, and keys and pages travel in the clear: put a proxy with TLS before it."
 
 
 def serve(
@@ -40,6 +46,8 @@ def serve(
     port: int = 0,
     data: str | Path | None = None,
     key: str | None = None,
+    keys_file: str | Path | None = None,
+    faults_file: str | Path | None = None,
     allow_private: bool = False,
     config: ServiceConfig | None = None,
 ) -> None:
@@ -50,49 +58,85 @@ def serve(
         port: The port; 0 picks a free one.
         data: The directory of the database, made when missing, or `:memory:`; by default in the user's state directory.
         key: The API key; by default WEBLAKE_API_KEY, else one that is generated at the first start on this database.
+        keys_file: Several keys, their teams and what these may use (see keys_file.py), instead of one key.
+        faults_file: Fault rules that hold from the start (see faults).
         allow_private: Whether private and loopback addresses may be scraped and may receive webhooks.
         config: All other limits; the webhook secret is by default WEBLAKE_WEBHOOK_SECRET.
 
     Raises:
         StorageRefused: Another process serves this database, or the directory cannot be written.
-        InvalidOption: The port is taken, or the key cannot be sent in a header.
+        InvalidOption: The port is taken, the key cannot be sent in a header, a file cannot be used, or there are both a
+            key and a keys file.
     """
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(message)s")
-    for noisy in ("uvicorn", "httpx", "httpcore"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
+    _log_to_stderr()
+    given = _given(key, keys_file)
+    rules = read_file(faults_file) if faults_file is not None else []
+    config = replace(config or ServiceConfig(), remembered_keys=keys_file is None)
+    config = _with_secret(replace(config, teams={**config.teams, **given.teams}))
     directory = MEMORY if str(data) == MEMORY else str(Path(data or state_dir() / DIRECTORY).expanduser().absolute())
     db: str | Path = MEMORY if directory == MEMORY else Path(directory) / DATABASE
-    given = key or os.environ.get("WEBLAKE_API_KEY") or None
-    keys, generated = _keys(db, given)
     service = LocalService(
-        db, keys=keys, host=host, port=port, allow_private=allow_private, config=_with_secret(config or ServiceConfig())
+        db, keys=given.keys, host=host, port=port, allow_private=allow_private, config=config, rules=rules
     )
     with _until_told() as told:
         service.start()
         try:
-            _announce(service.url, generated, directory, known=given is None and generated is None)
+            # Kept only now: a key whose start failed would be one that nobody has ever seen.
+            shown = service.key if given.generated and service.remember_key() else None
+            for words in given.warnings:
+                _say(words)
+            _announce(service.url, shown, directory, known=given.generated and shown is None)
+            if not is_loopback(host):
+                _say(_IN_THE_CLEAR)
             told.wait()
             _say("Stopping; running jobs go on with the next start.")
         finally:
-            service.stop()
+            with _cut_off(_LAST_SECONDS):
+                service.stop()
 
 
-def _keys(db: str | Path, given: str | None) -> tuple[list[ServiceKey], str | None]:
-    """The keys that this start brings, and the one that was generated, if any."""
-    if given is not None:
-        return [ServiceKey(given)], None
-    fresh = ServiceKey(new_key(), name=_GENERATED)
-    if str(db) == MEMORY:
-        return [fresh], fresh.key
-    store = open_store(db)
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """The keys that this start brings."""
+
+    keys: list[ServiceKey] = field(repr=False)
+    generated: bool = False
+    teams: Mapping[str, TeamPlan] = field(default_factory=dict)
+    warnings: Sequence[str] = ()
+
+
+def _given(key: str | None, keys_file: str | Path | None) -> _Given:
+    of_environment = os.environ.get("WEBLAKE_API_KEY")
+    if keys_file is not None:
+        if key is not None:
+            raise InvalidOption("There are both a key and a keys file.", hint="Name the key in the file too.")
+        file = read_keys_file(keys_file)
+        warnings = [file.warning] if file.warning else []
+        if of_environment and of_environment not in {one.key for one in file.keys}:
+            warnings.append(f"WEBLAKE_API_KEY is no key of this service: only those in {keys_file} are.")
+        return _Given(file.keys, teams=file.teams, warnings=warnings)
+    known = key or of_environment
+    if known:
+        return _Given([ServiceKey(known)])
+    return _Given([ServiceKey(new_key(), name=_GENERATED)], generated=True)
+
+
+def _log_to_stderr() -> None:
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(message)s")
+    for noisy in ("uvicorn", "httpx", "httpcore"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+@contextmanager
+def _cut_off(seconds: float) -> Iterator[None]:
+    """Ends the process where the block does not: the database stands it, and SIGKILL would come next."""
+    cut = threading.Timer(seconds, os._exit, [0])
+    cut.daemon = True
+    cut.start()
     try:
-        if store.write_now(has_keys):
-            # Nobody knows this one: requests are answered to the key that was shown at the first start.
-            return [ServiceKey(new_key(), name="unused")], None
-        store.write_now(lambda connection: remember_key(connection, fresh))
+        yield
     finally:
-        store.close()
-    return [fresh], fresh.key
+        cut.cancel()
 
 
 def _with_secret(config: ServiceConfig) -> ServiceConfig:

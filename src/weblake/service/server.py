@@ -15,6 +15,7 @@ import socket
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -25,8 +26,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from weblake.errors import InvalidOption
 from weblake.service.app import make_app
 from weblake.service.config import ServiceConfig, ServiceKey, new_key, read_keys
-from weblake.service.faults import read_rules
-from weblake.service.parts import Parts, open_store
+from weblake.service.faults import Rule, read_rules
+from weblake.service.parts import Parts, open_store, remember_first_key
 from weblake.service.store import accounts
 from weblake.service.store.database import MEMORY, Store
 from weblake.service.web.door import Web
@@ -36,7 +37,7 @@ T = TypeVar("T")
 _LOG = logging.getLogger("weblake.service")
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 #: Seconds that requests under way may take when the service stops.
-_GRACE = 5
+_GRACE = 3
 #: Seconds an idle connection is kept: longer than clients keep theirs, so that they, and not we, close it.
 _KEEP_ALIVE = 75
 
@@ -51,6 +52,7 @@ class LocalService:
         port: The port; 0 picks a free one.
         allow_private: Whether private and loopback addresses may be scraped: it serves its own user only.
         config: All other limits; `allow_private` and the allowed host names are set from the arguments above.
+        rules: Fault rules that hold from the start.
         web: The door to the web, made on the service's event loop; tests stand in for it.
 
     Raises:
@@ -66,6 +68,7 @@ class LocalService:
         port: int = 0,
         allow_private: bool = True,
         config: ServiceConfig | None = None,
+        rules: Iterable[Rule] = (),
         web: Callable[[ServiceConfig], Web] | None = None,
     ) -> None:
         hosts = _LOOPBACK | {host} if host in _LOOPBACK else None
@@ -74,6 +77,7 @@ class LocalService:
         self._host = host
         self._port = port
         self._config = config_with(config or ServiceConfig(), allow_private, hosts)
+        self._rules = list(rules)
         self._make_web = web or _real_web
         self._ready = threading.Event()
         self._error: BaseException | None = None
@@ -116,7 +120,7 @@ class LocalService:
         return self
 
     def stop(self) -> None:
-        """Lets requests under way end (5 seconds at most) and stops; running jobs go on with the next start."""
+        """Lets requests under way end (3 seconds at most) and stops; running jobs go on with the next start."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
@@ -133,7 +137,7 @@ class LocalService:
         self._call(lambda parts: parts.advance(seconds))
 
     def faults(self, *rules: Mapping[str, object]) -> None:
-        """Replaces the fault rules (see faults.py); without any, nothing goes wrong any more."""
+        """Replaces the fault rules (docs/testing.md lists them); without any, nothing goes wrong any more."""
         read: Sequence[Mapping[str, object]] = list(rules)
 
         async def replace(parts: Parts) -> None:
@@ -152,6 +156,14 @@ class LocalService:
     def counts(self) -> dict[str, int]:
         """Jobs started (`crawl_started`, `batch_scrape_started`, …) and `pages_billed` since the last reset."""
         return self._call(lambda parts: parts.store.read(accounts.counts))
+
+    def remember_key(self) -> bool:
+        """Makes its first key one that later services on this database accept too; False where they have one already.
+
+        Only the key's hash is kept.
+        """
+        key = self._keys[0]
+        return self._call(lambda parts: parts.store.write(partial(remember_first_key, key=key)))
 
     def __enter__(self) -> Self:
         return self.start()
@@ -187,6 +199,7 @@ class LocalService:
     async def _serve(self, store: Store, listener: socket.socket) -> None:
         self._loop = asyncio.get_running_loop()
         parts = self._parts = Parts(store, self._make_web(self._config), self._config, self._keys)
+        parts.faults.replace(self._rules)
         try:
             await parts.open()
             self._server = _Server(make_app(parts), self._ready.set)

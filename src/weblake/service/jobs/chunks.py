@@ -46,6 +46,8 @@ def status_body(db: Connection, job: Row, url: str, *, skip: int, limit: int | N
         head["duration"] = round(job["ended"] - job["created"], 3)
     if job["error"] is not None:
         head["error"] = job["error"]
+    if job["kind"] == "crawl" and (warning := _warning(db, job)):
+        head["warning"] = warning
     return encode(head | {"data": documents})
 
 
@@ -78,3 +80,19 @@ def _still_expected(job: Row, attempted: int) -> int:
 
 def _next(url: str, skip: int, limit: int | None) -> str:
     return f"{url}?skip={skip}" + (f"&limit={limit}" if limit is not None else "")
+
+
+def _warning(db: Connection, job: Row) -> str:
+    """What a person may want to know of a crawl: what robots.txt keeps it from, and that it found next to nothing."""
+    said = [job["warning"]] if job["warning"] else []
+    (blocked,) = db.execute("SELECT count(*) FROM robots_blocked WHERE job = ?", (job["id"],)).fetchone()
+    if blocked:
+        pages = "one page" if blocked == 1 else f"{blocked} pages"
+        said.append(f"robots.txt keeps {pages} from being fetched: see /errors. ignoreRobotsTxt fetches them.")
+    attempted = job["documents"] + job["failed"]
+    if job["status"] == "completed" and not blocked and attempted <= 1 < job["expected"]:
+        said.append(
+            "Nothing but the start was found. A start URL that is higher up, crawlEntireDomain, allowSubdomains or"
+            " other paths may find more."
+        )
+    return " ".join(said)

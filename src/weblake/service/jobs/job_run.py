@@ -1,22 +1,23 @@
 """One running job: as many pages in flight as it may have, each settled as it ends.
 
-Imports: clock, records, scraping, store.
+Imports: clock, faults, ids, outcomes, page_queue, records, scraping, sources, store.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from sqlite3 import Connection, Row
-from typing import Protocol
 
+from weblake.service import ids
 from weblake.service.clock import Clock
+from weblake.service.faults import Faults
 from weblake.service.jobs import records
-from weblake.service.jobs.records import Outcome, Todo
-from weblake.service.jobs.scraping import Scraped, Scraper, failed
+from weblake.service.jobs.outcomes import Dropped, Outcome
+from weblake.service.jobs.page_queue import Todo
+from weblake.service.jobs.scraping import Scraped, Scraper, Turn, failed
+from weblake.service.jobs.sources import Source, Verdict
 from weblake.service.store.database import Store
 
 
@@ -27,91 +28,7 @@ class Tools:
     store: Store
     clock: Clock
     scraper: Scraper
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What a page is to its job."""
-
-    outcome: Outcome
-    #: The URLs that it led to, each with its depth.
-    found: Sequence[tuple[str, int]] = ()
-    #: The last place that was known when this was decided: a crawl that is resumed decides again in the same order.
-    mark: int = 0
-
-
-class Source(Protocol):
-    """Where a run's pages come from, and what it does with what they lead to."""
-
-    #: Pages in flight at most.
-    width: int
-
-    async def prepare(self) -> None:
-        """Done once before the first page."""
-
-    def take(self) -> Todo | None:
-        """The next page, or None where none waits now."""
-
-    async def refill(self) -> None:
-        """Looks for pages that were queued meanwhile."""
-
-    async def refuse(self, page: Todo) -> Outcome | None:
-        """How the page ends before it is fetched at all, or None."""
-
-    async def pause(self, page: Todo) -> None:
-        """Waits as long as must lie between two pages."""
-
-    def judge(self, page: Todo, scraped: Scraped) -> Verdict:
-        """What the page is to the job."""
-
-    def queued(self, pages: Sequence[Todo]) -> None:
-        """Told of the places of the URLs that were found."""
-
-    @property
-    def drained(self) -> bool:
-        """Whether the job may end only when no page waits in the database."""
-
-
-class BatchSource:
-    """The URLs of a batch, in the order in which they were given."""
-
-    drained = True
-
-    def __init__(self, tools: Tools, job_id: str, width: int) -> None:
-        self._tools = tools
-        self._job_id = job_id
-        self._waiting: deque[Todo] = deque()
-        self._last = 0
-        self.width = width
-
-    async def prepare(self) -> None:
-        """Reads the queue."""
-        await self.refill()
-
-    def take(self) -> Todo | None:
-        """The next URL."""
-        return self._waiting.popleft() if self._waiting else None
-
-    async def refill(self) -> None:
-        """Reads what was appended."""
-        more = await self._tools.store.read(partial(records.todo, job_id=self._job_id, after=self._last))
-        self._waiting.extend(more)
-        if more:
-            self._last = more[-1].seq
-
-    async def refuse(self, page: Todo) -> Outcome | None:
-        """Never: the URLs were chosen by hand."""
-        return None
-
-    async def pause(self, page: Todo) -> None:
-        """Never."""
-
-    def judge(self, page: Todo, scraped: Scraped) -> Verdict:
-        """Every page is a document."""
-        return Verdict(scraped.stored)
-
-    def queued(self, pages: Sequence[Todo]) -> None:
-        """A batch finds nothing."""
+    faults: Faults
 
 
 def is_shutdown(error: BaseException) -> bool:
@@ -120,15 +37,40 @@ def is_shutdown(error: BaseException) -> bool:
 
 
 class Run:
-    """Drives one job to its end; cancelling its task stops it where it stands, and a new run goes on from there."""
+    """Drives one job to its end; cancelling its task stops it where it stands, and a new run goes on from there.
 
-    def __init__(self, tools: Tools, job: Row, source: Source, announce: Callable[[], None]) -> None:
+    Args:
+        tools: The parts of the service.
+        job: The job's row.
+        source: Where its pages come from.
+        announce: Called after every change that may have queued a webhook.
+        at_once: Pages that surely need not wait for others of the job; those behind them are said to have waited.
+        in_order: Settles pages in the order in which they were taken, and takes nothing from the cache that was stored
+            after the job began: what comes of the job then does not depend on how long each page took.
+    """
+
+    def __init__(
+        self,
+        tools: Tools,
+        job: Row,
+        source: Source,
+        announce: Callable[[], None],
+        *,
+        at_once: int,
+        in_order: bool = False,
+    ) -> None:
         self._tools = tools
         self._job_id: str = job["id"]
+        self._kind: str = job["kind"]
         self._team: str = job["team"]
         self._options = records.decoded(job["options"])
         self._source = source
         self._announce = announce
+        self._cached_before: float | None = job["created"] if in_order else None
+        self._in_order = in_order
+        self._at_once = at_once
+        #: Set when the page that was taken last is settled.
+        self._settled: asyncio.Event | None = None
         self._appended = asyncio.Event()
 
     def wake(self) -> None:
@@ -142,12 +84,11 @@ class Run:
         try:
             await self._source.prepare()
             while True:
-                while len(flying) < self._source.width and (page := self._source.take()) is not None:
-                    flying.add(asyncio.create_task(self._page(page)))
+                await self._fill(flying)
                 if not flying:
                     if await self._tools.store.write(self._end):
                         return
-                    await self._source.refill()
+                    self._source.appended()
                     continue
                 done, _ = await asyncio.wait({*flying, bell}, return_when=asyncio.FIRST_COMPLETED)
                 for task in done & flying:
@@ -156,23 +97,49 @@ class Run:
                 if bell in done:
                     self._appended.clear()
                     bell = asyncio.create_task(self._appended.wait())
-                    await self._source.refill()
+                    self._source.appended()
         finally:
             for task in (*flying, bell):
                 task.cancel()
             await asyncio.gather(*flying, bell, return_exceptions=True)
 
+    async def _fill(self, flying: set[asyncio.Task[None]]) -> None:
+        while len(flying) < self._source.width:
+            page = self._source.take()
+            if page is not None:
+                flying.add(asyncio.create_task(self._page(page, *self._places())))
+            elif not await self._source.refill():
+                return
+
+    def _places(self) -> tuple[asyncio.Event | None, asyncio.Event | None]:
+        """What a page waits for before it is settled, and what it sets then; nothing where order does not matter."""
+        if not self._in_order:
+            return None, None
+        before, self._settled = self._settled, asyncio.Event()
+        return before, self._settled
+
     def _end(self, db: Connection) -> bool:
         return records.end(db, self._job_id, "completed", self._tools.clock.now(), drained=self._source.drained)
 
-    async def _page(self, page: Todo) -> None:
+    async def _page(self, page: Todo, before: asyncio.Event | None, settled: asyncio.Event | None) -> None:
         try:
-            verdict, scraped = await self._scrape(page)
+            found = await self._scrape(page)
+            if before is not None:
+                await before.wait()
+            verdict = self._source.judge(page, found) if isinstance(found, Scraped) else Verdict(found)
         except Exception as error:
             if is_shutdown(error):
                 raise
             # One page never stops a job.
-            verdict, scraped = Verdict(failed(error)), None
+            found = failed(error)
+            if before is not None:
+                await before.wait()
+            verdict = Verdict(found)
+        await self._settle(page, verdict, found if isinstance(found, Scraped) else None)
+        if settled is not None:
+            settled.set()
+
+    async def _settle(self, page: Todo, verdict: Verdict, scraped: Scraped | None) -> None:
         now = self._tools.clock.now()
 
         def work(db: Connection) -> list[Todo] | None:
@@ -184,11 +151,19 @@ class Run:
         self._source.queued(added or [])
         self._announce()
 
-    async def _scrape(self, page: Todo) -> tuple[Verdict, Scraped | None]:
+    async def _scrape(self, page: Todo) -> Scraped | Outcome:
         refused = await self._source.refuse(page)
         if refused is not None:
-            return Verdict(refused), None
-        await self._source.pause(page)
+            return refused
+        await self._source.pause()
+        if await self._tools.faults.meet(page.url, self._kind, self._job_id):
+            return Dropped(page.url)
+        turn = Turn(
+            ids.scrape_id(self._job_id, page.place),
+            self._job_id,
+            page.queued if page.ahead >= min(self._at_once, self._source.width) else None,
+            self._cached_before,
+            found=self._kind == "crawl",
+        )
         options = page.options if page.options is not None else self._options
-        scraped = await self._tools.scraper.get(page.url, options, self._team)
-        return self._source.judge(page, scraped), scraped
+        return await self._tools.scraper.get(page.url, options, self._team, turn)

@@ -1,6 +1,7 @@
-"""Pages that were scraped before, for maxAge, minAge and lockdown. Imports: answers, clock, features.
+"""Pages that were fetched before, for maxAge, minAge and lockdown. Imports: addresses, answers, fetch, languages.
 
-An entry is found by its URL and by every option that shapes the document: a hit is what a scrape would have made.
+What is kept is what the target sent, not what was made of it: a hit is made anew, with the formats and options of the
+request that asks, and so is what a fresh scrape of the same answer would have been.
 """
 
 from __future__ import annotations
@@ -10,34 +11,21 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from sqlite3 import Connection
+from urllib.parse import urlsplit
 
 import msgspec
 
 from weblake.service.answers import encode
-from weblake.service.clock import iso
-from weblake.service.features import format_names
+from weblake.service.page.change_tracking import read_asked
+from weblake.service.web.addresses import clean_url
+from weblake.service.web.fetch import Fetched
+from weblake.service.web.languages import wanted_languages
 
-#: Milliseconds: the contract's default of maxAge, and the one that holds under lockdown.
+#: Milliseconds: the contract's default of maxAge, and the one that holds where only the cache is read.
 MAX_AGE = 172_800_000
 LOCKDOWN_MAX_AGE = 2 * 365 * 24 * 3_600_000
-#: Options that shape a document, with the values they have where they are not given.
-_SHAPING: dict[str, object] = {
-    "only_main_content": True,
-    "only_clean_content": False,
-    "include_tags": [],
-    "exclude_tags": [],
-    "remove_base64_images": True,
-    "parsers": ["pdf"],
-}
-
-
-@dataclass(frozen=True, slots=True)
-class CachedPage:
-    """A page as it was scraped, without a scrape id."""
-
-    document: dict[str, object]
-    links: list[str]
-    final_url: str
+#: Options that make an answer the caller's own.
+_SENSITIVE = ("headers", "actions", "profile", "lockdown", "zero_data_retention")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,68 +33,115 @@ class Wanted:
     """Which cached page will do."""
 
     key: bytes
+    #: Whether its certificate must have been checked when it was fetched.
+    verified: bool
     stored_before: float
     stored_after: float
     #: Whether the page may be fetched where the cache has none.
     or_fetch: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A page on its way into the cache."""
+
+    key: bytes
+    verified: bool
+    head: bytes
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """What is kept of an answer besides its body."""
+
+    url: str
+    status: int
+    content_type: str
+    reason: str
+    redirects: tuple[str, ...]
+
+
+def is_private(options: Mapping[str, object]) -> bool:
+    """Whether nothing of the page may be kept: zero data retention, as which lockdown counts."""
+    return bool(options.get("lockdown") or options.get("zero_data_retention"))
+
+
 def wanted(url: str, options: Mapping[str, object], now: float) -> Wanted | None:
-    """What the options say about the cache; None where it is not to be asked."""
-    lockdown, min_age = bool(options.get("lockdown")), options.get("min_age")
-    only_cached = lockdown or min_age is not None
-    max_age = options.get("max_age")
+    """What the options say about the cache; None where it is not to be asked.
+
+    A page whose changes are asked for is fetched, unless the request forbids that: what the cache holds is the last
+    scrape, and nothing would ever have changed.
+    """
+    min_age, max_age = options.get("min_age"), options.get("max_age")
+    only_cached = bool(options.get("lockdown")) or min_age is not None
     if max_age is None:
         max_age = LOCKDOWN_MAX_AGE if only_cached else MAX_AGE
     assert isinstance(max_age, int)
     assert min_age is None or isinstance(min_age, int)
-    if not only_cached and (max_age == 0 or options.get("headers")):
+    if not only_cached and (max_age == 0 or options.get("headers") or read_asked(options) is not None):
         return None
-    return Wanted(_key(url, options), now - (min_age or 0) / 1000, now - max_age / 1000, not only_cached)
+    return Wanted(
+        _key(url, options), _verified(options), now - (min_age or 0) / 1000, now - max_age / 1000, not only_cached
+    )
 
 
-def look_up(db: Connection, want: Wanted, source_url: str) -> CachedPage | None:
-    """The cached page, marked as a hit for the URL that was asked; None where there is none that will do."""
+def look_up(db: Connection, want: Wanted) -> tuple[Fetched, float] | None:
+    """The youngest answer that will do, and when it was kept; None where there is none."""
     row = db.execute(
-        "SELECT stored, body FROM page_cache WHERE key = ? AND stored <= ? AND stored >= ?",
-        (want.key, want.stored_before, want.stored_after),
+        "SELECT stored, head, body FROM page_cache WHERE key = ? AND verified >= ? AND stored <= ? AND stored > ?"
+        " ORDER BY stored DESC LIMIT 1",
+        (want.key, want.verified, want.stored_before, want.stored_after),
     ).fetchone()
     if row is None:
         return None
-    page = msgspec.json.decode(zlib.decompress(row["body"]), type=CachedPage)
-    metadata = page.document.get("metadata")
-    assert isinstance(metadata, dict)
-    metadata.update(sourceURL=source_url, cacheState="hit", cachedAt=iso(row["stored"]))
-    return page
+    head = msgspec.json.decode(row["head"], type=_Head)
+    body = zlib.decompress(row["body"])
+    fetched = Fetched(
+        head.url,
+        head.status,
+        body=body,
+        content_type=head.content_type,
+        redirects=head.redirects,
+        reason=head.reason,
+    )
+    return fetched, row["stored"]
 
 
-def may_keep(page: CachedPage, options: Mapping[str, object]) -> bool:
-    """Whether a fresh page may go into the cache: not with headers of the caller's own, and not an error page."""
-    metadata = page.document.get("metadata")
-    status = metadata.get("statusCode") if isinstance(metadata, dict) else None
-    good = isinstance(status, int) and 200 <= status < 300
-    return good and options.get("store_in_cache") is not False and not options.get("headers")
+def may_keep(url: str, fetched: Fetched, options: Mapping[str, object]) -> bool:
+    """Whether an answer may go into the cache: not one to the caller alone, and not an error page."""
+    if options.get("store_in_cache") is False or any(options.get(name) for name in _SENSITIVE):
+        return False
+    return 200 <= fetched.status < 300 and "@" not in urlsplit(url).netloc
 
 
-def pack(url: str, options: Mapping[str, object], page: CachedPage) -> tuple[bytes, bytes]:
-    """A page as `keep` takes it: its key and its compressed content."""
-    return _key(url, options), zlib.compress(encode(page), 1)
+def pack(url: str, options: Mapping[str, object], fetched: Fetched) -> Entry:
+    """An answer as `keep` takes it; compressing a large one takes a while."""
+    head = _Head(fetched.url, fetched.status, fetched.content_type, fetched.reason, fetched.redirects)
+    return Entry(_key(url, options), _verified(options), encode(head), zlib.compress(fetched.body, 1))
 
 
-def keep(db: Connection, entry: tuple[bytes, bytes], at: float) -> None:
-    """Puts a page into the cache, in place of what was there."""
-    db.execute("INSERT OR REPLACE INTO page_cache VALUES (?, ?, ?)", (entry[0], at, entry[1]))
+def keep(db: Connection, entry: Entry, at: float) -> None:
+    """Puts an answer into the cache, in place of what was there."""
+    db.execute(
+        "INSERT OR REPLACE INTO page_cache (key, verified, stored, head, body) VALUES (?, ?, ?, ?, ?)",
+        (entry.key, entry.verified, at, entry.head, entry.body),
+    )
 
 
 def shrink(db: Connection, most: int) -> None:
     """Drops the oldest pages beyond a number."""
     db.execute(
-        "DELETE FROM page_cache WHERE key IN (SELECT key FROM page_cache ORDER BY stored DESC LIMIT -1 OFFSET ?)",
+        "DELETE FROM page_cache WHERE rowid IN (SELECT rowid FROM page_cache ORDER BY stored DESC LIMIT -1 OFFSET ?)",
         (most,),
     )
 
 
 def _key(url: str, options: Mapping[str, object]) -> bytes:
-    shape = {name: options.get(name, default) for name, default in _SHAPING.items()}
-    shape["formats"] = sorted(set(format_names(options)))
-    return hashlib.sha256(msgspec.json.encode([url, shape], order="deterministic")).digest()
+    """Two spellings of one address are one page, as far as it is asked for in one language."""
+    page = f"{wanted_languages(options)} {clean_url(url, allow_private=True).partition('#')[0]}"
+    return hashlib.sha256(page.encode("utf-8", "surrogatepass")).digest()
+
+
+def _verified(options: Mapping[str, object]) -> bool:
+    return options.get("skip_tls_verification") is False

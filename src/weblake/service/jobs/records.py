@@ -3,30 +3,30 @@
 Every function takes a connection and runs inside its caller's transaction. A page's result, its price, its way out of
 the queue and its webhook are one transaction, so that a killed service neither repeats nor loses a page.
 
-Imports: accounts, answers, clock, config, deliveries.
+Imports: accounts, answers, clock, config, deliveries, ids.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from sqlite3 import Connection, Row
-from uuid import uuid4
 
 import msgspec
 
-from weblake.service.answers import encode, not_found
+from weblake.service import ids
+from weblake.service.answers import Refusal, encode, not_found
 from weblake.service.clock import iso
 from weblake.service.config import Access
-from weblake.service.jobs import deliveries
+from weblake.service.jobs import deliveries, page_history, page_queue
+from weblake.service.jobs.outcomes import Blocked, Failed, Outcome, Stored
+from weblake.service.jobs.page_queue import Todo
 from weblake.service.store import accounts
 
 #: Seconds from a job's end until its data is dropped.
 JOB_LIFE = 24 * 3600.0
 #: The statuses in which nothing moves any more.
 ENDED = ("completed", "failed", "cancelled")
-#: How a page that is done stands in the queue: whether it counts towards a crawl's limit.
-_COUNTED, _UNCOUNTED = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,59 +48,6 @@ class NewJob:
     target: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Todo:
-    """A page that waits in a running job."""
-
-    seq: int
-    url: str
-    depth: int = 0
-    done: bool = False
-    #: Whether it counts towards a crawl's limit, once it is done.
-    counts: bool = True
-    final_url: str | None = None
-    #: See `job_run.Verdict`.
-    mark: int = 0
-    #: Its own scrape options, by snake_case name, where they are not the job's.
-    options: Mapping[str, object] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """A page that became a document."""
-
-    scrape_id: str
-    body: bytes
-    credits: int
-    #: Where the page really was, after redirects.
-    final_url: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """A page that could not be scraped."""
-
-    code: str
-    error: str
-    #: What the attempt costs nevertheless: a lockdown miss does.
-    credits: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Blocked:
-    """A page that the site's robots.txt keeps us from."""
-
-
-@dataclass(frozen=True, slots=True)
-class Dropped:
-    """A page that turned out to be one the job has already: neither counted nor billed."""
-
-    final_url: str
-
-
-Outcome = Stored | Failed | Blocked | Dropped
-
-
 def create(db: Connection, job: NewJob) -> None:
     """Records a running job and its start in the activity list."""
     db.execute(
@@ -116,22 +63,6 @@ def create(db: Connection, job: NewJob) -> None:
         deliveries.enqueue(db, row(db, job.id), "started", job.at)
 
 
-def add_pages(
-    db: Connection, job_id: str, pages: Iterable[tuple[str, int]], options: Mapping[str, object] | None = None
-) -> list[Todo]:
-    """Queues URLs, each with its depth, and returns them with their places; `options` where they are not the job's."""
-    own = encode(options) if options is not None else None
-    added = []
-    for url, depth in pages:
-        place = db.execute(
-            "INSERT INTO pages (job, url, depth, options) VALUES (?, ?, ?, ?)", (job_id, url, depth, own)
-        ).lastrowid
-        assert place is not None
-        added.append(Todo(place, url, depth, options=options))
-    db.execute("UPDATE jobs SET known = known + ? WHERE id = ?", (len(added), job_id))
-    return added
-
-
 def row(db: Connection, job_id: str) -> Row:
     """The job's row; the job is known to exist."""
     found: Row | None = db.execute("SELECT * FROM jobs WHERE id = ?", (job_id,)).fetchone()
@@ -145,32 +76,28 @@ def find_running(db: Connection, job_id: str) -> Row | None:
     return found
 
 
-def find(db: Connection, job_id: str, kind: str, team: str, at: float) -> Row:
+def find(db: Connection, job_id: str, kind: str, team: str, at: float, *, tell: bool = False) -> Row:
     """The job's row.
 
+    Args:
+        tell: Says of another team's job that it is forbidden, where the contract knows a 403.
+
     Raises:
-        Refusal: 404; there is no such job, it is another team's, or it has expired.
+        Refusal: 404; there is no such job, it is another team's, or it has expired. With `tell` 403 for another team's.
     """
     found: Row | None = db.execute(
-        "SELECT * FROM jobs WHERE id = ? AND kind = ? AND team = ? AND (ended IS NULL OR ended > ?)",
-        (job_id, kind, team, at - JOB_LIFE),
+        "SELECT * FROM jobs WHERE id = ? AND kind = ? AND (ended IS NULL OR ended > ?)", (job_id, kind, at - JOB_LIFE)
     ).fetchone()
-    if found is None:
-        not_found()
-    return found
+    if found is not None and found["team"] == team:
+        return found
+    if found is not None and tell:
+        raise Refusal(403, "Forbidden: the job belongs to another team.", code="FORBIDDEN")
+    not_found()
 
 
 def running(db: Connection) -> list[str]:
     """The ids of the jobs that have pages to scrape, oldest first."""
     return [one["id"] for one in db.execute("SELECT id FROM jobs WHERE status = 'scraping' ORDER BY created, rowid")]
-
-
-def todo(db: Connection, job_id: str, after: int = 0, *, with_done: bool = False) -> list[Todo]:
-    """The queued pages of a job behind a place, in order."""
-    rows = db.execute(
-        "SELECT * FROM pages WHERE job = ? AND seq > ? AND (done = 0 OR ?) ORDER BY seq", (job_id, after, with_done)
-    )
-    return [_todo(one) for one in rows]
 
 
 def settle(
@@ -187,33 +114,32 @@ def settle(
     Returns:
         The queued places of `found`; None where the page is settled already or the job has ended meanwhile.
     """
-    job = row(db, job_id)
-    if job["status"] != "scraping" or not _leave_queue(db, job, page, outcome, mark):
+    job = find_running(db, job_id)
+    if job is None or not page_queue.leave(db, job, page, outcome, mark):
         return None
-    db.execute("UPDATE jobs SET known = known - 1 WHERE id = ?", (job_id,))
     if isinstance(outcome, Stored):
         _store_document(db, job, outcome, at)
         if job["webhook"] is not None:
-            deliveries.enqueue(db, job, "page", at, document=outcome.body)
+            deliveries.enqueue(db, job, "page", at, document=outcome.body, place=page.place)
     elif isinstance(outcome, Failed):
-        db.execute(
-            "INSERT INTO page_errors VALUES (?, ?, ?, ?, ?, ?)",
-            (str(uuid4()), job_id, at, page.url, outcome.code, outcome.error),
-        )
-        db.execute("UPDATE jobs SET failed = failed + 1, credits = credits + ? WHERE id = ?", (outcome.credits, job_id))
-        if outcome.credits:
-            accounts.charge(db, Access(job["team"], job["key_name"]), outcome.credits, at)
+        _note_failure(db, job, page, outcome, at)
         if job["webhook"] is not None:
-            deliveries.enqueue(db, job, "page", at, failure=(page.url, outcome.error))
+            deliveries.enqueue(db, job, "page", at, failure=(page.url, outcome.error), place=page.place)
     elif isinstance(outcome, Blocked):
         db.execute("INSERT INTO robots_blocked VALUES (?, ?)", (job_id, page.url))
-    return add_pages(db, job_id, found) if found else []
+        if outcome.why:
+            db.execute("UPDATE jobs SET warning = ? WHERE id = ? AND warning IS NULL", (outcome.why, job_id))
+    if not found:
+        return []
+    before = page_queue.add(db, job_id, found, at)
+    return page_queue.waiting(db, job_id, before)
 
 
-def store_single(db: Connection, job: NewJob, page: Stored) -> None:
-    """Records a single scrape as a job that ended as soon as it began."""
+def store_single(db: Connection, job: NewJob, *pages: Stored) -> None:
+    """Records a single scrape, or the pages of a search, as a job that ended as soon as it began."""
     create(db, job)
-    _store_document(db, row(db, job.id), page, job.at)
+    for page in pages:
+        _store_document(db, row(db, job.id), page, job.at)
     db.execute("UPDATE jobs SET status = 'completed', ended = ? WHERE id = ?", (job.at, job.id))
 
 
@@ -233,8 +159,10 @@ def end(db: Connection, job_id: str, status: str, at: float, error: str | None =
         return False
     db.execute("DELETE FROM pages WHERE job = ?", (job_id,))
     db.execute("UPDATE jobs SET status = ?, error = ?, ended = ?, known = 0 WHERE id = ?", (status, error, at, job_id))
+    if status == "completed":
+        page_history.note_crawl(db, job)
     if job["webhook"] is not None and status in ("completed", "failed"):
-        deliveries.enqueue(db, row(db, job_id), status, at)
+        deliveries.enqueue(db, row(db, job_id), status, at, place=job["documents"] + job["failed"])
     return True
 
 
@@ -289,30 +217,14 @@ def decoded(blob: bytes | str) -> dict[str, object]:
     return value
 
 
-def _todo(one: Row) -> Todo:
-    own = one["options"]
-    return Todo(
-        one["seq"],
-        one["url"],
-        one["depth"],
-        done=one["done"] != 0,
-        counts=one["done"] != _UNCOUNTED,
-        final_url=one["final"],
-        mark=one["mark"],
-        options=decoded(own) if own is not None else None,
+def _note_failure(db: Connection, job: Row, page: Todo, failure: Failed, at: float) -> None:
+    db.execute(
+        "INSERT INTO page_errors VALUES (?, ?, ?, ?, ?, ?)",
+        (ids.error_id(job["id"], page.place), job["id"], at, page.url, failure.code, failure.error),
     )
-
-
-def _leave_queue(db: Connection, job: Row, page: Todo, outcome: Outcome, mark: int) -> bool:
-    """Takes a page out of the queue, once; a crawl remembers what became of it so that it can be resumed."""
-    if job["kind"] != "crawl":
-        return db.execute("DELETE FROM pages WHERE seq = ?", (page.seq,)).rowcount == 1
-    done = _UNCOUNTED if isinstance(outcome, Blocked | Dropped) else _COUNTED
-    final = outcome.final_url if isinstance(outcome, Stored | Dropped) else None
-    changed = db.execute(
-        "UPDATE pages SET done = ?, final = ?, mark = ? WHERE seq = ? AND done = 0", (done, final, mark, page.seq)
-    )
-    return changed.rowcount == 1
+    db.execute("UPDATE jobs SET failed = failed + 1, credits = credits + ? WHERE id = ?", (failure.credits, job["id"]))
+    if failure.credits:
+        accounts.charge(db, Access(job["team"], job["key_name"]), failure.credits, at)
 
 
 def _store_document(db: Connection, job: Row, page: Stored, at: float) -> None:
@@ -324,4 +236,6 @@ def _store_document(db: Connection, job: Row, page: Stored, at: float) -> None:
         "UPDATE jobs SET documents = documents + 1, credits = credits + ? WHERE id = ?", (page.credits, job["id"])
     )
     accounts.charge(db, Access(job["team"], job["key_name"]), page.credits, at)
+    if page.version is not None:
+        page_history.keep(db, page.version, at, job)
     accounts.count(db, "pages_billed")

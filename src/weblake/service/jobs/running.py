@@ -1,12 +1,13 @@
 """All running jobs of one service: launched, resumed after a restart, cancelled.
 
-Imports: config, crawl, job_run, records.
+Imports: config, crawl, gate, job_run, records, sources, web.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
 from collections.abc import Callable
 from functools import partial
 from sqlite3 import Connection, Row
@@ -14,12 +15,16 @@ from sqlite3 import Connection, Row
 from weblake.service.config import ServiceConfig
 from weblake.service.jobs import records
 from weblake.service.jobs.crawl import CrawlSource
-from weblake.service.jobs.job_run import BatchSource, Run, Source, Tools, is_shutdown
+from weblake.service.jobs.gate import of_one_site
+from weblake.service.jobs.job_run import Run, Tools, is_shutdown
+from weblake.service.jobs.sources import BatchSource, Source
 from weblake.service.web.door import Web
 
 _LOG = logging.getLogger("weblake.service")
 #: Seconds between two tries to note a job's failure, where even that fails (a full disk).
 _NOTE_AGAIN = 5.0
+#: Seconds until a job that found the database locked goes on, and how often it tries in a row.
+_LOCKED_AGAIN, _TRIES = 1.0, 10
 
 
 def _nothing() -> None:
@@ -50,8 +55,12 @@ class Jobs:
         if (run := self._runs.get(job_id)) is not None:
             run.wake()
             return
-        announce = self._announce if row["webhook"] is not None else _nothing
-        run = Run(self._tools, row, self._source(row), announce)
+        try:
+            run = self._new_run(row)
+        except Exception as error:  # noqa: BLE001 - it must not keep the other jobs from being resumed
+            _LOG.exception("Job %s cannot be read.", job_id)
+            await self._fail(job_id, f"The job's options can no longer be read: {error}. Start it again.")
+            return
         self._runs[job_id] = run
         self._tasks[job_id] = asyncio.create_task(self._work(job_id, run), name=f"job {job_id}")
 
@@ -69,17 +78,24 @@ class Jobs:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    def _new_run(self, row: Row) -> Run:
+        announce = self._announce if row["webhook"] is not None else _nothing
+        at_once = of_one_site(self._config.plan(row["team"]).concurrency)
+        in_order = self._config.seed is not None
+        return Run(self._tools, row, self._source(row), announce, at_once=at_once, in_order=in_order)
+
     def _source(self, row: Row) -> Source:
         plan = records.decoded(row["plan"])
         asked = plan.get("max_concurrency")
-        width = min(asked, self._config.concurrency) if isinstance(asked, int) else self._config.concurrency
+        most = self._config.plan(row["team"]).concurrency
+        width = min(asked, most) if isinstance(asked, int) else most
         if row["kind"] == "crawl":
-            return CrawlSource(self._tools, self._web, row["id"], row["url"], plan, width)
-        return BatchSource(self._tools, row["id"], width)
+            return CrawlSource(self._tools.store, self._tools.clock, self._web, row["id"], row["url"], plan, width)
+        return BatchSource(self._tools.store, row["id"], width)
 
     async def _work(self, job_id: str, run: Run) -> None:
         try:
-            await run.run()
+            await self._persist(job_id, run)
         except Exception as error:  # noqa: BLE001 - the job has to end, whatever it was
             if is_shutdown(error):
                 return
@@ -91,6 +107,25 @@ class Jobs:
         self._announce()
         # Pages that were appended between the last look and this line would otherwise wait for a restart.
         await self.launch(job_id)
+
+    async def _persist(self, job_id: str, run: Run) -> None:
+        """Runs a job to its end, from where it stands once more where another program had the database locked."""
+        for tries in range(_TRIES):
+            try:
+                await run.run()
+            except sqlite3.OperationalError as error:
+                # An error that the store has passed on has no code of its own.
+                locked = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
+                if not locked or tries == _TRIES - 1:
+                    raise
+                _LOG.warning("Job %s waits: another program has the database locked.", job_id)
+            else:
+                return
+            await asyncio.sleep(_LOCKED_AGAIN)
+            row = await self._tools.store.read(partial(records.find_running, job_id=job_id))
+            if row is None:
+                return
+            run = self._runs[job_id] = self._new_run(row)
 
     async def _fail(self, job_id: str, error: str) -> None:
         now = self._tools.clock.now()

@@ -1,6 +1,6 @@
 """One page, from the cache or the web, as the encoded document that a job stores.
 
-Imports: answers, clock, config, failures, page_cache, records, store.
+Imports: answers, clock, config, failures, fetch, page_cache, page_history, records, store.
 """
 
 from __future__ import annotations
@@ -13,25 +13,32 @@ from dataclasses import dataclass
 from functools import partial
 from sqlite3 import Connection
 from typing import Protocol
-from uuid import uuid4
+from urllib.parse import urlsplit
 
 from weblake.service.answers import encode
-from weblake.service.clock import Clock
+from weblake.service.clock import Clock, iso
 from weblake.service.config import ServiceConfig
 from weblake.service.failures import PageFailure
-from weblake.service.jobs import page_cache
-from weblake.service.jobs.page_cache import CachedPage
-from weblake.service.jobs.records import Failed, Stored
+from weblake.service.jobs import page_cache, page_history
+from weblake.service.jobs.gate import FIRST, Gate
+from weblake.service.jobs.outcomes import Failed, Stored
+from weblake.service.jobs.page_history import Tracked
+from weblake.service.store import accounts, search_index
 from weblake.service.store.database import Store
+from weblake.service.web.fetch import Fetched
 
 _LOG = logging.getLogger("weblake.service")
 _CLEAN_SKIPPED = (
     "onlyCleanContent was skipped: it needs a language model (weblake[llm]). The markdown is what onlyMainContent left."
 )
+#: Bytes from which on a body is compressed in a thread.
+_LARGE = 200_000
 #: How many pages go into the cache between two looks at its size.
 _SHRINK_EVERY = 64
 #: Credits of a page that lockdown finds in the cache, and of one that it does not.
 LOCKDOWN_HIT, LOCKDOWN_MISS = 5, 1
+#: Credits on top of a page of which nothing is kept.
+ZERO_DATA_RETENTION = 1
 
 
 class FreshPage(Protocol):
@@ -53,9 +60,30 @@ class FreshPage(Protocol):
     def credits(self) -> int:
         """What it costs."""
 
+    @property
+    def fetched(self) -> Fetched | None:
+        """What the target sent, for the cache; None where that is not to be kept."""
+
 
 #: Fetches a page and makes it a document; raises PageFailure.
 ScrapePage = Callable[[str, Mapping[str, object]], Awaitable[FreshPage]]
+#: The same, of what the target sent before.
+RemakePage = Callable[[str, Mapping[str, object], Fetched], Awaitable[FreshPage]]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """How a page came to be scraped now."""
+
+    scrape_id: str
+    #: The job in whose line it stands.
+    line: str = FIRST
+    #: Since when it has waited behind other pages of its job; None where it has not.
+    waits_since: float | None = None
+    #: Nothing that was stored later is taken from the cache; None for no bound.
+    cached_before: float | None = None
+    #: Whether a crawl came upon it.
+    found: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,64 +92,104 @@ class Scraped:
 
     stored: Stored
     links: list[str]
-    fresh: tuple[bytes, bytes] | None
+    fresh: page_cache.Entry | None
+    #: What search learns of it.
+    found: search_index.Entry | None = None
 
     def keep(self, db: Connection, at: float) -> None:
-        """Puts a fresh page into the cache; called in the transaction that stores it."""
+        """Puts a page into the cache and the search index; called in the transaction that stores it."""
         if self.fresh is not None:
             page_cache.keep(db, self.fresh, at)
+        if self.found is not None:
+            search_index.keep(db, self.found, at)
 
 
 class Scraper:
-    """Scrapes pages, so many at a time, for every job and every single scrape of one service."""
+    """Scrapes pages, so many of a team at a time, for every job and every single scrape of one service."""
 
-    def __init__(self, store: Store, clock: Clock, config: ServiceConfig, scrape_page: ScrapePage) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        config: ServiceConfig,
+        scrape_page: ScrapePage,
+        remake_page: RemakePage,
+    ) -> None:
         self._store = store
         self._clock = clock
         self._config = config
         self._scrape_page = scrape_page
-        self._slots = asyncio.Semaphore(config.concurrency)
+        self._remake_page = remake_page
+        self._gate = Gate(lambda team: config.plan(team).concurrency)
         self._kept = 0
         #: Pages in flight, by team.
         self.active: Counter[str] = Counter()
 
-    async def get(self, url: str, options: Mapping[str, object], team: str) -> Scraped:
-        """Scrapes one page.
+    async def get(self, url: str, options: Mapping[str, object], team: str, turn: Turn) -> Scraped:
+        """Scrapes one page in its turn.
 
         Raises:
             PageFailure: It could not be scraped, or the cache alone was asked and has it not.
         """
-        limited, asked = self._slots.locked(), asyncio.get_running_loop().time()
-        async with self._slots:
-            waited = asyncio.get_running_loop().time() - asked
+        asked = self._clock.now()
+        async with self._gate.place(team, urlsplit(url).netloc, turn.line) as waited:
+            since = turn.waits_since if turn.waits_since is not None else asked if waited else None
+            queued_ms = max(0, int((self._clock.now() - since) * 1000)) if since is not None else None
             self.active[team] += 1
             try:
-                return await self._get(url, options, int(waited * 1000) if limited else None)
+                if turn.line != FIRST:
+                    await self._afford(team)
+                return await self._get(url, options, team, turn, queued_ms)
             finally:
                 self.active[team] -= 1
 
-    async def _get(self, url: str, options: Mapping[str, object], queued_ms: int | None) -> Scraped:
+    async def _get(
+        self, url: str, options: Mapping[str, object], team: str, turn: Turn, queued_ms: int | None
+    ) -> Scraped:
         now = self._clock.now()
-        want = page_cache.wanted(url, options, now)
-        if want is not None:
-            cached = await self._store.read(lambda db: page_cache.look_up(db, want, url))
-            if cached is not None:
-                credits = LOCKDOWN_HIT if options.get("lockdown") else 1
-                return _ready(cached, options, credits, queued_ms, None)
-            if not want.or_fetch:
-                raise _cache_miss(options)
-        fresh = await self._scrape_page(url, options)
-        page = CachedPage(fresh.document, fresh.links, fresh.final_url)
-        entry = None
-        if page_cache.may_keep(page, options):
-            entry = page_cache.pack(url, options, page)
-            await self._shrink()
-        return _ready(page, options, fresh.credits, queued_ms, entry)
+        want = page_cache.wanted(url, options, now if turn.cached_before is None else turn.cached_before)
+        hit = await self._store.read(partial(page_cache.look_up, want=want)) if want is not None else None
+        if hit is not None:
+            page = await self._remake_page(url, options, hit[0])
+        elif want is not None and not want.or_fetch:
+            raise _cache_miss(options)
+        else:
+            page = await self._scrape_page(url, options)
+        tracked = await page_history.track(
+            self._store, team, url, options, page.document, fresh=hit is None, found=turn.found
+        )
+        told = _Told(turn.scrape_id, _price(page, options), queued_ms, None if hit is None else hit[1])
+        body = encode(_document(page.document, options, told, tracked))
+        version = tracked.version if tracked is not None else None
+        stored = Stored(turn.scrape_id, body, told.credits, page.final_url, version)
+        entry = await self._entry(url, options, page.fetched) if hit is None else None
+        found = search_index.entry(team, page.document, page.final_url, options, fresh=hit is None)
+        return Scraped(stored, page.links, entry, found)
+
+    async def _entry(self, url: str, options: Mapping[str, object], fetched: Fetched | None) -> page_cache.Entry | None:
+        """What the cache takes of an answer; None where it takes nothing."""
+        if fetched is None or not page_cache.may_keep(url, fetched, options):
+            return None
+        await self._shrink()
+        if len(fetched.body) < _LARGE:
+            return page_cache.pack(url, options, fetched)
+        return await asyncio.to_thread(page_cache.pack, url, options, fetched)
+
+    async def _afford(self, team: str) -> None:
+        """Makes sure that a running job may go on: its pages can cost more than was known when it started.
+
+        Raises:
+            PageFailure: The team's credits of this month are used up.
+        """
+        now, plan = self._clock.now(), self._config.plan(team).credits
+        if await self._store.read(lambda db: accounts.used(db, team, now)) >= plan:
+            raise PageFailure("INSUFFICIENT_CREDITS", f"All {plan} credits of this month are used up.", status=402)
 
     async def _shrink(self) -> None:
         self._kept += 1
         if self._kept % _SHRINK_EVERY == 0:
             await self._store.write(partial(page_cache.shrink, most=self._config.max_cached_pages))
+            await self._store.write(partial(search_index.shrink, most=self._config.max_indexed_pages))
 
 
 def failed(error: Exception) -> Failed:
@@ -133,27 +201,44 @@ def failed(error: Exception) -> Failed:
     return Failed("UNKNOWN_ERROR", f"An unexpected error occurred while scraping: {type(error).__name__}.")
 
 
-def _ready(
-    page: CachedPage,
-    options: Mapping[str, object],
-    credits: int,
-    queued_ms: int | None,
-    entry: tuple[bytes, bytes] | None,
-) -> Scraped:
-    scrape_id = str(uuid4())
-    given = page.document.get("metadata")
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What a document tells of its own scrape."""
+
+    scrape_id: str
+    credits: int
+    queued_ms: int | None
+    #: When the cache got it; None for a page that was fetched.
+    cached_at: float | None
+
+
+def _document(
+    made: Mapping[str, object], options: Mapping[str, object], told: _Told, tracked: Tracked | None
+) -> dict[str, object]:
+    given = made.get("metadata")
     metadata: dict[str, object] = dict(given) if isinstance(given, dict) else {}
-    metadata["scrapeId"] = scrape_id
-    metadata.setdefault("cacheState", "miss")
-    metadata["creditsUsed"] = credits
-    metadata["concurrencyLimited"] = queued_ms is not None
-    if queued_ms is not None:
-        metadata["concurrencyQueueDurationMs"] = queued_ms
-    document = page.document | {"metadata": metadata}
-    if options.get("only_clean_content"):
-        warning = document.get("warning")
-        document["warning"] = f"{warning} {_CLEAN_SKIPPED}" if warning else _CLEAN_SKIPPED
-    return Scraped(Stored(scrape_id, encode(document), credits, page.final_url), page.links, entry)
+    metadata["scrapeId"] = told.scrape_id
+    metadata["cacheState"] = "miss" if told.cached_at is None else "hit"
+    if told.cached_at is not None:
+        metadata["cachedAt"] = iso(told.cached_at)
+    metadata["creditsUsed"] = told.credits
+    metadata["concurrencyLimited"] = told.queued_ms is not None
+    if told.queued_ms is not None:
+        metadata["concurrencyQueueDurationMs"] = told.queued_ms
+    document = {**made, "metadata": metadata}
+    warnings = [made.get("warning"), _CLEAN_SKIPPED if options.get("only_clean_content") else ""]
+    if tracked is not None:
+        warnings.append(tracked.warning)
+        if tracked.found is not None:
+            document["changeTracking"] = tracked.found
+    text = " ".join(str(warning) for warning in warnings if warning)
+    return document | {"warning": text} if text else document
+
+
+def _price(page: FreshPage, options: Mapping[str, object]) -> int:
+    if options.get("lockdown"):
+        return LOCKDOWN_HIT
+    return page.credits + (ZERO_DATA_RETENTION if options.get("zero_data_retention") else 0)
 
 
 def _cache_miss(options: Mapping[str, object]) -> PageFailure:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from sqlite3 import Connection
-from uuid import uuid4
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,7 +17,8 @@ from weblake import options
 from weblake.service.answers import Refusal, bad_request, encode, raw_answer, read_object
 from weblake.service.config import Access
 from weblake.service.features import check_page_options
-from weblake.service.jobs import records
+from weblake.service.jobs import page_queue, records
+from weblake.service.jobs.page_cache import is_private
 from weblake.service.jobs.records import NewJob
 from weblake.service.parts import Parts, asker
 from weblake.service.routes.intake import check_queue, page_options, page_price, read_options, read_webhook
@@ -27,17 +27,19 @@ from weblake.service.routes.replays import Ticket
 from weblake.service.routes.targets import refusal, split
 from weblake.service.store import accounts
 
+_PATH = "/v2/batch/scrape"
+
 
 class BatchRoutes:
     """Batch scrapes."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._jobs = JobRoutes(parts, "batch_scrape", "/v2/batch/scrape")
+        self._jobs = JobRoutes(parts, "batch_scrape", _PATH)
 
     def routes(self) -> list[Route]:
         """The routes."""
-        return [Route("/v2/batch/scrape", self.start, methods=["POST"]), *self._jobs.routes()]
+        return [Route(_PATH, self.start, methods=["POST"]), *self._jobs.routes()]
 
     async def start(self, request: Request) -> Response:
         """Starts a job, or appends to one."""
@@ -53,46 +55,31 @@ class BatchRoutes:
         parts = self._parts
         # A hundred thousand URLs take seconds to check, in which everybody else is to be served.
         asked = await asyncio.to_thread(read_options, options.BatchScrapeRequest, body)
-        check_page_options(asked)
+        check_page_options(asked, parts.config.plan(access.team))
         webhook = read_webhook(asked, parts.config)
         urls, invalid = await asyncio.to_thread(self._urls, asked)
         parts.rate.take(access.team)
         now, append_to = parts.clock.now(), asked.get("append_to_id")
-        new_id = str(append_to).lower() if append_to else str(uuid4())
-        reply: dict[str, object] = {
-            "success": True,
-            "id": new_id,
-            "url": job_address(request, "/v2/batch/scrape", new_id),
-        }
-        if invalid is not None:
-            reply["invalidURLs"] = invalid
-        encoded = encode(reply)
-        job = NewJob(
-            new_id,
-            "batch_scrape",
-            access,
-            urls[0],
-            now,
-            page_options(asked),
-            _plan(asked),
-            {},
-            webhook,
-            len(urls),
-            urls[0],
-        )
+        pages, plan, most = page_options(asked), _plan(asked), len(urls)
+        shown = None if is_private(pages) else urls[0]
 
-        def work(db: Connection) -> None:
+        def work(db: Connection) -> tuple[str, bytes]:
             needed = len(urls) * page_price(asked)
-            accounts.demand(db, access.team, needed, parts.config.plan_credits, now)
-            check_queue(records.waiting(db, access.team), len(urls), parts.config, now)
+            accounts.demand(db, access.team, needed, parts.config.plan(access.team).credits, now)
+            check_queue(records.waiting(db, access.team), len(urls), parts.config.plan(access.team), now)
+            new_id = str(append_to).lower() if append_to else parts.ids.start(db)
+            job = NewJob(new_id, "batch_scrape", access, urls[0], now, pages, plan, {}, webhook, most, target=shown)
             if append_to:
                 _append(db, job, urls)
             else:
                 records.create(db, job)
-                records.add_pages(db, new_id, ((url, 0) for url in urls))
+                page_queue.add(db, new_id, ((url, 0) for url in urls), now)
+            reply: dict[str, object] = {"success": True, "id": new_id, "url": job_address(request, _PATH, new_id)}
+            encoded = encode(reply if invalid is None else reply | {"invalidURLs": invalid})
             ticket.save(db, 200, encoded)
+            return new_id, encoded
 
-        await parts.store.write(work)
+        new_id, encoded = await parts.store.write(work)
         parts.delivery.wake()
         await parts.jobs.launch(new_id)
         return raw_answer(encoded)
@@ -121,6 +108,6 @@ def _append(db: Connection, job: NewJob, urls: list[str]) -> None:
         raise Refusal(409, f"The batch scrape is {found['status']}: nothing can be appended to it.")
     records.reopen(db, job.id)
     own = None if records.decoded(found["options"]) == job.options else job.options
-    records.add_pages(db, job.id, ((url, 0) for url in urls), own)
+    page_queue.add(db, job.id, ((url, 0) for url in urls), job.at, own)
     db.execute("UPDATE jobs SET expected = expected + ? WHERE id = ?", (len(urls), job.id))
-    accounts.record_activity(db, job.access, job.kind, job.id, urls[0], job.at)
+    accounts.record_activity(db, job.access, job.kind, job.id, job.target, job.at)

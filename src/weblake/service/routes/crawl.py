@@ -1,12 +1,12 @@
 """POST /v2/crawl and GET /v2/crawl/active.
 
-Imports: accounts, answers, clock, features, intake, parts, records, replays, jobs.
+Imports: accounts, answers, clock, failures, features, intake, jobs, parts, patterns, records, replays.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from sqlite3 import Connection
-from uuid import uuid4
 
 import msgspec
 from starlette.requests import Request
@@ -14,16 +14,17 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weblake import options
-from weblake.service.answers import answer, encode, raw_answer, read_object
+from weblake.service.answers import answer, bad_request, encode, raw_answer, read_object
 from weblake.service.clock import iso
 from weblake.service.config import Access
+from weblake.service.failures import PageFailure
 from weblake.service.features import check_crawl_options, check_page_options
 from weblake.service.jobs import records
 from weblake.service.jobs.crawl import DEFAULT_LIMIT
+from weblake.service.jobs.page_cache import is_private
 from weblake.service.jobs.records import NewJob
 from weblake.service.parts import Parts, asker
 from weblake.service.routes.intake import (
-    check_patterns,
     check_queue,
     page_price,
     read_options,
@@ -33,7 +34,10 @@ from weblake.service.routes.intake import (
 from weblake.service.routes.jobs import JobRoutes, job_address
 from weblake.service.routes.replays import Ticket
 from weblake.service.store import accounts
+from weblake.service.web.patterns import Patterns
 
+#: Names that the contract leaves out of an active crawl's scrape options.
+_NOT_SHOWN = frozenset({"url", "zeroDataRetention"})
 #: Names in a crawl's options that are kept elsewhere than in its plan.
 _NOT_PLAN = frozenset({"url", "webhook", "scrape_options", "origin", "integration", "zero_data_retention"})
 
@@ -91,39 +95,45 @@ class CrawlRoutes:
         asked = read_options(options.CrawlRequest, body)
         pages = asked.get("scrape_options", {})
         assert isinstance(pages, dict)
-        check_crawl_options(asked)
+        check_crawl_options(asked, parts.config.plan(access.team))
         check_page_options(pages)
-        check_patterns(asked)
+        if asked.get("zero_data_retention"):
+            pages = {**pages, "zero_data_retention": True}
+        _check_patterns(asked)
         webhook = read_webhook(asked, parts.config)
         url = read_target(asked["url"], parts.config)
         parts.rate.take(access.team)
-        now, new_id = parts.clock.now(), str(uuid4())
-        limit = asked.get("limit", DEFAULT_LIMIT)
+        now = parts.clock.now()
+        limit, target = asked.get("limit", DEFAULT_LIMIT), None if is_private(pages) else url
         assert isinstance(limit, int)
         plan = {name: value for name, value in asked.items() if name not in _NOT_PLAN} | {"limit": limit}
-        shown = body.get("scrapeOptions")
-        encoded = encode({"success": True, "id": new_id, "url": job_address(request, "/v2/crawl", new_id)})
-        job = NewJob(
-            new_id,
-            "crawl",
-            access,
-            url,
-            now,
-            pages,
-            plan,
-            shown if isinstance(shown, dict) else {},
-            webhook,
-            limit,
-            url,
-        )
 
-        def work(db: Connection) -> None:
-            accounts.demand(db, access.team, limit * page_price(pages), parts.config.plan_credits, now)
-            check_queue(records.waiting(db, access.team), 1, parts.config, now)
-            records.create(db, job)
+        def work(db: Connection) -> tuple[str, bytes]:
+            accounts.demand(db, access.team, limit * page_price(pages), parts.config.plan(access.team).credits, now)
+            check_queue(records.waiting(db, access.team), 1, parts.config.plan(access.team), now)
+            new_id = parts.ids.start(db)
+            encoded = encode({"success": True, "id": new_id, "url": job_address(request, "/v2/crawl", new_id)})
+            records.create(
+                db, NewJob(new_id, "crawl", access, url, now, pages, plan, _shown(body), webhook, limit, target)
+            )
             ticket.save(db, 200, encoded)
+            return new_id, encoded
 
-        await parts.store.write(work)
+        new_id, encoded = await parts.store.write(work)
         parts.delivery.wake()
         await parts.jobs.launch(new_id)
         return raw_answer(encoded)
+
+
+def _check_patterns(asked: Mapping[str, object]) -> None:
+    """Refuses patterns that cannot be used, before anything is recorded."""
+    try:
+        Patterns(asked)
+    except PageFailure as problem:
+        bad_request(problem.message)
+
+
+def _shown(body: Mapping[str, object]) -> dict[str, object]:
+    """The scrape options as they came, as the list of active crawls shows them."""
+    given = body.get("scrapeOptions")
+    return {name: value for name, value in given.items() if name not in _NOT_SHOWN} if isinstance(given, dict) else {}

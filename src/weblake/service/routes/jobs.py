@@ -48,7 +48,7 @@ class JobRoutes:
         job, team, now = job_id(request, unreadable=404), asker(request).team, self._parts.clock.now()
 
         def work(db: Connection) -> dict[str, object]:
-            records.find(db, job, self._kind, team, now)
+            records.find(db, job, self._kind, team, now, tell=True)
             return records.errors(db, job)
 
         return answer(await self._parts.store.read(work))
@@ -58,7 +58,7 @@ class JobRoutes:
         job, team, now = job_id(request, unreadable=404), asker(request).team, self._parts.clock.now()
 
         def work(db: Connection) -> None:
-            row = records.find(db, job, self._kind, team, now)
+            row = records.find(db, job, self._kind, team, now, tell=True)
             if row["status"] in ("completed", "failed"):
                 noun = "Crawl" if self._kind == "crawl" else "Batch scrape"
                 raise Refusal(409, f"{noun} is already {row['status']}")

@@ -1,13 +1,13 @@
 """POST /v2/scrape and GET /v2/scrape/{id}.
 
-Imports: accounts, answers, failures, features, orders, parts, records, replays.
+Imports: accounts, answers, failures, features, intake, parts, records, replays, scraping, singles.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from dataclasses import dataclass
 from sqlite3 import Connection
-from uuid import uuid4
 
 import msgspec
 from starlette.requests import Request
@@ -15,17 +15,22 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weblake import options
-from weblake.service.answers import Refusal, answer, encode, job_id, not_found, raw_answer, read_object
+from weblake.service.answers import Refusal, answer, encode, job_id, raw_answer, read_object
 from weblake.service.config import Access
 from weblake.service.failures import PageFailure
 from weblake.service.features import check_page_options
-from weblake.service.jobs import records
+from weblake.service.jobs import records, singles
+from weblake.service.jobs.job_run import is_shutdown
+from weblake.service.jobs.page_cache import is_private
 from weblake.service.jobs.records import NewJob
-from weblake.service.jobs.scraping import Scraped, failed
+from weblake.service.jobs.scraping import Scraped, Turn, failed
 from weblake.service.parts import Parts, asker
 from weblake.service.routes.intake import page_price, read_options, read_target
 from weblake.service.routes.replays import KEEP_SCRAPES, Ticket
 from weblake.service.store import accounts
+from weblake.service.web.addresses import with_scheme
+
+_LOG = logging.getLogger("weblake.service")
 
 
 class ScrapeRoutes:
@@ -53,71 +58,76 @@ class ScrapeRoutes:
 
     async def read(self, request: Request) -> Response:
         """A page that was scraped within the last day, alone or in a job."""
-        scrape_id, team = job_id(request), asker(request).team
-        alive = self._parts.clock.now() - records.JOB_LIFE
-
-        def work(db: Connection) -> bytes:
-            row = db.execute(
-                "SELECT body FROM documents JOIN jobs ON jobs.id = job"
-                " WHERE scrape_id = ? AND team = ? AND (ended IS NULL OR ended > ?)",
-                (scrape_id, team, alive),
-            ).fetchone()
-            if row is None:
-                not_found()
-            found: bytes = row["body"]
-            return found
-
-        document = await self._parts.store.read(work)
+        scrape_id, team, now = job_id(request), asker(request).team, self._parts.clock.now()
+        document = await self._parts.store.read(lambda db: singles.read(db, scrape_id, team, now))
         return answer({"success": True, "data": msgspec.Raw(document)})
 
     async def _scrape(self, access: Access, body: dict[str, object], ticket: Ticket) -> Response:
         parts = self._parts
         asked = read_options(options.ScrapeRequest, body)
-        check_page_options(asked)
-        # The document's sourceURL is the URL as it was asked for, so that is what goes on.
-        url = str(asked["url"])
+        plan = parts.config.plan(access.team)
+        check_page_options(asked, plan)
+        # The document shows the URL as it was asked for, so that is what goes on.
+        url = with_scheme(str(asked["url"]))
         read_target(url, parts.config)
         parts.rate.take(access.team)
-        price, plan, now = page_price(asked), parts.config.plan_credits, parts.clock.now()
-        await parts.store.read(lambda db: accounts.demand(db, access.team, price, plan, now))
+        price, now = page_price(asked), parts.clock.now()
+        await parts.store.read(lambda db: accounts.demand(db, access.team, price, plan.credits, now))
+        call = _Call(access, url, await self._parts.ids.drawn(self._parts.store), is_private(asked), ticket)
         try:
-            scraped = await parts.scraper.get(url, asked, access.team)
+            await parts.faults.meet(url, "scrape", call.id)
+            scraped = await parts.scraper.get(url, asked, access.team, Turn(call.id))
         except PageFailure as failure:
-            return await self._failed(access, url, asked, failure, ticket)
-        return await self._stored(access, url, asked, scraped, ticket)
+            return await self._failed(call, failure)
+        except Exception as error:
+            if not call.private or is_shutdown(error):
+                raise
+            # What an unforeseen error says may hold the URL, so only its kind is logged.
+            _LOG.error("A scrape that keeps nothing failed in an unforeseen way: %s.", type(error).__name__)
+            raise Refusal(500, "An unexpected error occurred.", code="UNKNOWN_ERROR") from None
+        return await self._stored(call, scraped)
 
-    async def _stored(
-        self, access: Access, url: str, asked: Mapping[str, object], scraped: Scraped, ticket: Ticket
-    ) -> Response:
+    async def _stored(self, call: _Call, scraped: Scraped) -> Response:
         page, now = scraped.stored, self._parts.clock.now()
         reply = encode({"success": True, "data": msgspec.Raw(page.body), "scrape_id": page.scrape_id})
 
         def work(db: Connection) -> None:
             scraped.keep(db, now)
-            if asked.get("lockdown"):
-                # Lockdown counts as zero data retention: the price and the fact remain, nothing else.
-                accounts.charge(db, access, page.credits, now)
-                accounts.record_activity(db, access, "scrape", page.scrape_id, None, now)
+            if call.private:
+                singles.note_private(db, call.access, call.id, page.credits, now)
                 return
-            records.store_single(db, NewJob(page.scrape_id, "scrape", access, url, now, target=url), page)
-            ticket.save(db, 200, reply)
+            records.store_single(db, call.job(now), page)
+            call.ticket.save(db, 200, reply)
 
         await self._parts.store.write(work)
         return raw_answer(reply)
 
-    async def _failed(
-        self, access: Access, url: str, asked: Mapping[str, object], failure: PageFailure, ticket: Ticket
-    ) -> Response:
+    async def _failed(self, call: _Call, failure: PageFailure) -> Response:
         refusal = Refusal(failure.status, failure.message, code=failure.code)
-        credits, now = failed(failure).credits, self._parts.clock.now()
-        lockdown = bool(asked.get("lockdown"))
+        outcome, now = failed(failure), self._parts.clock.now()
 
         def work(db: Connection) -> None:
-            accounts.record_activity(db, access, "scrape", str(uuid4()), None if lockdown else url, now)
-            if credits:
-                accounts.charge(db, access, credits, now)
-            if not lockdown:
-                ticket.save(db, refusal.status, encode(refusal.body()))
+            if call.private:
+                singles.note_private(db, call.access, call.id, outcome.credits, now)
+                return
+            singles.store_failed(db, call.job(now), outcome)
+            call.ticket.save(db, refusal.status, encode(refusal.body()))
 
         await self._parts.store.write(work)
         raise refusal
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One request that is being answered."""
+
+    access: Access
+    url: str
+    id: str
+    #: Whether nothing of it may be kept.
+    private: bool
+    ticket: Ticket
+
+    def job(self, at: float) -> NewJob:
+        """The job as which it is recorded."""
+        return NewJob(self.id, "scrape", self.access, self.url, at, target=self.url)

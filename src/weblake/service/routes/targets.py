@@ -6,6 +6,7 @@ The fetch itself judges every address again once it is resolved, and every redir
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
 from collections.abc import Iterable
 from functools import lru_cache
@@ -13,7 +14,13 @@ from urllib.parse import urlsplit
 
 from weblake.service.answers import Refusal
 from weblake.service.failures import PageFailure
-from weblake.service.web.addresses import blocked, clean_url, is_public
+from weblake.service.web.addresses import blocked, clean_url, is_public, with_scheme
+
+#: A host of plain letters with a top-level name, and printable ASCII behind it: no parser can find fault with that.
+_PLAIN = re.compile(
+    r"https?://((?:[a-z0-9]{1,30}(?:-[a-z0-9]{1,10}){0,3}\.){1,8}[a-z]{2,20})(?::[1-9]\d{0,3})?(?:[/?][!-~]*)?"
+)
+_SHORT = 2000
 
 
 def target(url: str, *, allow_private: bool) -> str:
@@ -33,19 +40,28 @@ def target(url: str, *, allow_private: bool) -> str:
 
 
 def split(urls: Iterable[str], *, allow_private: bool) -> tuple[list[str], list[str], PageFailure | None]:
-    """The URLs that can be scraped, those that cannot, both as they came, and what is wrong with the first of these."""
+    """The good URLs, each with a scheme; the bad ones, as they came; and what is wrong with the first of these."""
     good: list[str] = []
     bad: list[str] = []
     first = None
     for url in urls:
+        if _is_plain(url, allow_private=allow_private):
+            good.append(with_scheme(url))
+            continue
         try:
             target(url, allow_private=allow_private)
         except PageFailure as problem:
             bad.append(url)
             first = first or problem
         else:
-            good.append(url)
+            good.append(with_scheme(url))
     return good, bad, first
+
+
+def _is_plain(url: str, *, allow_private: bool) -> bool:
+    """Whether a URL needs no closer look: a batch may have a hundred thousand, and most are written like this."""
+    found = _PLAIN.fullmatch(url) if len(url) < _SHORT else None
+    return found is not None and (allow_private or not _is_private(found[1]))
 
 
 def refusal(problem: PageFailure) -> Refusal:

@@ -41,7 +41,7 @@ class TeamRoutes:
         team, now = asker(request).team, self._parts.clock.now()
         limit = whole_number(request, "limit", least=1, most=100, default=50)
         assert limit is not None
-        endpoint, cursor = request.query_params.get("endpoint"), request.query_params.get("cursor")
+        endpoint, cursor = request.query_params.get("endpoint"), request.query_params.get("cursor") or None
 
         def work(db: Connection) -> dict[str, object]:
             return accounts.list_activity(db, team, endpoint=endpoint, limit=limit, cursor=cursor, at=now)
@@ -79,18 +79,20 @@ class TeamRoutes:
                 "jobsInQueue": max(known, active),
                 "activeJobsInQueue": active,
                 "waitingJobsInQueue": max(0, known - active),
-                "maxConcurrency": self._parts.config.concurrency,
+                "maxConcurrency": self._parts.config.plan(team).concurrency,
                 "mostRecentSuccess": iso(latest) if latest is not None else None,
             }
         )
 
     async def concurrency(self, request: Request) -> Response:
         """The team's pages in flight."""
-        active = self._parts.scraper.active[asker(request).team]
-        return answer({"success": True, "concurrency": active, "maxConcurrency": self._parts.config.concurrency})
+        team = asker(request).team
+        most = self._parts.config.plan(team).concurrency
+        return answer({"success": True, "concurrency": self._parts.scraper.active[team], "maxConcurrency": most})
 
     async def _balance(self, request: Request, noun: str, factor: int) -> Response:
-        team, plan, now = asker(request).team, self._parts.config.plan_credits, self._parts.clock.now()
+        team, now = asker(request).team, self._parts.clock.now()
+        plan = self._parts.config.plan(team).credits
         data = await self._parts.store.read(lambda db: accounts.balance(db, team, plan, now, noun=noun, factor=factor))
         return answer({"success": True, "data": data})
 

@@ -45,9 +45,7 @@ def clean_url(url: str, *, allow_private: bool = False) -> str:
     Raises PageFailure with status 400 for anything that is not an http or https URL with a host; a host without a dot
     is refused too, unless `allow_private`.
     """
-    text = url.strip()
-    if "://" not in text and not _names_scheme(text):
-        text = f"http://{text.removeprefix('//')}"
+    text = with_scheme(url)
     try:
         parsed = httpx.URL(text)
         port = parsed.port
@@ -65,6 +63,12 @@ def clean_url(url: str, *, allow_private: bool = False) -> str:
     if not allow_private and "." not in host.strip(".") and ":" not in host and not _is_number(host):
         raise _bad(url, "has a host without a dot, which no public site has")
     return str(parsed)
+
+
+def with_scheme(url: str) -> str:
+    """The URL as it was asked for, with `http://` where it has no scheme: so it stands in `sourceURL`."""
+    text = url.strip()
+    return text if "://" in text or _names_scheme(text) else f"http://{text.removeprefix('//')}"
 
 
 def is_public(address: Address) -> bool:

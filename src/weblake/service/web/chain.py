@@ -18,10 +18,21 @@ from weblake.service.web.addresses import clean_url
 MAX_REDIRECTS = 10
 _REDIRECTS = frozenset([301, 302, 303, 307, 308])
 #: Headers that are the connection's business, and the encoding, of which only one is understood.
-_CONNECTION = "host connection content-length transfer-encoding te upgrade keep-alive accept-encoding expect"
+_CONNECTION = "host connection content-length transfer-encoding te trailer upgrade keep-alive accept-encoding expect"
 _OURS = frozenset(_CONNECTION.split())
+#: Asked for by every client and understood by few; what is understood here is asked for in its place.
+_REPLACED = frozenset(["accept-encoding"])
 #: Headers that say nothing about the user, and so go along to another site.
 _HARMLESS = frozenset(["user-agent", "accept", "accept-language"])
+
+
+def header_problem(headers: Mapping[object, object]) -> str | None:
+    """Which of these headers a request to a target cannot carry, as a sentence; None where all can be sent."""
+    for name in headers:
+        lower = str(name).lower().strip()
+        if (lower in _OURS and lower not in _REPLACED) or lower.startswith("proxy-"):
+            return f"headers has {str(name)[:40]!r}, which is the connection's business: leave it out."
+    return None
 
 
 class Chain:
@@ -47,7 +58,7 @@ class Chain:
     def request(self, method: str = "GET", body: bytes | None = None) -> httpcore.Request:
         """The request for where the chain stands."""
         at_home = _same_site(self._start, self.url)
-        sent = {name: value for name, value in self._headers.items() if name not in _OURS}
+        sent = {n: value for n, value in self._headers.items() if n not in _OURS and not n.startswith("proxy-")}
         if not at_home:
             sent = {name: value for name, value in sent.items() if name in _HARMLESS}
         if self.url.userinfo and "authorization" not in sent:

@@ -1,6 +1,6 @@
 """Where connections go: to addresses that were judged, or to the proxy that the environment names.
 
-Imports: addresses, failures.
+Imports: addresses, failures, streams.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import httpx
 
 from weblake.service.failures import PageFailure
 from weblake.service.web.addresses import resolve
+from weblake.service.web.streams import Stream
 
 #: Seconds after which the next address of a name is tried.
 _TURN = 5.0
@@ -72,8 +73,8 @@ class PinnedBackend(httpcore.AsyncNetworkBackend):
         addresses = await resolve(host, port, allow_private=self._allow_private)
         for address in addresses[:-1]:
             with suppress(httpcore.ConnectError, httpcore.ConnectTimeout):
-                return await self._inner.connect_tcp(address, port, _TURN, local_address, socket_options)
-        return await self._inner.connect_tcp(addresses[-1], port, timeout, local_address, socket_options)
+                return Stream(await self._inner.connect_tcp(address, port, _TURN, local_address, socket_options))
+        return Stream(await self._inner.connect_tcp(addresses[-1], port, timeout, local_address, socket_options))
 
     async def sleep(self, seconds: float) -> None:
         """Waits, as httpcore asks between its own retries."""

@@ -1,14 +1,16 @@
 """The door to the web: all that jobs and routes need of the page half, in one place that tests can stand in for.
 
-Imports: jobs.scraping, for the shape of a fresh page.
+Imports: jobs.scraping, for the shape of a fresh page; fetch, for that of an answer; files, for that of an upload.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from weblake.service.files.upload import Upload
 from weblake.service.jobs.scraping import FreshPage
+from weblake.service.web.fetch import Fetched
 
 
 class CrawlQueue(Protocol):
@@ -26,8 +28,20 @@ class CrawlQueue(Protocol):
     def landed(self, url: str, final_url: str | None = None) -> bool:
         """Told where a URL's redirects led; False where that is another page of this crawl."""
 
-    def uncount(self, url: str) -> None:
-        """Gives back the place of a taken URL that turned out not to count."""
+    def uncount(self) -> None:
+        """Gives back the place of a taken URL that was not fetched."""
+
+
+class ParsedFile(Protocol):
+    """What becomes of an uploaded file."""
+
+    @property
+    def document(self) -> dict[str, object]:
+        """The document in its wire form, without a scrape id."""
+
+    @property
+    def credits(self) -> int:
+        """What it costs."""
 
 
 class Web(Protocol):
@@ -36,8 +50,17 @@ class Web(Protocol):
     async def scrape(self, url: str, options: Mapping[str, object]) -> FreshPage:
         """Fetches a page and makes it a document; raises PageFailure."""
 
+    async def remake(self, url: str, options: Mapping[str, object], fetched: Fetched) -> FreshPage:
+        """Makes a document of what a URL answered before; raises PageFailure."""
+
+    async def parse(self, read: Callable[[], Upload], options: Mapping[str, object], timeout_s: float) -> ParsedFile:
+        """Makes a document of an uploaded file, which is read when its turn has come; raises PageFailure."""
+
     async def allowed(self, url: str, user_agent: str | None) -> bool:
         """Whether robots.txt lets us fetch the URL."""
+
+    async def robots_note(self, url: str) -> str:
+        """Why nothing there may be fetched, where robots.txt could not be read; empty where it was."""
 
     async def crawl_delay(self, url: str, user_agent: str | None) -> float | None:
         """Seconds that the site wants between two pages."""
@@ -50,6 +73,9 @@ class Web(Protocol):
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> int:
         """Posts to a webhook's receiver and returns its status; private addresses only where they are allowed."""
+
+    def forget(self) -> None:
+        """Forgets what it remembers of sites, such as their robots.txt."""
 
     async def aclose(self) -> None:
         """Closes all connections."""

@@ -1,21 +1,23 @@
-"""The queue of a crawl: which URLs it visits, in which order, and how many. Pure; no I/O. Imports: canonical, failures.
+"""The queue of a crawl: which URLs it visits, in which order, and how many. Pure; no I/O.
 
 Breadth first, in the order in which links were found, so that two crawls of an unchanged site visit the same pages.
+Imports: canonical, failures, patterns.
 """
 
 from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from urllib.parse import SplitResult
 
 from weblake.service.failures import PageFailure
 from weblake.service.web import canonical
+from weblake.service.web.patterns import Patterns
 
 DEFAULT_LIMIT = 10_000
 _MAX_URL = 4096
-#: URLs that wait at most: what a crawl can still take, and room for those that turn out not to count.
+#: URLs taken in at most: a multiple of the limit, and room for those that turn out not to count.
 _ROOM, _SPARE = 4, 1000
 #: What holds no text, told by its name before a fetch is spent on it.
 _FILES = re.compile(
@@ -32,7 +34,7 @@ class Frontier:
     `options` are crawl options by their snake_case names: include_paths and exclude_paths (regular expressions searched
     for in the path, or in the URL with regex_on_full_url), max_discovery_depth, ignore_query_parameters (false),
     deduplicate_similar_urls (true), crawl_entire_domain (false: only what lies below the start URL),
-    allow_external_links (false), allow_subdomains (false), limit (10000). A pattern that cannot be read raises
+    allow_external_links (false), allow_subdomains (false), limit (10000). A pattern that cannot be used raises
     PageFailure with status 400.
 
     The start URL is always visited when offered, whatever the patterns say: without it nothing else is found.
@@ -43,11 +45,7 @@ class Frontier:
         if start is None:
             message = f"{start_url!r} is not an http or https URL. Mend it and start the crawl again."
             raise PageFailure("BAD_REQUEST", message, status=400)
-        self._start_url = start_url
-        self._options = dict(options)
-        self._include = _patterns(options.get("include_paths"), "includePaths")
-        self._exclude = _patterns(options.get("exclude_paths"), "excludePaths")
-        self._full_url = options.get("regex_on_full_url") is True
+        self._patterns = Patterns(options)
         self._ignore_query = options.get("ignore_query_parameters") is True
         self._similar = options.get("deduplicate_similar_urls") is not False
         self._entire = options.get("crawl_entire_domain") is True
@@ -61,8 +59,8 @@ class Frontier:
         #: Where the crawl may go: the start URL's site and what lies below it, and where the start URL redirected to.
         self._scopes = [(canonical.site_of(start), _folder(start.path))]
         self._waiting: deque[tuple[str, int]] = deque()
-        self._flying: dict[str, tuple[str, int]] = {}
         self._seen: set[str] = set()
+        self._accepted = 0
         self._taken = 0
 
     @property
@@ -76,43 +74,36 @@ class Frontier:
         if parts is None:
             return False
         key = self._key(parts)
-        if key in self._seen or not (key == self._start_key or self.wants(url, depth)):
+        if key in self._seen or not (key == self._start_key or self._wants(parts, depth)):
             return False
-        if len(self._waiting) >= _ROOM * max(0, self.limit - self._taken) + _SPARE:
+        if self._accepted >= _ROOM * self.limit + _SPARE:
             return False
         self._seen.add(key)
+        self._accepted += 1
         self._waiting.append((canonical.visited(parts, ignore_query=self._ignore_query), depth))
         return True
 
     def wants(self, url: str, depth: int) -> bool:
         """Whether the options let the crawl visit this URL, seen or not."""
         parts = canonical.split(url)
-        if parts is None or (self._max_depth is not None and depth > self._max_depth):
-            return False
-        if _FILES.search(parts.path) or not self._in_scope(parts):
-            return False
-        text = canonical.visited(parts, ignore_query=False) if self._full_url else parts.path
-        if any(pattern.search(text) for pattern in self._exclude):
-            return False
-        return not self._include or any(pattern.search(text) for pattern in self._include)
+        return parts is not None and self._wants(parts, depth)
 
     def take(self) -> tuple[str, int] | None:
         """The next URL and its depth; None when none waits or the limit is reached."""
         if not self._waiting or self.full:
             return None
-        url, depth = self._waiting.popleft()
-        self._flying[url] = (url, depth)
         self._taken += 1
-        return url, depth
+        return self._waiting.popleft()
 
     def landed(self, url: str, final_url: str | None = None) -> bool:
-        """Records that a taken URL is done with, and where redirects led it.
+        """Records where redirects led a taken URL.
 
         False if they led to a page that this crawl has seen under its own address. Where the start URL is redirected,
         the crawl's scope moves along, from `example.com` to `www.example.com/en/`.
         """
-        self._flying.pop(url, None)
-        parts, final = canonical.split(url), canonical.split(final_url or url)
+        if final_url is None or final_url == url:
+            return True
+        parts, final = canonical.split(url), canonical.split(final_url)
         if parts is None or final is None:
             return True
         key, final_key = self._key(parts), self._key(final)
@@ -126,41 +117,18 @@ class Frontier:
         self._seen.add(final_key)
         return first
 
-    def uncount(self, url: str) -> None:
-        """Gives back the place of a taken URL that was not fetched, such as one that robots.txt forbids."""
-        self._flying.pop(url, None)
+    def uncount(self) -> None:
+        """Gives back the place of a taken URL that was not fetched, because robots.txt forbids it."""
         self._taken = max(0, self._taken - 1)
 
-    def state(self) -> dict[str, object]:
-        """Everything that `restore` needs, as plain JSON values."""
-        return {
-            "version": 1,
-            "start_url": self._start_url,
-            "options": self._options,
-            "waiting": [list(entry) for entry in self._waiting],
-            "flying": [list(entry) for entry in self._flying.values()],
-            "seen": sorted(self._seen),
-            "scopes": [list(scope) for scope in self._scopes],
-            "taken": self._taken,
-        }
-
-    @classmethod
-    def restore(cls, state: Mapping[str, object]) -> Frontier:
-        """A frontier as it was; what was taken and had not landed comes first, and is not counted twice."""
-        options, waiting, flying = state["options"], state["waiting"], state["flying"]
-        seen, scopes, taken = state["seen"], state["scopes"], state["taken"]
-        assert isinstance(options, Mapping)
-        assert isinstance(waiting, list)
-        assert isinstance(flying, list)
-        assert isinstance(seen, list)
-        assert isinstance(scopes, list)
-        assert isinstance(taken, int)
-        frontier = cls(str(state["start_url"]), options)
-        frontier._waiting.extend((str(url), int(depth)) for url, depth in [*flying, *waiting])
-        frontier._seen = set(seen)
-        frontier._scopes = [(str(site), str(folder)) for site, folder in scopes]
-        frontier._taken = taken - len(flying)
-        return frontier
+    def _wants(self, parts: SplitResult, depth: int) -> bool:
+        if self._max_depth is not None and depth > self._max_depth:
+            return False
+        if _FILES.search(parts.path) or not self._in_scope(parts):
+            return False
+        return self._patterns.let(
+            canonical.visited(parts, ignore_query=False) if self._patterns.on_full_url else parts.path
+        )
 
     def _key(self, parts: SplitResult) -> str:
         return canonical.key_of(parts, similar=self._similar, ignore_query=self._ignore_query)
@@ -182,14 +150,3 @@ def _folder(path: str) -> str:
 
 def _below(path: str, folder: str) -> bool:
     return path == folder or path.startswith(f"{folder}/")
-
-
-def _patterns(value: object, name: str) -> list[re.Pattern[str]]:
-    found = []
-    for text in value if isinstance(value, Iterable) and not isinstance(value, str) else []:
-        try:
-            found.append(re.compile(str(text)))
-        except re.error as error:
-            message = f"{name} has a regular expression that cannot be read: {text!r} ({error}). Mend it and try again."
-            raise PageFailure("BAD_REQUEST", message, status=400) from error
-    return found

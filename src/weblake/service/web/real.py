@@ -1,18 +1,22 @@
 """The web itself: the page half of the service behind the door that door.py draws.
 
-Imports: config, fetch, frontier, page, robots, sitemap, door.
+Imports: answered, config, fetch, files, frontier, languages, page, robots, sitemap, door.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from weblake.service.config import ServiceConfig
+from weblake.service.files.converters import Converters
+from weblake.service.files.upload import Upload
 from weblake.service.jobs.scraping import FreshPage
-from weblake.service.page.document import scrape
+from weblake.service.page.document import Page, page_of_upload, scrape
+from weblake.service.web.answered import Replay, Witness, scrape_answer
 from weblake.service.web.door import CrawlQueue
-from weblake.service.web.fetch import Fetcher
+from weblake.service.web.fetch import Fetched, Fetcher
 from weblake.service.web.frontier import Frontier
+from weblake.service.web.languages import speaking
 from weblake.service.web.robots import Robots
 from weblake.service.web.sitemap import sitemap_urls
 
@@ -23,14 +27,30 @@ class RealWeb:
     def __init__(self, config: ServiceConfig) -> None:
         self._fetcher = Fetcher(allow_private=config.allow_private)
         self._robots = Robots(self._fetcher)
+        self._converters = Converters()
 
     async def scrape(self, url: str, options: Mapping[str, object]) -> FreshPage:
         """Fetches a page and makes it a document."""
-        return await scrape(url, options, fetcher=self._fetcher)
+        return await scrape_answer(url, speaking(options), Witness(self._fetcher), self._make)
+
+    async def remake(self, url: str, options: Mapping[str, object], fetched: Fetched) -> FreshPage:
+        """Makes a document of what a URL answered before."""
+        return await scrape_answer(url, options, Replay(fetched), self._make)
+
+    async def _make(self, url: str, options: Mapping[str, object], fetcher: Fetcher) -> Page:
+        return await scrape(url, options, fetcher=fetcher, converters=self._converters)
+
+    async def parse(self, read: Callable[[], Upload], options: Mapping[str, object], timeout_s: float) -> Page:
+        """Makes a document of an uploaded file."""
+        return await page_of_upload(read, options, converters=self._converters, timeout_s=timeout_s)
 
     async def allowed(self, url: str, user_agent: str | None) -> bool:
         """Whether robots.txt lets us fetch the URL."""
         return await self._robots.allowed(url, user_agent)
+
+    async def robots_note(self, url: str) -> str:
+        """Why nothing there may be fetched, where robots.txt could not be read."""
+        return await self._robots.note(url)
 
     async def crawl_delay(self, url: str, user_agent: str | None) -> float | None:
         """Seconds that robots.txt wants between two pages."""
@@ -48,6 +68,11 @@ class RealWeb:
         """Posts to the very address that was judged, under the name in the URL; redirects are not followed."""
         return await self._fetcher.post(url, body, headers=headers)
 
+    def forget(self) -> None:
+        """Reads every robots.txt anew from now on."""
+        self._robots = Robots(self._fetcher)
+
     async def aclose(self) -> None:
-        """Closes all connections."""
+        """Closes all connections and ends the converting processes."""
+        await self._converters.aclose()
         await self._fetcher.aclose()

@@ -1,0 +1,86 @@
+"""Pages made of what a target answered, now or before, with what the page half does not make itself.
+
+Imports: document, attributes, fetch, selectors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from weblake.service.page.attributes import read_attributes
+from weblake.service.page.document import Page
+from weblake.service.page.selectors import attribute_selectors
+from weblake.service.web.fetch import Fetched, Fetcher
+
+#: Formats that are not made of a page alone.
+_ELSEWHERE = frozenset(["attributes", "changeTracking"])
+#: Makes a page of a URL, with the fetcher that it is given.
+Scrape = Callable[[str, Mapping[str, object], Fetcher], Awaitable[Page]]
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredPage:
+    """A page, and the answer that it was made of."""
+
+    document: dict[str, object]
+    final_url: str
+    links: list[str]
+    credits: int
+    fetched: Fetched | None
+
+
+class Witness(Fetcher):
+    """Fetches through another fetcher and remembers the answer."""
+
+    def __init__(self, inner: Fetcher) -> None:
+        super().__init__(allow_private=inner.allow_private, max_body=inner.max_body)
+        self._inner = inner
+        self.fetched: Fetched | None = None
+
+    async def get(self, url: str, **options: object) -> Fetched:
+        """Returns what the target answered."""
+        self.fetched = await self._inner.get(url, **options)  # type: ignore[arg-type]
+        return self.fetched
+
+
+class Replay(Fetcher):
+    """Gives one answer again, whatever it is asked."""
+
+    def __init__(self, fetched: Fetched) -> None:
+        super().__init__()
+        self._fetched = fetched
+
+    async def get(self, url: str, **options: object) -> Fetched:
+        """Returns the answer."""
+        return self._fetched
+
+
+async def scrape_answer(
+    url: str, options: Mapping[str, object], fetcher: Witness | Replay, scrape: Scrape
+) -> AnsweredPage:
+    """Makes a page of what a fetcher brings; raises PageFailure."""
+    page = await scrape(url, _plain(options), fetcher)
+    fetched = fetcher.fetched if isinstance(fetcher, Witness) else None
+    document = page.document
+    if attribute_selectors(options):
+        answer = fetched or await fetcher.get(url)
+        document = await _with_attributes(document, answer, options)
+    return AnsweredPage(document, page.final_url, page.links, page.credits, fetched)
+
+
+def _plain(options: Mapping[str, object]) -> Mapping[str, object]:
+    formats = options.get("formats")
+    if not isinstance(formats, list | tuple):
+        return options
+    kept = [one for one in formats if (one.get("type") if isinstance(one, Mapping) else one) not in _ELSEWHERE]
+    return {**options, "formats": kept}
+
+
+async def _with_attributes(
+    document: dict[str, object], answer: Fetched, options: Mapping[str, object]
+) -> dict[str, object]:
+    found = await asyncio.to_thread(read_attributes, answer.content_type, answer.body, options)
+    rest = {name: value for name, value in document.items() if name != "metadata"}
+    return {**rest, "attributes": found, "metadata": document.get("metadata")}

@@ -1,0 +1,92 @@
+"""A service with its real web, next to a site whose pages the test writes."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from weblake.service.config import ServiceConfig, ServiceKey
+from weblake.service.server import LocalService
+
+_spec = importlib.util.spec_from_file_location("loopback_site", Path(__file__).with_name("loopback_site.py"))
+assert _spec is not None
+assert _spec.loader is not None
+loopback = sys.modules.setdefault("loopback_site", importlib.util.module_from_spec(_spec))
+_spec.loader.exec_module(loopback)
+Site, site = loopback.Site, loopback.site
+
+KEYS = [ServiceKey("test-key", "one", "red"), ServiceKey("test-key-2", "two", "blue")]
+
+
+@dataclass
+class Lab:
+    """The service, and the calls that the tests of scraping make."""
+
+    service: LocalService
+    site: Any
+    http: httpx.Client
+
+    def post(self, url: str, key: str = "test-key", **options: object) -> httpx.Response:
+        return self.http.post("/v2/scrape", json={"url": url, **options}, headers={"Authorization": f"Bearer {key}"})
+
+    def scrape(self, url: str, key: str = "test-key", **options: object) -> dict[str, Any]:
+        reply = self.post(url, key, **options)
+        assert reply.status_code == 200, reply.text
+        return dict(reply.json()["data"])
+
+    def fetched(self, path: str) -> int:
+        return sum(1 for asked, _ in self.site.requests if asked == path)
+
+    def ended(self, path: str) -> dict[str, Any]:
+        deadline = time.monotonic() + 20
+        while (status := self.http.get(path).json())["status"] == "scraping":
+            assert time.monotonic() < deadline, "it did not end in time"
+            time.sleep(0.01)
+        return dict(status)
+
+    def credits(self) -> int:
+        periods = self.http.get("/v2/team/credit-usage/historical").json()["periods"]
+        return int(sum(period["totalCredits"] for period in periods))
+
+
+@pytest.fixture
+def open_lab(site: Any) -> Iterator[Callable[..., Lab]]:
+    """Opens labs on one site; every field of ServiceConfig may be given."""
+    labs: list[Lab] = []
+
+    def make(db: str | Path = ":memory:", **limits: Any) -> Lab:
+        service = LocalService(db, keys=KEYS, allow_private=True, config=ServiceConfig(**limits)).start()
+        http = httpx.Client(
+            base_url=service.url, headers={"Authorization": "Bearer test-key"}, timeout=30, trust_env=False
+        )
+        labs.append(Lab(service, site, http))
+        return labs[-1]
+
+    yield make
+    for lab in labs:
+        lab.http.close()
+        lab.service.stop()
+
+
+@pytest.fixture(scope="module")
+def lab_service() -> Iterator[LocalService]:
+    """One service in memory for the tests of a module."""
+    with LocalService(keys=KEYS, allow_private=True) as service:
+        yield service
+
+
+@pytest.fixture
+def lab(lab_service: LocalService, site: Any) -> Iterator[Lab]:
+    """The module's service, as if it were new."""
+    lab_service.reset()
+    headers = {"Authorization": "Bearer test-key"}
+    with httpx.Client(base_url=lab_service.url, headers=headers, timeout=30, trust_env=False) as http:
+        yield Lab(lab_service, site, http)

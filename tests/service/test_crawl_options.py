@@ -1,0 +1,159 @@
+"""Every option of a crawl, over HTTP: what is visited, in which order, how many, and what the status says of it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from weblake.service.failures import PageFailure
+
+HOME = "http://site.test/docs/"
+PAGES = {
+    HOME: [
+        f"{HOME}a", f"{HOME}b?x=1", f"{HOME}b?x=2", f"{HOME}old", "http://site.test/blog",
+        "http://sub.site.test/docs/s", "http://other.test/o", f"{HOME}a/", f"{HOME}photo.png",
+    ],
+    f"{HOME}a": [f"{HOME}a/deep"],
+    f"{HOME}a/deep": [f"{HOME}a/deeper"],
+}  # fmt: skip
+OWN = [HOME, f"{HOME}a", f"{HOME}b?x=1", f"{HOME}b?x=2", f"{HOME}old", f"{HOME}a/deep", f"{HOME}a/deeper"]
+
+
+@pytest.fixture
+def crawled(bench: Any) -> Any:
+    bench.web.links = PAGES
+    bench.web.sitemaps[HOME] = [f"{HOME}listed"]
+
+    def crawl(**options: object) -> list[str]:
+        status = bench.ended(bench.crawl(HOME, **{"sitemap": "skip", "maxConcurrency": 1, **options}), "crawl")
+        return [document["metadata"]["sourceURL"] for document in status["data"]]
+
+    return crawl
+
+
+@pytest.mark.parametrize(
+    ("options", "pages"),
+    [
+        ({}, OWN),
+        ({"maxDiscoveryDepth": 0}, OWN[:1]),
+        ({"maxDiscoveryDepth": 2}, OWN[:6]),
+        ({"includePaths": ["/a"]}, [HOME, f"{HOME}a", f"{HOME}a/deep", f"{HOME}a/deeper"]),
+        ({"excludePaths": ["/a"]}, [HOME, *OWN[2:5]]),
+        ({"includePaths": ["x=1"]}, OWN[:1]),
+        ({"includePaths": ["x=1"], "regexOnFullURL": True}, [HOME, f"{HOME}b?x=1"]),
+        ({"ignoreQueryParameters": True}, [HOME, f"{HOME}a", f"{HOME}b", f"{HOME}old", *OWN[5:]]),
+        ({"crawlEntireDomain": True, "limit": 6}, [*OWN[:5], "http://site.test/blog"]),
+        ({"allowSubdomains": True, "limit": 6}, [*OWN[:5], "http://sub.site.test/docs/s"]),
+        ({"allowExternalLinks": True, "limit": 7}, [*OWN[:5], "http://sub.site.test/docs/s", "http://other.test/o"]),
+        ({"deduplicateSimilarURLs": False, "limit": 6}, [*OWN[:5], f"{HOME}a/"]),
+        ({"sitemap": "include", "limit": 3}, [HOME, f"{HOME}listed", f"{HOME}a"]),
+        ({"sitemap": "only"}, [HOME, f"{HOME}listed"]),
+        ({"sitemap": "include", "maxDiscoveryDepth": 0}, [HOME, f"{HOME}listed"]),
+        ({"limit": 1}, OWN[:1]),
+    ],
+)
+def test_what_is_visited(crawled: Any, options: dict[str, Any], pages: list[str]) -> None:
+    assert crawled(**options) == pages
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5, 11])
+def test_the_limit_counts_every_page_that_was_asked_for(bench: Any, limit: int) -> None:
+    numbered = [f"{HOME}{number}" for number in range(30)]
+    bench.web.links = {HOME: numbered}
+    bench.web.failures = {url: PageFailure("SCRAPE_SITE_ERROR", "down") for url in numbered[1::3]}
+    bench.web.finals = dict.fromkeys(numbered[2::3], numbered[0])
+    job = bench.crawl(HOME, limit=limit)
+    status = bench.ended(job, "crawl")
+    errors = bench.http.get(f"/v2/crawl/{job}/errors").json()["errors"]
+    dropped = [url for url in bench.web.asked if url in bench.web.finals]
+    assert len(bench.web.asked) == len(set(bench.web.asked)) == limit
+    assert status["total"] == len(status["data"]) + len(errors) == limit - len(dropped)
+    assert status["creditsUsed"] == status["completed"] == bench.service.counts()["pages_billed"] == len(status["data"])
+
+
+def test_a_delay_lies_between_any_two_pages(bench: Any) -> None:
+    bench.web.links = {HOME: [f"{HOME}{number}" for number in range(4)]}
+    began = time.monotonic()
+    bench.ended(bench.crawl(HOME, delay=0.06, maxConcurrency=4), "crawl")
+    assert time.monotonic() - began >= 4 * 0.06
+    assert bench.web.most_flying == 1
+
+
+def test_the_delay_of_robots_txt_is_kept_too(bench: Any) -> None:
+    bench.web.links = {HOME: [f"{HOME}{number}" for number in range(3)]}
+    bench.web.delay = 0.05
+    began = time.monotonic()
+    bench.ended(bench.crawl(HOME), "crawl")
+    assert time.monotonic() - began >= 3 * 0.05
+    bench.web.held.update(bench.web.links[HOME])
+    bench.crawl(HOME, ignoreRobotsTxt=True, scrapeOptions={"maxAge": 0})
+    bench.until(lambda: bench.web.flying == 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "said"),
+    [
+        ({"includePaths": ["["]}, 400, "includePaths"),
+        ({"excludePaths": ["(?!a)b"]}, 400, "look-around"),
+        ({"excludePaths": ["a" * 3000]}, 400, "2000"),
+        ({"limit": 0}, 400, "limit"),
+        ({"delay": 0}, 400, "delay"),
+        ({"sitemap": "maybe"}, 400, "sitemap"),
+        ({"prompt": "only the blog"}, 503, "language model"),
+        ({"zeroDataRetention": True}, 403, "not enabled"),
+        ({"scrapeOptions": {"formats": ["screenshot"]}}, 503, "browser"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_anything_starts(
+    bench: Any, options: dict[str, Any], status: int, said: str
+) -> None:
+    reply = bench.http.post("/v2/crawl", json={"url": HOME, **options})
+    assert (reply.status_code, reply.json()["success"]) == (status, False)
+    assert said in reply.json()["error"]
+    assert bench.service.counts() == {}
+
+
+def test_a_pattern_without_an_end_holds_nobody_up(bench: Any) -> None:
+    bench.web.links = {HOME: [f"{HOME}{'xa' * 1800}{number}!" for number in range(300)]}
+    job = bench.crawl(HOME, excludePaths=["(x+x+)+y$", "(.*a){20}b"], limit=20)
+    began = time.monotonic()
+    assert bench.http.get("/_weblake/health").status_code == 200
+    assert time.monotonic() - began < 5
+    assert bench.ended(job, "crawl")["completed"] == 20
+
+
+def test_the_status_warns_of_what_robots_txt_forbids(bench: Any) -> None:
+    bench.web.links = {HOME: [f"{HOME}{number}" for number in range(3)]}
+    bench.web.blocked = {f"{HOME}0", f"{HOME}1"}
+    job = bench.crawl(HOME)
+    status = bench.ended(job, "crawl")
+    assert "keeps 2 pages from being fetched" in status["warning"]
+    assert bench.http.get(f"/v2/crawl/{job}/errors").json()["robotsBlocked"] == [f"{HOME}0", f"{HOME}1"]
+    free = bench.ended(bench.crawl(HOME, ignoreRobotsTxt=True), "crawl")
+    assert "warning" not in free
+
+
+def test_a_site_that_is_closed_says_why(bench: Any) -> None:
+    bench.web.blocked = {HOME}
+    bench.web.note = "http://site.test/robots.txt answered 503."
+    status = bench.ended(bench.crawl(HOME), "crawl")
+    assert (status["status"], status["total"], status["data"]) == ("completed", 0, [])
+    assert status["warning"].startswith("http://site.test/robots.txt answered 503. robots.txt keeps one page")
+
+
+def test_a_crawl_that_finds_nothing_says_so(bench: Any) -> None:
+    assert "Nothing but the start" in bench.ended(bench.crawl(HOME), "crawl")["warning"]
+    assert "warning" not in bench.ended(bench.crawl(HOME, limit=1), "crawl")
+
+
+def test_the_active_list_shows_scrape_options_as_they_came(bench: Any) -> None:
+    bench.web.held.add("*")
+    given = {"formats": [{"type": "markdown"}], "onlyMainContent": False, "zeroDataRetention": False}
+    first, second = bench.crawl(HOME, scrapeOptions=given), bench.crawl("http://b.test")
+    bench.batch(HOME)
+    crawls = bench.http.get("/v2/crawl/active").json()["crawls"]
+    assert [one["id"] for one in crawls] == [second, first]
+    assert crawls[1]["options"]["scrapeOptions"] == {"formats": [{"type": "markdown"}], "onlyMainContent": False}
+    assert (crawls[0]["options"], crawls[0]["url"]) == ({"scrapeOptions": {}}, "http://b.test")

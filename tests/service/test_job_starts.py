@@ -1,0 +1,183 @@
+"""What a start takes in: URLs at speed, ids from a seed, and jobs that can no longer be read."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weblake.service import ids
+from weblake.service.config import ServiceKey
+from weblake.service.failures import PageFailure
+from weblake.service.routes.targets import split, target
+from weblake.service.store.database import Store
+from weblake.service.web.addresses import with_scheme
+
+HOME = "http://site.test/"
+HOSTS = ["site.test", "localhost", "a.local", "x.internal", "10.0.0.1", "127.0.0.1", "127.1", "xn--bcher-kva.de"]
+HOSTS += [
+    "a-b.de",
+    "A.de",
+    "a_b.de",
+    "-a.de",
+    "a-.de",
+    "a..de",
+    "a.de.",
+    "nodot",
+    "a.localhost",
+    "printer.home.arpa",
+    "[::1]",
+]
+
+
+@given(
+    st.sampled_from(["http://", "https://", "HTTP://", "ftp://", ""]),
+    st.sampled_from(HOSTS) | st.from_regex(r"[a-z0-9.-]{1,40}", fullmatch=True),
+    st.sampled_from(["", ":80", ":0", ":99999", ":x"]),
+    st.sampled_from(["", "/", "?q", "#f", "/ä"]) | st.from_regex(r"[/?#][!-~]{0,30}", fullmatch=True),
+    st.booleans(),
+)
+def test_plain_urls_pass_as_quickly_as_they_would_slowly(a: str, b: str, c: str, d: str, allow_private: bool) -> None:
+    url = a + b + c + d
+    try:
+        target(url, allow_private=allow_private)
+        wanted = [with_scheme(url)]
+    except PageFailure:
+        wanted = []
+    assert split([url], allow_private=allow_private)[0] == wanted
+
+
+def draw(store: Store, source: ids.Ids, number: int) -> list[str]:
+    return [store.write_now(source.start) for _ in range(number)]
+
+
+def test_ids_follow_from_the_seed_and_the_number_of_the_start(tmp_path: Path) -> None:
+    one, two = Store(tmp_path / "one.db"), Store(tmp_path / "two.db")
+    first = draw(one, ids.Ids(5), 3)
+    one.close()
+    one = Store(tmp_path / "one.db")
+    assert first + draw(one, ids.Ids(5), 2) == draw(two, ids.Ids(5), 5)
+    assert len(set(first + draw(two, ids.Ids(6), 3) + draw(two, ids.Ids(), 3))) == 9
+    assert all(str(UUID(one)) == one for one in first)
+    hanging = [ids.scrape_id(first[0], 1), ids.error_id(first[0], 1), ids.delivery_id(first[0], "page", 1)]
+    hanging += [ids.scrape_id(first[0], 2), ids.scrape_id(first[1], 1), ids.delivery_id(first[0], "started", 1)]
+    assert len({*hanging, *first}) == 9
+    one.close()
+    two.close()
+
+
+def test_a_refused_start_takes_no_number_and_a_reset_begins_anew(make_bench: Any) -> None:
+    bench = make_bench(seed=1, plan_credits=5)
+    refused = bench.http.post("/v2/crawl", json={"url": HOME})
+    assert refused.status_code == 402
+    first = [bench.crawl(HOME, limit=1), bench.batch(HOME)]
+    assert bench.http.post("/_weblake/reset").status_code == 200
+    assert [bench.crawl(HOME, limit=1), bench.batch(HOME)] == first
+
+
+def spoil(store: Store, column: str, value: bytes) -> None:
+    def work(db: sqlite3.Connection) -> None:
+        db.execute(f"UPDATE jobs SET {column} = ? WHERE kind = 'crawl'", (value,))
+
+    store.write_now(work)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"), [("options", b"{"), ("plan", b"[]"), ("plan", b'{"include_paths": ["("]}'), ("url", b"ftp:x")]
+)
+def test_a_job_that_cannot_be_read_any_more_fails_alone(
+    make_bench: Any, tmp_path: Path, column: str, value: bytes
+) -> None:
+    bench = make_bench(tmp_path / "service.db")
+    bench.web.held.add("*")
+    batch, crawl = bench.batch(HOME), bench.crawl(HOME)
+    bench.until(lambda: bench.web.flying == 2)
+    bench.service.stop()
+    store = Store(tmp_path / "service.db")
+    spoil(store, column, value if column != "url" else "ftp:x")  # type: ignore[arg-type]
+    store.close()
+    later = make_bench(tmp_path / "service.db")
+    assert later.ended(batch)["completed"] == 1
+    status = later.ended(crawl, "crawl")
+    assert (status["status"], status["success"]) == ("failed", False)
+    assert "can no longer be read" in status["error"]
+
+
+def test_a_job_waits_for_a_database_that_another_program_has_locked(make_bench: Any, tmp_path: Path) -> None:
+    bench = make_bench(tmp_path / "service.db")
+    bench.service._call(lambda parts: parts.store.write(lambda db: db.execute("PRAGMA busy_timeout=50").fetchone()))
+    bench.web.held.add("*")
+    job = bench.batch(*(f"{HOME}{number}" for number in range(5)))
+    bench.until(lambda: bench.web.flying == 5)
+    other = sqlite3.connect(tmp_path / "service.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    bench.web.held.clear()
+    # The pages cannot be recorded, and the job begins again with all of them.
+    bench.until(lambda: len(bench.web.asked) >= 6 or bench.web.flying == 0)
+    other.execute("ROLLBACK")
+    other.close()
+    status = bench.ended(job)
+    assert (status["status"], status["completed"], status["creditsUsed"]) == ("completed", 5, 5)
+
+
+@pytest.mark.parametrize("before_the_restart", [True, False])
+def test_a_cancel_holds_over_a_restart(make_bench: Any, tmp_path: Path, before_the_restart: bool) -> None:
+    bench = make_bench(tmp_path / "service.db")
+    bench.web.held.add("*")
+    job = bench.batch(*(f"{HOME}{number}" for number in range(30)))
+    bench.until(lambda: bench.web.flying >= 9)
+    if before_the_restart:
+        bench.http.delete(f"/v2/batch/scrape/{job}")
+    bench.service.stop()
+    later = make_bench(tmp_path / "service.db", web=bench.web)
+    if not before_the_restart:
+        assert later.http.delete(f"/v2/batch/scrape/{job}").json() == {"status": "cancelled"}
+    later.service.stop()
+    bench.web.held.clear()
+    last = make_bench(tmp_path / "service.db")
+    assert last.status(job)["status"] == "cancelled"
+    assert last.web.asked == []
+    assert last.service.counts().get("pages_billed", 0) == 0
+
+
+def test_nothing_in_flight_is_billed_after_a_cancel(bench: Any) -> None:
+    bench.web.held.add("*")
+    job = bench.crawl(HOME)
+    bench.until(lambda: bench.web.flying == 1)
+    assert bench.http.delete(f"/v2/crawl/{job}").json() == {"status": "cancelled"}
+    status = bench.status(job, "crawl")
+    assert (status["status"], status["total"], status["creditsUsed"]) == ("cancelled", 0, 0)
+    bench.web.held.clear()
+    assert bench.http.get("/v2/crawl/active").json()["crawls"] == []
+    assert bench.service.counts().get("pages_billed", 0) == 0
+    queue = asyncio.run(_queued(bench, job))
+    assert queue == 0
+
+
+async def _queued(bench: Any, job: str) -> int:
+    def work(db: sqlite3.Connection) -> int:
+        return int(db.execute("SELECT count(*) FROM pages WHERE job = ?", (job,)).fetchone()[0])
+
+    return int(bench.service._call(lambda parts: parts.store.read(work)))
+
+
+def test_another_team_s_job_is_unknown_to_its_readers_and_forbidden_to_the_rest(make_bench: Any) -> None:
+    bench = make_bench(keys=[ServiceKey("test-key", team="ours"), ServiceKey("test-key-2", team="theirs")])
+    bench.web.held.add("*")
+    for kind, job in (("crawl", bench.crawl(HOME)), ("batch/scrape", bench.batch(HOME))):
+        other = {"Authorization": "Bearer test-key-2"}
+        address = f"/v2/{kind}/{job}"
+        assert bench.http.get(address, headers=other).status_code == 404
+        for reply in (bench.http.get(f"{address}/errors", headers=other), bench.http.delete(address, headers=other)):
+            assert reply.status_code == 403
+            assert (reply.json()["success"], reply.json()["code"]) == (False, "FORBIDDEN")
+        assert bench.status(job, kind)["status"] == "scraping"
+        assert bench.http.delete(address).json() == {"status": "cancelled"}
+        bench.service.advance(25 * 3600)
+        assert bench.http.delete(address, headers=other).status_code == 404

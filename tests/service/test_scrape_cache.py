@@ -1,0 +1,217 @@
+"""The cache: what is served from it, what goes into it, and that a hit is what a fresh scrape would have been."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from sqlite3 import Connection
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from weblake.service.clock import iso
+from weblake.service.jobs import page_cache
+from weblake.service.store.database import Store
+from weblake.service.web.fetch import Fetched
+
+_spec = importlib.util.spec_from_file_location("scrape_lab", Path(__file__).with_name("scrape_lab.py"))
+assert _spec is not None
+assert _spec.loader is not None
+scrape_lab = sys.modules.setdefault("scrape_lab", importlib.util.module_from_spec(_spec))
+if not hasattr(scrape_lab, "Lab"):
+    _spec.loader.exec_module(scrape_lab)
+site, open_lab = scrape_lab.site, scrape_lab.open_lab
+lab, lab_service = scrape_lab.lab, scrape_lab.lab_service
+
+#: What a hit may tell differently, as documented.
+TOLD = ("scrapeId", "cacheState", "cachedAt", "creditsUsed", "concurrencyLimited", "concurrencyQueueDurationMs")
+
+WORDS = st.lists(
+    st.sampled_from(["alpha", "béta", "<b>gamma</b>", "<a href=/x>delta</a>", "&amp;", "目次"]), max_size=8
+)
+BLOCKS = st.lists(
+    st.one_of(
+        WORDS.map(lambda words: f"<p>{' '.join(words)}</p>"),
+        st.sampled_from(
+            [
+                "<nav><a href='/nav'>Menu</a></nav>",
+                "<div class=cookie-banner>We use cookies</div>",
+                "<img src='data:image/png;base64,AAAA' alt=dot>",
+                "<img src=/a.png alt=a>",
+                "<table><tr><th>h<td>d</table>",
+                "<aside class=x>Aside</aside>",
+                "<meta property='og:locale:alternate' content=de_DE>",
+                "<h2 id=part>Part</h2>",
+            ]
+        ),
+    ),
+    min_size=1,
+    max_size=8,
+)
+OPTIONS = st.fixed_dictionaries(
+    {},
+    optional={
+        "formats": st.lists(
+            st.sampled_from(
+                [
+                    "markdown",
+                    "html",
+                    "rawHtml",
+                    "links",
+                    "images",
+                    {"type": "attributes", "selectors": [{"selector": "a", "attribute": "href"}]},
+                ]
+            ),
+            min_size=1,
+            max_size=4,
+            unique_by=str,
+        ),
+        "onlyMainContent": st.booleans(),
+        "includeTags": st.sampled_from([[], ["p"], ["nav", "h2"], ["article"]]),
+        "excludeTags": st.sampled_from([[], ["p"], [".x"]]),
+        "removeBase64Images": st.booleans(),
+        "blockAds": st.booleans(),
+        "skipTlsVerification": st.just(True),
+    },
+)
+
+
+def without_told(document: dict[str, Any]) -> dict[str, Any]:
+    rest = {name: value for name, value in document["metadata"].items() if name not in TOLD}
+    return {**document, "metadata": rest}
+
+
+@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(BLOCKS, OPTIONS, OPTIONS, st.sampled_from(["/p", "/old", "/p?b=2&a=1"]))
+def test_a_hit_is_what_a_fresh_scrape_would_have_been(
+    lab: Any, blocks: list[str], first: dict[str, Any], then: dict[str, Any], path: str
+) -> None:
+    lab.service.reset()
+    body = f"<html lang=en><head><title>T</title></head><body><main>{''.join(blocks)}</main></body></html>"
+    lab.site.page("/p", body.encode())
+    lab.site.pages["/old"] = lambda handler: handler.reply(302, b"", {"Location": "/p"})
+    url = lab.site.url(path)
+    lab.scrape(url, **first)
+    hit = lab.scrape(url, **then)
+    fresh = lab.scrape(url, **then, maxAge=0)
+    assert (hit["metadata"]["cacheState"], fresh["metadata"]["cacheState"]) == ("hit", "miss")
+    assert without_told(hit) == without_told(fresh)
+    assert list(hit) == list(fresh)
+
+
+def test_a_hit_says_when_it_was_fetched_and_for_which_url(lab: Any) -> None:
+    url = lab.site.page("/p", b"<main>One</main>")
+    before = time.time()
+    lab.scrape(url)
+    lab.service.advance(60)
+    lab.site.page("/p", b"<main>Two</main>")
+    again = f"{url}#part"
+    hit = lab.scrape(again, formats=["markdown", "links", "rawHtml"])
+    assert (hit["markdown"], hit["rawHtml"], hit["links"]) == ("One", "<main>One</main>", [])
+    assert (hit["metadata"]["sourceURL"], hit["metadata"]["url"]) == (again, url)
+    assert hit["metadata"]["cachedAt"] < iso(before + 30)
+    assert hit["metadata"]["creditsUsed"] == 1
+    assert lab.fetched("/p") == 1
+
+
+def test_max_age_is_in_milliseconds_and_zero_is_never(lab: Any) -> None:
+    url = lab.site.page("/p", b"<main>One</main>")
+    lab.scrape(url)
+    lab.service.advance(10)
+    for age, state in ((0, "miss"), (60_000, "hit"), (1, "miss"), (None, "hit")):
+        options = {} if age is None else {"maxAge": age}
+        assert lab.scrape(url, **options)["metadata"]["cacheState"] == state
+    lab.service.advance(10)
+    assert lab.scrape(url, maxAge=10_000)["metadata"]["cacheState"] == "miss"
+    lab.service.advance(2 * 24 * 3600 - 1)
+    assert lab.scrape(url)["metadata"]["cacheState"] == "hit"
+    lab.service.advance(2)
+    assert lab.scrape(url)["metadata"]["cacheState"] == "miss"
+
+
+def test_min_age_never_fetches(lab: Any) -> None:
+    url = lab.site.page("/p", b"<main>One</main>")
+    missing = lab.post(url, minAge=1)
+    assert (missing.status_code, missing.json()["code"]) == (404, "SCRAPE_NO_CACHED_DATA")
+    lab.scrape(url)
+    assert lab.post(url, minAge=60_000).status_code == 404
+    lab.service.advance(30 * 24 * 3600)
+    assert lab.scrape(url, minAge=1, formats=["html"])["metadata"]["cacheState"] == "hit"
+    assert lab.post(url, minAge=1, maxAge=60_000).status_code == 404
+    assert lab.fetched("/p") == 1
+    assert lab.credits() == 2
+
+
+@pytest.mark.parametrize(
+    "options", [{"storeInCache": False}, {"headers": {"Cookie": "a=b"}}, {"lockdown": True}, {"minAge": 1}]
+)
+def test_what_must_not_go_into_the_cache_does_not(lab: Any, options: dict[str, Any]) -> None:
+    url = lab.site.page("/p", b"<main>One</main>")
+    lab.post(url, **options)
+    assert lab.post(url, minAge=1).status_code == 404
+
+
+def test_headers_reach_the_target_and_no_cached_page_stands_in(lab: Any) -> None:
+    lab.site.pages["/me"] = lambda handler: handler.reply(200, f"<p>{handler.headers['X-User']}</p>".encode(), {})
+    url = lab.site.url("/me")
+    assert lab.scrape(url)["markdown"] == "None"
+    assert lab.scrape(url, headers={"X-User": "ann"})["markdown"] == "ann"
+    assert lab.scrape(url, headers={"X-User": "bob"})["markdown"] == "bob"
+    assert lab.scrape(url)["metadata"]["cacheState"] == "hit"
+    assert lab.scrape(url)["markdown"] == "None"
+
+
+def test_error_pages_and_pages_behind_a_password_in_the_url_are_not_kept(lab: Any) -> None:
+    bad = lab.site.page("/bad", b"<main>Sorry</main>", status=500)
+    good = lab.site.page("/good", b"<main>Good</main>").replace("http://", "http://ann:test-pass@")
+    for url in (bad, good):
+        assert [lab.scrape(url)["metadata"]["cacheState"] for _ in range(2)] == ["miss", "miss"]
+
+
+def test_a_page_whose_certificate_was_not_checked_is_not_served_to_who_wants_that(lab: Any) -> None:
+    url = lab.site.page("/p", b"<main>One</main>")
+    lab.scrape(url)
+    assert lab.scrape(url, skipTlsVerification=False)["metadata"]["cacheState"] == "miss"
+    assert lab.scrape(url, skipTlsVerification=False)["metadata"]["cacheState"] == "hit"
+    assert lab.scrape(url)["metadata"]["cacheState"] == "hit"
+    assert lab.fetched("/p") == 2
+
+
+def test_batches_and_crawls_fill_the_cache_and_are_served_from_it(lab: Any) -> None:
+    url = lab.site.page("/p", b"<main>One</main>")
+    body = {"urls": [url], "formats": ["links"]}
+    job = lab.http.post("/v2/batch/scrape", json=body).json()["id"]
+    lab.ended(f"/v2/batch/scrape/{job}")
+    assert lab.scrape(url)["metadata"]["cacheState"] == "hit"
+    crawl = lab.http.post("/v2/crawl", json={"url": url, "sitemap": "skip", "ignoreRobotsTxt": True}).json()["id"]
+    (found,) = lab.ended(f"/v2/crawl/{crawl}")["data"]
+    assert found["metadata"]["cacheState"] == "hit"
+
+
+def test_the_cache_outlives_the_service(open_lab: Callable[..., Any], tmp_path: Path) -> None:
+    first = open_lab(tmp_path / "service.db")
+    url = first.site.page("/p", b"<main>One</main>")
+    first.scrape(url)
+    first.service.stop()
+    assert open_lab(tmp_path / "service.db").scrape(url, lockdown=True)["markdown"] == "One"
+
+
+def test_the_cache_is_bounded_and_keeps_the_youngest() -> None:
+    store, urls = Store(), [f"http://site.test/{number}" for number in range(10)]
+
+    def fill(db: Connection) -> list[str]:
+        for at, url in enumerate(urls):
+            page_cache.keep(db, page_cache.pack(url, {}, Fetched(url, 200, body=b"x")), float(at))
+        page_cache.shrink(db, 3)
+        wanted = {url: page_cache.wanted(url, {"min_age": 1}, 100.0) for url in urls}
+        return [url for url, want in wanted.items() if want is not None and page_cache.look_up(db, want) is not None]
+
+    try:
+        assert store.write_now(fill) == urls[-3:]
+    finally:
+        store.close()

@@ -1,0 +1,294 @@
+"""What a scrape returns, option by option, from a real site."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from selectolax.lexbor import LexborHTMLParser
+
+from weblake.service.page.markdown import IMAGE_PLACEHOLDER, to_markdown, without_base64_images
+
+_spec = importlib.util.spec_from_file_location("scrape_lab", Path(__file__).with_name("scrape_lab.py"))
+assert _spec is not None
+assert _spec.loader is not None
+scrape_lab = sys.modules.setdefault("scrape_lab", importlib.util.module_from_spec(_spec))
+if not hasattr(scrape_lab, "Lab"):
+    _spec.loader.exec_module(scrape_lab)
+site, open_lab = scrape_lab.site, scrape_lab.open_lab
+lab, lab_service = scrape_lab.lab, scrape_lab.lab_service
+
+PIXEL = "data:image/png;base64,iVBORw0KGgo="
+
+
+def test_redirects_end_at_url_and_source_url_is_what_was_asked(lab: Any) -> None:
+    lab.site.pages["/old"] = lambda handler: handler.reply(301, b"", {"Location": "/new?x=1#part"})
+    lab.site.page("/new", b"<title>New</title><main><a href=other>o</a></main>")
+    asked = lab.site.url("/old").removeprefix("http://")
+    data = lab.scrape(asked, formats=["links"])
+    assert data["metadata"]["sourceURL"] == lab.site.url("/old")
+    assert data["metadata"]["url"] == lab.site.url("/new?x=1#part")
+    assert data["links"] == [lab.site.url("/other")]
+
+
+@pytest.mark.parametrize(("status", "words"), [(404, "Not Found"), (500, "Internal Server Error"), (418, "Teapot")])
+def test_a_target_s_error_is_a_document(lab: Any, status: int, words: str) -> None:
+    data = lab.scrape(lab.site.page("/e", b"<main>Sorry</main>", status=status))
+    assert (data["markdown"], data["metadata"]["statusCode"]) == ("Sorry", status)
+    assert words.lower() in data["metadata"]["error"].lower()
+    assert lab.credits() == 1
+
+
+def test_a_page_of_another_encoding(lab: Any) -> None:
+    body = "<meta charset=shift_jis><title>日本</title><main>こんにちは</main>".encode("shift_jis")
+    data = lab.scrape(lab.site.page("/jp", body, content_type="text/html"), formats=["markdown", "rawHtml"])
+    assert (data["markdown"], data["metadata"]["title"]) == ("こんにちは", "日本")
+    assert "こんにちは" in data["rawHtml"]
+
+
+def test_what_holds_no_text_fails_by_code(lab: Any) -> None:
+    reply = lab.post(lab.site.page("/v", b"\x00\x01\x02", content_type="video/mp4"))
+    assert (reply.status_code, reply.json()["code"]) == (500, "SCRAPE_UNSUPPORTED_FILE_ERROR")
+    assert lab.credits() == 0
+
+
+def test_a_target_that_does_not_answer_in_time(lab: Any) -> None:
+    lab.site.pages["/slow"] = lambda handler: handler.server.stop.wait(20)
+    reply = lab.post(lab.site.url("/slow"), timeout=1000)
+    assert (reply.status_code, reply.json()["code"]) == (408, "SCRAPE_TIMEOUT")
+    assert lab.credits() == 0
+
+
+def test_a_scrape_is_read_back_by_its_id_for_a_day(lab: Any) -> None:
+    url = lab.site.page("/p", b"<main>One</main>")
+    reply = lab.post(url, formats=["markdown", "html"]).json()
+    path = f"/v2/scrape/{reply['scrape_id']}"
+    assert reply["data"]["metadata"]["scrapeId"] == reply["scrape_id"]
+    assert lab.http.get(path).json() == {"success": True, "data": reply["data"]}
+    blue = {"Authorization": "Bearer test-key-2"}
+    assert lab.http.get(path, headers=blue).status_code == 404
+    lab.service.advance(24 * 3600 - 60)
+    assert lab.http.get(path).status_code == 200
+    lab.service.advance(120)
+    assert lab.http.get(path).status_code == 404
+    assert lab.http.get("/v2/team/activity").json()["data"] == []
+
+
+def test_the_id_of_a_failed_scrape_tells_why(lab: Any) -> None:
+    lab.post(lab.site.page("/v", b"\x00\x01\x02", content_type="video/mp4"))
+    (entry,) = lab.http.get("/v2/team/activity").json()["data"]
+    told = lab.http.get(f"/v2/scrape/{entry['id']}")
+    assert (told.status_code, told.json()["code"]) == (404, "SCRAPE_UNSUPPORTED_FILE_ERROR")
+    assert "/v" in told.json()["error"]
+    other = lab.http.get(f"/v2/scrape/{entry['id']}", headers={"Authorization": "Bearer test-key-2"})
+    assert other.json()["error"] == "Job not found"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"includeTags": ["div["]},
+        {"excludeTags": ["p", ""]},
+        {"excludeTags": ["p::before"]},
+        {"excludeTags": ["p" * 1001]},
+        {"includeTags": ["p"] * 501},
+        {"formats": [{"type": "attributes", "selectors": [{"selector": ">>", "attribute": "href"}]}]},
+    ],
+)
+def test_a_selector_that_cannot_be_used_is_refused_before_anything_happens(lab: Any, options: dict[str, Any]) -> None:
+    url = lab.site.page("/p", b"<p>One</p>")
+    for path, body in (
+        ("/v2/scrape", {"url": url, **options}),
+        ("/v2/batch/scrape", {"urls": [url], **options}),
+        ("/v2/crawl", {"url": url, "scrapeOptions": options}),
+    ):
+        reply = lab.http.post(path, json=body)
+        assert (reply.status_code, reply.json()["code"]) == (400, "BAD_REQUEST"), path
+        assert "selector" in reply.json()["error"]
+    assert lab.site.requests == []
+    assert lab.credits() == 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"excludeTags": ["p:NTH-child(2n)"]},
+        {"includeTags": ["div", "p:nth-last-of-type(3n)"]},
+        {"formats": [{"type": "attributes", "selectors": [{"selector": ":nth-child(3)", "attribute": "id"}]}]},
+    ],
+)
+def test_a_counting_selector_cannot_hold_up_the_service(lab: Any, options: dict[str, Any]) -> None:
+    long = lab.site.page("/long", b"<main>" + b"<p>x" * 100_000 + b"</main>")
+    begun = time.monotonic()
+    reply = lab.post(long, **options)
+    assert (reply.status_code, "side by side" in reply.json()["error"]) == (400, True)
+    assert time.monotonic() - begun < 15, "run on this page, it takes minutes"
+    short = lab.site.page("/short", b"<main>" + b"<p>x" * 100 + b"</main>")
+    assert lab.post(short, **options).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "name", ["Host", "content-length", "Transfer-Encoding", "Connection", "TE", "Proxy-Authorization"]
+)
+def test_headers_of_the_connection_are_refused(lab: Any, name: str) -> None:
+    reply = lab.post(lab.site.url("/p"), headers={name: "1"})
+    assert (reply.status_code, name in reply.json()["error"]) == (400, True)
+    assert lab.site.requests == []
+
+
+def test_other_headers_are_sent_and_an_encoding_is_what_we_understand(lab: Any) -> None:
+    url = lab.site.page("/p", b"<p>One</p>")
+    lab.scrape(url, headers={"Cookie": "a=b", "User-Agent": "mine", "Accept-Encoding": "br", "X-Own": "ü"})
+    ((_, sent),) = lab.site.requests
+    assert (sent["cookie"], sent["user-agent"], sent["accept-encoding"]) == ("a=b", "mine", "gzip")
+
+
+def test_attributes_are_read_from_the_whole_page_in_order(lab: Any) -> None:
+    url = lab.site.page("/p", b"<nav><a href=/n DATA-id=1>n</a></nav><main><a href=' /a '>a</a><a>b</a><b data-ID=2>")
+    asked = [
+        {"selector": "a", "attribute": "href"},
+        {"selector": "[data-id]", "attribute": "data-ID"},
+        {"selector": "i", "attribute": "x"},
+    ]
+    data = lab.scrape(url, formats=[{"type": "attributes", "selectors": asked}])
+    assert "markdown" not in data
+    assert data["attributes"] == [
+        {**asked[0], "values": ["/n", " /a "]},
+        {**asked[1], "values": ["1", "2"]},
+        {**asked[2], "values": []},
+    ]
+    text = lab.site.page("/t", b"a", content_type="text/plain")
+    assert lab.scrape(text, formats=[{"type": "attributes", "selectors": asked[:1]}])["attributes"] == [
+        {**asked[0], "values": []}
+    ]
+
+
+ADS = (
+    b"<body><div id=content><p>A text that is longer than everything around it, so that it is what the page is about, "
+    b"and it goes on for a while.</p></div><div class=cookieBanner>We use cookies <a href=/policy>policy</a></div>"
+    b"<ins class=adsbygoogle>Buy</ins><div class='ad-slot'><div class='ad-box'><img src=/ad.png></div></div>"
+    b"<div class='download-box load-banner'>Loads</div></body>"
+)
+
+
+def test_ads_and_consent_are_blocked_where_the_whole_page_is_asked_for(lab: Any) -> None:
+    url = lab.site.page("/p", ADS)
+    formats = ["markdown", "html", "links", "images", "rawHtml"]
+    without = lab.scrape(url, formats=formats, onlyMainContent=False)
+    for gone in ("cookies", "Buy", "ad.png"):
+        assert gone not in without["markdown"] + without["html"] + str(without["images"])
+    assert "Loads" in without["markdown"]
+    assert without["links"] == []
+    assert without["rawHtml"] == ADS.decode()
+    everything = lab.scrape(url, formats=formats, onlyMainContent=False, blockAds=False)
+    for there in ("cookies", "Buy", "ad.png"):
+        assert there in everything["html"]
+    chosen = lab.scrape(url, includeTags=[".cookieBanner"])
+    assert "We use cookies" in chosen["markdown"], "what was chosen by name is not blocked"
+
+
+def test_a_page_about_cookies_is_not_blocked(lab: Any) -> None:
+    body = (
+        b"<div class='cookie-notice'><h1>Cookies</h1><p>This is the page that tells of our cookies.</p></div><p>x</p>"
+    )
+    assert "tells of our cookies" in lab.scrape(lab.site.page("/c", body), onlyMainContent=False)["markdown"]
+
+
+def test_base64_images_leave_their_text_in_markdown_only(lab: Any) -> None:
+    url = lab.site.page("/p", f"<main><p>a <img alt='A [b] dot' src='{PIXEL}'> b</p></main>".encode())
+    data = lab.scrape(url, formats=["markdown", "html", "rawHtml"])
+    assert data["markdown"] == f"a ![A [b] dot]({IMAGE_PLACEHOLDER}) b"
+    assert PIXEL in data["html"]
+    assert PIXEL in data["rawHtml"]
+    assert PIXEL in lab.scrape(url, removeBase64Images=False)["markdown"]
+    text = lab.site.page("/t", f"See ![dot]({PIXEL}).".encode(), content_type="text/markdown")
+    assert lab.scrape(text)["markdown"] == f"See ![dot]({IMAGE_PLACEHOLDER})."
+    assert PIXEL in lab.scrape(text, removeBase64Images=False)["markdown"]
+
+
+WRAPS = ["{}", "<p>x {} y</p>", "<a href=/x>{}</a>", "<li>{}", "<table><tr><td>{}<td>z</table>"]
+SOURCES = [PIXEL, PIXEL.upper(), f"  {PIXEL}", "data:image/svg+xml;charset=utf-8;base64,PHN2Zz4=", "data:;base64,AA"]
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(WRAPS), st.sampled_from(SOURCES), st.text("ab c", max_size=5)), min_size=1, max_size=6
+    )
+)
+def test_no_base64_image_gets_into_markdown(images: list[tuple[str, str, str]]) -> None:
+    tags = [wrap.format(f'<img alt="{alt}" src="{source}">') for wrap, source, alt in images]
+    markdown, _ = to_markdown(LexborHTMLParser("".join(tags)))
+    assert "base64," not in markdown.lower()
+    assert markdown.count(IMAGE_PLACEHOLDER) == len(images)
+    for _, _, alt in images:
+        assert " ".join(alt.split()) in " ".join(markdown.split())
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.text(alphabet="![]()\\<> ab", max_size=60))
+def test_other_markdown_is_left_alone(text: str) -> None:
+    assert without_base64_images(text) == text
+
+
+def test_metadata_has_the_documented_names_and_the_page_s_own(lab: Any) -> None:
+    metas = {
+        "DC.date": "dcDate",
+        "dc.date.created": "dcDateCreated",
+        "DCTERMS.audience": "dcTermsAudience",
+        "dcterms.type": "dcTermsType",
+        "dc.subject": "dcSubject",
+    }
+    tags = "".join(f"<meta name='{name}' content='v-{key}'>" for name, key in metas.items())
+    tags += "<meta name=ogLocaleAlternate content=de><meta property='article:tag' content=a>"
+    tags += "<meta property='article:tag' content=b><meta name=statusCode content=999>"
+    data = lab.scrape(lab.site.page("/m", f"<head>{tags}</head><main>x</main>".encode()))["metadata"]
+    for key in metas.values():
+        assert data[key] == f"v-{key}"
+    assert data["ogLocaleAlternate"] == ["de"]
+    assert data["articleTag"] == ["a", "b"]
+    assert data["statusCode"] == 200
+    assert (data["proxyUsed"], data["concurrencyLimited"]) == ("basic", False)
+
+
+def test_every_wait_for_a_browser_is_refused_by_name(lab: Any) -> None:
+    for options in ({"formats": ["screenshot"]}, {"formats": ["branding"]}, {"formats": ["audio"]}, {"mobile": True}):
+        reply = lab.post(lab.site.url("/p"), **options)
+        assert (reply.status_code, reply.json()["code"]) == (503, "FEATURE_NOT_CONFIGURED")
+    assert lab.site.requests == []
+
+
+def test_a_seed_gives_scrapes_the_same_ids(open_lab: Callable[..., Any]) -> None:
+    ids = []
+    for _ in range(2):
+        lab = open_lab(seed=7)
+        url = lab.site.page("/p", b"<main>One</main>")
+        ids.append([lab.post(url).json()["scrape_id"] for _ in range(2)])
+    assert ids[0] == ids[1]
+    assert len(set(ids[0])) == 2
+
+
+def test_a_page_is_asked_for_in_the_languages_of_location(lab: Any) -> None:
+    said: list[str] = []
+
+    def page(handler: Any) -> None:
+        said.append(handler.headers["accept-language"])
+        handler.reply(200, f"<main>{said[-1]}</main>".encode(), {})
+
+    lab.site.pages["/l"] = page
+    url = lab.site.url("/l")
+    german = {"languages": ["de-CH", "de", "*"]}
+    assert lab.scrape(url, location=german)["metadata"]["cacheState"] == "miss"
+    assert lab.scrape(url, location=german)["metadata"]["cacheState"] == "hit"
+    assert lab.scrape(url)["markdown"].startswith("en-US")
+    lab.scrape(url, location=german, headers={"Accept-Language": "fr"})
+    assert said == ["de-CH,de;q=0.9,*;q=0.8", "en-US,en;q=0.9", "fr"]
+    assert lab.post(url, location={"languages": ["de\r\nx: y"]}).status_code == 400
+    assert lab.post(url, location={"country": "DE"}).status_code == 503

@@ -1,0 +1,218 @@
+"""`weblake serve` as a process: what it can be told, what it says, how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+pytestmark = pytest.mark.system
+KEYS = """
+[[keys]]
+name = "one"
+key = "test-key-red"
+team = "red"
+[[keys]]
+name = "two"
+key_env = "BLUE_KEY"
+team = "blue"
+[teams.blue]
+credits = 0
+"""
+Start = Callable[..., tuple[subprocess.Popen[str], dict[str, Any]]]
+
+
+def run(*arguments: object, **environment: str) -> subprocess.Popen[str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("WEBLAKE_")}
+    return subprocess.Popen(
+        [sys.executable, "-m", "weblake", "serve", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=clean | environment,
+    )
+
+
+def refused(*arguments: object, **environment: str) -> tuple[int, str]:
+    out, err = (child := run(*arguments, **environment)).communicate(timeout=20)
+    assert out == ""
+    assert "Traceback" not in err
+    return child.returncode, " ".join(err.split())
+
+
+def ended(child: subprocess.Popen[str]) -> tuple[float, str]:
+    """Tells a process to stop; returns the seconds that this took, and what it said on standard error."""
+    asked = time.monotonic()
+    child.send_signal(signal.SIGTERM)
+    _, err = child.communicate(timeout=20)
+    assert child.returncode == 0, err
+    return time.monotonic() - asked, err
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    children: list[subprocess.Popen[str]] = []
+
+    def started(*arguments: object, **environment: str) -> tuple[subprocess.Popen[str], dict[str, Any]]:
+        child = run("--port", 0, *arguments, **environment)
+        children.append(child)
+        assert child.stdout is not None
+        line = child.stdout.readline()
+        assert line, child.communicate()[1]
+        return child, json.loads(line)
+
+    yield started
+    for child in children:
+        child.kill()
+        child.communicate()
+
+
+def status(base: str, key: str, path: str = "/v2/crawl/active", **body: object) -> int:
+    method = "POST" if body else "GET"
+    headers = {"Authorization": f"Bearer {key}"}
+    return httpx.request(method, base + path, headers=headers, json=body or None, trust_env=False).status_code
+
+
+@pytest.fixture
+def site() -> Iterator[str]:
+    """A site that takes every connection and never answers."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(50)
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
+
+
+def test_several_keys_and_teams_from_a_file(start: Start, tmp_path: Path) -> None:
+    file = tmp_path / "keys.toml"
+    file.write_text(KEYS)
+    file.chmod(0o644)
+    child, ready = start("--keys", file, "--data", tmp_path / "d", BLUE_KEY="test-key-blue", WEBLAKE_API_KEY="test-key")
+    base = ready["url"]
+    assert set(ready) == {"url", "data"}
+    assert [status(base, key) for key in ("test-key-red", "test-key-blue", "test-key")] == [200, 200, 401]
+    scrape = {"url": "http://site.invalid/", "lockdown": True}
+    assert [status(base, f"test-key-{team}", "/v2/scrape", **scrape) for team in ("red", "blue")] == [404, 402]
+    _, said = ended(child)
+    assert "chmod 600" in said
+    assert "WEBLAKE_API_KEY is no key of this service" in said
+    assert "test-key" not in said
+    held = b"".join(path.read_bytes() for path in (tmp_path / "d").iterdir())
+    assert b"test-key" not in held
+
+
+def test_a_remembered_key_is_none_where_a_file_says_who_may_ask(start: Start, tmp_path: Path) -> None:
+    child, first = start("--data", tmp_path / "d")
+    assert status(first["url"], first["key"]) == 200
+    ended(child)
+    file = tmp_path / "keys.json"
+    file.write_text(json.dumps({"keys": [{"name": "one", "key": "test-key-red"}]}))
+    child, second = start("--data", tmp_path / "d", "--keys", file)
+    assert [status(second["url"], key) for key in (first["key"], "test-key-red")] == [401, 200]
+    ended(child)
+    child, third = start("--data", tmp_path / "d")
+    assert [status(third["url"], key) for key in (first["key"], "test-key-red")] == [200, 401]
+
+
+def test_limits_and_faults_hold_from_the_start(start: Start, tmp_path: Path) -> None:
+    rules = tmp_path / "faults.json"
+    rules.write_text(json.dumps([{"match": {"path": "/v2/crawl/active"}, "times": 1, "effect": {"status": 503}}]))
+    limits = ("--credits", 10, "--requests-per-minute", 2, "--concurrency", 3, "--zero-data-retention")
+    _, ready = start("--data", ":memory:", "--faults", rules, *limits, WEBLAKE_API_KEY="test-key")
+    base, headers = ready["url"], {"Authorization": "Bearer test-key"}
+    assert [status(base, "test-key") for _ in range(2)] == [503, 200]
+    told = httpx.get(f"{base}/v2/team/credit-usage", headers=headers, trust_env=False).json()["data"]
+    assert told["planCredits"] == 10
+    told = httpx.get(f"{base}/v2/concurrency-check", headers=headers, trust_env=False).json()
+    assert told["maxConcurrency"] == 3
+    scrape = {"url": "http://site.invalid/", "minAge": 1, "zeroDataRetention": True}
+    assert [status(base, "test-key", "/v2/scrape", **scrape) for _ in range(3)] == [404, 404, 429]
+
+
+def test_a_seed_gives_the_same_ids(start: Start, tmp_path: Path, site: str) -> None:
+    ids = []
+    for turn in range(2):
+        _, ready = start("--data", tmp_path / str(turn), "--seed", 7, "--allow-private", WEBLAKE_API_KEY="test-key")
+        headers = {"Authorization": "Bearer test-key"}
+        asked = {"urls": [site]}
+        reply = httpx.post(f"{ready['url']}/v2/batch/scrape", json=asked, headers=headers, trust_env=False)
+        ids.append(reply.json()["id"])
+    assert ids[0] == ids[1]
+
+
+def test_it_ends_in_time_with_jobs_and_requests_under_way(start: Start, tmp_path: Path, site: str) -> None:
+    child, ready = start("--data", tmp_path / "d", "--allow-private", WEBLAKE_API_KEY="test-key")
+    base, headers = ready["url"], {"Authorization": "Bearer test-key"}
+    job = httpx.post(f"{base}/v2/batch/scrape", json={"urls": [site] * 30}, headers=headers, trust_env=False).json()[
+        "id"
+    ]
+
+    def wait() -> None:
+        with httpx.Client(headers=headers, trust_env=False, timeout=30) as client:
+            try:
+                client.post(f"{base}/v2/scrape", json={"url": site})
+            except httpx.HTTPError:
+                return
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    deadline = time.monotonic() + 20
+    while httpx.get(f"{base}/v2/concurrency-check", headers=headers, trust_env=False).json()["concurrency"] < 9:
+        assert time.monotonic() < deadline
+    seconds, said = ended(child)
+    waiting.join()
+    assert seconds < 5
+    assert "go on with the next start" in said
+    _, later = start("--data", tmp_path / "d", "--allow-private", WEBLAKE_API_KEY="test-key")
+    again = httpx.get(f"{later['url']}/v2/batch/scrape/{job}", headers=headers, trust_env=False).json()
+    assert (again["status"], again["total"]) == ("scraping", 30)
+
+
+def test_a_port_in_use_is_told_and_no_unseen_key_is_kept(start: Start, tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        code, said = refused("--port", taken.getsockname()[1], "--data", tmp_path / "d")
+        assert (code, "cannot listen" in said, "Name another port" in said) == (2, True, True)
+    with sqlite3.connect(tmp_path / "d" / "service.db") as db:
+        assert db.execute("SELECT count(*) FROM api_keys").fetchone() == (0,)
+    db.close()
+    child, ready = start("--data", tmp_path / "d")
+    assert status(ready["url"], ready["key"]) == 200
+    code, said = refused("--port", 0, "--data", tmp_path / "d")
+    assert (code, "Another process already serves" in said) == (1, True)
+    ended(child)
+
+
+def test_what_cannot_be_is_refused_in_a_line(tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    broken.write_text("[[keys")
+    for option, value, told in (
+        ("--keys", tmp_path / "none", "cannot be read"),
+        ("--keys", broken, "cannot be decoded"),
+        ("--faults", tmp_path / "none.toml", "cannot be read"),
+        ("--concurrency", 0, "--concurrency"),
+        ("--credits", -1, "--credits"),
+        ("--requests-per-minute", 0, "--requests-per-minute"),
+        ("--port", 70000, "--port"),
+    ):
+        code, said = refused(option, value, "--data", ":memory:")
+        assert (code, told in said) == (2, True), said
+
+
+def test_who_listens_for_others_is_warned(start: Start) -> None:
+    child, _ = start("--host", "0.0.0.0", "--data", ":memory:")
+    assert "travel in the clear" in ended(child)[1]
+    child, _ = start("--data", ":memory:")
+    assert "clear" not in ended(child)[1]

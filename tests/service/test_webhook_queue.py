@@ -1,0 +1,162 @@
+"""The queue of webhooks in the database: what is begun next, and what is known of the past."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weblake.service.jobs import deliveries
+from weblake.service.store import schema
+
+A = "https://a.test/"
+EVENTS = '["started","page","completed","failed"]'
+
+
+@pytest.fixture
+def db() -> sqlite3.Connection:
+    return fresh()
+
+
+def fresh() -> sqlite3.Connection:
+    db = sqlite3.connect(":memory:", isolation_level=None)
+    db.row_factory = sqlite3.Row
+    db.executescript(schema.SCHEMA)
+    return db
+
+
+def queue(
+    db: sqlite3.Connection, job: int, event: str, at: float, place: int = 0, url: str = "https://a.test/"
+) -> None:
+    row: Any = {
+        "id": str(UUID(int=job)),
+        "team": "red",
+        "kind": "crawl",
+        "error": None,
+        "webhook": f'{{"url":"{url}","events":{EVENTS},"headers":{{"X-Token":"test-token"}}}}'.encode(),
+    }
+    deliveries.enqueue(db, row, event, at, place=place)
+
+
+def startable(db: sqlite3.Connection, at: float, flying: Any = None, **bounds: int) -> list[sqlite3.Row]:
+    return deliveries.startable(db, at, flying or {}, **({"to_one": 4, "at_once": 64} | bounds))
+
+
+def test_what_became_of_the_last_deliveries(db: sqlite3.Connection) -> None:
+    queue(db, 1, "started", 100.0, url="https://user:pass@a.test/hook?token=test-token")
+    queue(db, 2, "completed", 200.0)
+    queue(db, 3, "completed", 300.0)
+    for row in startable(db, 300.0):
+        if row["job"] == str(UUID(int=1)):
+            assert deliveries.put_off(db, row["seq"], 300.0, "500")
+        else:
+            deliveries.acknowledge(db, row["seq"], 301.0, "204")
+    newest, other, waiting = deliveries.recent(db)
+    assert (newest["jobId"], newest["state"], newest["answer"]) == (str(UUID(int=3)), "delivered", "204")
+    assert (other["jobId"], other["endedAt"]) == (str(UUID(int=2)), "1970-01-01T00:05:01.000Z")
+    assert waiting == {
+        "webhookId": waiting["webhookId"],
+        "jobId": str(UUID(int=1)),
+        "team": "red",
+        "type": "crawl.started",
+        "url": "https://a.test/hook",
+        "state": "waiting",
+        "tries": 1,
+        "createdAt": "1970-01-01T00:01:40.000Z",
+        "answer": "500",
+        "nextTryAt": "1970-01-01T00:06:00.000Z",
+    }
+    assert "test-token" not in str(deliveries.recent(db))
+
+
+def test_a_delivery_is_dropped_after_its_fourth_failure(db: sqlite3.Connection) -> None:
+    queue(db, 1, "completed", 0.0)
+    now, waits = 0.0, []
+    while rows := startable(db, now):
+        alive = deliveries.put_off(db, rows[0]["seq"], now, "500")
+        due = deliveries.next_due(db, now)
+        assert alive == (due is not None)
+        if due is None:
+            break
+        assert startable(db, due - 0.001) == []
+        waits.append(due - now)
+        now = due
+    assert waits == [60.0, 300.0, 900.0]
+    (past,) = deliveries.recent(db)
+    assert (past["state"], past["tries"]) == ("dropped", 4)
+    assert not deliveries.put_off(db, 1, now, "500")
+    deliveries.acknowledge(db, 1, now, "204")
+    assert len(deliveries.recent(db)) == 1
+
+
+def test_only_the_last_thousand_are_remembered(db: sqlite3.Connection) -> None:
+    for number in range(1030):
+        queue(db, number, "completed", 100.0)
+        (row,) = startable(db, 100.0)
+        deliveries.acknowledge(db, row["seq"], 101.0, "200")
+    assert db.execute("SELECT count(*) FROM past_deliveries").fetchone()[0] == 1000
+    assert len(deliveries.recent(db)) == 100
+
+
+def test_a_receiver_with_a_long_queue_hides_no_other(db: sqlite3.Connection) -> None:
+    for number in range(300):
+        queue(db, 1, "page", 1.0, number, "https://a.test/")
+    queue(db, 2, "completed", 2.0, url="https://b.test/")
+    flying = {row["seq"]: row for row in startable(db, 3.0, at_once=4)}
+    assert sorted(row["url"] for row in flying.values()) == ["https://a.test/"] * 4
+    assert [row["url"] for row in startable(db, 3.0, flying, at_once=5)] == ["https://b.test/"]
+
+
+@settings(max_examples=40)
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 4)), min_size=1, max_size=6), st.randoms())
+def test_whatever_ends_first_every_job_is_told_in_order(jobs: list[tuple[int, int]], random: Any) -> None:
+    db = fresh()
+    expected = 0
+    for number, (receiver, pages) in enumerate(jobs):
+        for event in ["started", *["page"] * pages, "completed"]:
+            queue(db, number, event, float(number), expected, f"https://{receiver}.test/")
+            expected += 1
+    flying: dict[int, sqlite3.Row] = {}
+    begun: dict[str, list[str]] = {}
+    while True:
+        for row in startable(db, 100.0, flying, to_one=2, at_once=5):
+            flying[row["seq"]] = row
+            event = row["type"].partition(".")[2]
+            earlier = [one["type"] for one in flying.values() if one["job"] == row["job"] and one is not row]
+            assert not (event == "completed" and earlier)
+            assert "crawl.started" not in earlier
+            begun.setdefault(row["job"], []).append(event)
+        assert len(flying) <= 5
+        if not flying:
+            break
+        ended = random.choice(sorted(flying))
+        deliveries.acknowledge(db, ended, 100.0, "204")
+        del flying[ended]
+    assert sum(len(events) for events in begun.values()) == expected
+    for events in begun.values():
+        assert (events[0], events[-1], set(events[1:-1])) == ("started", "completed", {"page"})
+
+
+def test_a_failed_job_says_why(db: sqlite3.Connection) -> None:
+    row: Any = {
+        "id": str(UUID(int=1)), "team": "red", "kind": "batch_scrape", "error": "The disk is full.",
+        "webhook": b'{"url":"https://a.test/","events":["failed"],"metadata":{"run":"7"}}',
+    }  # fmt: skip
+    deliveries.enqueue(db, row, "failed", 100.0)
+    deliveries.enqueue(db, row, "completed", 100.0)
+    (queued,) = startable(db, 100.0)
+    body = json.loads(deliveries.find(db, queued["seq"])["body"])  # type: ignore[index]
+    assert body == {
+        "success": False,
+        "type": "batch_scrape.failed",
+        "id": str(UUID(int=1)),
+        "webhookId": queued["id"],
+        "data": [],
+        "metadata": {"run": "7"},
+        "error": "The disk is full.",
+    }

@@ -14,6 +14,8 @@ import pytest
 from airflow_home import clean_environment
 from lab_home import free_port
 
+pytestmark = pytest.mark.system
+
 if TYPE_CHECKING:
     from gated_site import GatedSite
 

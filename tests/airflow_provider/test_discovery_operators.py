@@ -47,7 +47,8 @@ def interacting(
 
 
 def mapped(service: WeblakeService, links: list[object], **more: object) -> None:
-    body = {"success": True, "links": links, **more}
+    # As text, for a lone surrogate is an escape that no encoder of bytes would write.
+    body = json.dumps({"success": True, "links": links, **more})
     service.faults({"match": {"method": "POST", "path": "/v2/map$"}, "effect": {"status": 200, "body": body}})
 
 

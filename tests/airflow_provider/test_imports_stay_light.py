@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.system
+
 PACKAGE = Path(import_module("airflow_provider_weblake").__file__ or "").parent
 HEAVY = ("pyarrow", "pandas", "polars", "numpy", "openlineage", "boto3", "fsspec")
 #: What must not be loaded by us, whatever Airflow itself does.

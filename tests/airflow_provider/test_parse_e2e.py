@@ -14,6 +14,8 @@ from dag_runs import Run, returned, run_one, said
 
 from weblake.testing import WeblakeService
 
+pytestmark = pytest.mark.system
+
 DOCUMENTS = Path(__file__).parents[1] / "service" / "documents"
 
 

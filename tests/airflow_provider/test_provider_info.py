@@ -17,6 +17,8 @@ from airflow.triggers.base import BaseTrigger
 
 from airflow_provider_weblake.get_provider_info import get_provider_info
 
+pytestmark = pytest.mark.system
+
 PACKAGE = Path(import_module("airflow_provider_weblake").__file__ or "").parent
 #: Where users import from, and what they find there (design, section 4).
 PROMISED = {

@@ -10,9 +10,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from airflow_home import clean_environment
 
 from weblake.service.server import LocalService
+
+pytestmark = pytest.mark.system
 
 if TYPE_CHECKING:
     from gated_site import GatedSite

@@ -18,6 +18,8 @@ from dagster_weblake.sensors.job_events import OVERLAP, Followed, read_new
 from weblake import orchestration
 from weblake.errors import InvalidOption
 
+pytestmark = pytest.mark.system
+
 
 def waiting(urls: list[str], **options: object) -> list[dg.AssetsDefinition]:
     return build_weblake_assets("docs", BatchScrapeRequest(urls=urls), wait="sensor", **options)  # type: ignore[arg-type]

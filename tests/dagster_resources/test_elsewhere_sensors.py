@@ -24,6 +24,8 @@ from dagster_weblake.sensors import elsewhere_jobs, ticks
 from weblake.errors import InvalidOption
 from weblake.ledger import Intent, Start
 
+pytestmark = pytest.mark.system
+
 JOBS = build_weblake_assets("others", JobRequest())
 
 

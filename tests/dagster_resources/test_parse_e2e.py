@@ -13,6 +13,8 @@ from in_process import Bench
 
 from dagster_weblake import ParseRequest, build_weblake_assets
 
+pytestmark = pytest.mark.system
+
 DOCUMENTS = Path(__file__).parents[1] / "service" / "documents"
 FILES = dg.StaticPartitionsDefinition(["tides.docx", "tides.pdf", "gauges.xls"])
 

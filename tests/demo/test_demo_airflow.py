@@ -17,6 +17,8 @@ from weblake.demo.airflow_step import AirflowFailed
 from weblake.demo.guest_process import Lake, told_missing
 from weblake.service.server import LocalService
 
+pytestmark = pytest.mark.system
+
 DEADLINE_S = 120.0
 
 

@@ -21,6 +21,8 @@ from weblake.demo.dagster_step import DagsterFailed
 from weblake.demo.guest_process import Lake, told_missing
 from weblake.service.server import LocalService
 
+pytestmark = pytest.mark.system
+
 if TYPE_CHECKING:
     from gated_site import GatedSite
 

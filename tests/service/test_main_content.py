@@ -47,6 +47,8 @@ def test_a_story_comes_back_whole() -> None:
         "<div class='post-author-box'>FOREIGN</div>",
         "<button>FOREIGN</button>",
         "<span class=sr-only>FOREIGN</span>",
+        "<a class=skip-link href='#content'>FOREIGN</a>",
+        "<a class=mw-jump-link href='#search'>FOREIGN</a>",
         "<video src=/v.mp4><p>Your FOREIGN browser plays no video.</p></video>",
         "<div class=message-user>FOREIGN joined 2007</div>",
         "<aside>FOREIGN <a href=/x>of other things</a></aside>",

@@ -24,8 +24,11 @@ _MACHINERY = "script, style, template, link, meta, base, object, embed, applet, 
 
 #: Never main content: fields, and what a player says to browsers without one.
 _UNSAID = "select, textarea, datalist, input, video > :not(source):not(track), audio > :not(source):not(track)"
-#: Said to screen readers only; what has a heading or a paragraph is more than a label.
-_UNSEEN = ".screen-reader-text, .sr-only, .visually-hidden, .visuallyhidden"
+#: Said to screen readers only, and links that skip to the content; what has a heading or a paragraph is more.
+_UNSEEN = (
+    ".screen-reader-text, .sr-only, .visually-hidden, .visuallyhidden, "
+    "a[href^='#'][class*=skip i], a[href^='#'][class*=jump i], a[href^='#'][id*=skip i]"
+)
 _HEADED = "h1, h2, h3, h4, h5, h6, p, ul, table"
 
 #: The frame of a document; never dropped.

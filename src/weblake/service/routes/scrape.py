@@ -1,13 +1,11 @@
 """POST /v2/scrape and GET /v2/scrape/{id}.
 
-Imports: accounts, answers, failures, features, intake, parts, records, replays, scraping, singles.
+Imports: accounts, answers, failures, features, intake, parts, replays, scraping, single_call, singles.
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
-from sqlite3 import Connection
 
 import msgspec
 from starlette.requests import Request
@@ -15,18 +13,18 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weblake import options
-from weblake.service.answers import Refusal, answer, encode, job_id, raw_answer, read_object
+from weblake.service.answers import Refusal, answer, job_id, read_object
 from weblake.service.config import Access
 from weblake.service.failures import PageFailure
 from weblake.service.features import check_page_options
-from weblake.service.jobs import records, singles
+from weblake.service.jobs import singles
 from weblake.service.jobs.job_run import is_shutdown
 from weblake.service.jobs.page_cache import is_private
-from weblake.service.jobs.records import NewJob
-from weblake.service.jobs.scraping import Scraped, Turn, failed
+from weblake.service.jobs.scraping import Turn, failed
 from weblake.service.parts import Parts, asker
 from weblake.service.routes.intake import page_price, read_options, read_target
 from weblake.service.routes.replays import KEEP_SCRAPES, Ticket
+from weblake.service.routes.single_call import SingleCall
 from weblake.service.store import accounts
 from weblake.service.web.addresses import with_scheme
 
@@ -73,61 +71,17 @@ class ScrapeRoutes:
         parts.rate.take(access.team)
         price, now = page_price(asked), parts.clock.now()
         await parts.store.read(lambda db: accounts.demand(db, access.team, price, plan.credits, now))
-        call = _Call(access, url, await self._parts.ids.drawn(self._parts.store), is_private(asked), ticket)
+        call = SingleCall(access, "scrape", url, await parts.ids.drawn(parts.store), is_private(asked), ticket)
         try:
             await parts.faults.meet(url, "scrape", call.id)
             scraped = await parts.scraper.get(url, asked, access.team, Turn(call.id))
         except PageFailure as failure:
-            return await self._failed(call, failure)
+            refusal = Refusal(failure.status, failure.message, code=failure.code)
+            return await call.failed(parts, refusal, failed(failure))
         except Exception as error:
             if not call.private or is_shutdown(error):
                 raise
             # What an unforeseen error says may hold the URL, so only its kind is logged.
             _LOG.error("A scrape that keeps nothing failed in an unforeseen way: %s.", type(error).__name__)
             raise Refusal(500, "An unexpected error occurred.", code="UNKNOWN_ERROR") from None
-        return await self._stored(call, scraped)
-
-    async def _stored(self, call: _Call, scraped: Scraped) -> Response:
-        page, now = scraped.stored, self._parts.clock.now()
-        reply = encode({"success": True, "data": msgspec.Raw(page.body), "scrape_id": page.scrape_id})
-
-        def work(db: Connection) -> None:
-            scraped.keep(db, now)
-            if call.private:
-                singles.note_private(db, call.access, call.id, page.credits, now)
-                return
-            records.store_single(db, call.job(now), page)
-            call.ticket.save(db, 200, reply)
-
-        await self._parts.store.write(work)
-        return raw_answer(reply)
-
-    async def _failed(self, call: _Call, failure: PageFailure) -> Response:
-        refusal = Refusal(failure.status, failure.message, code=failure.code)
-        outcome, now = failed(failure), self._parts.clock.now()
-
-        def work(db: Connection) -> None:
-            if call.private:
-                singles.note_private(db, call.access, call.id, outcome.credits, now)
-                return
-            singles.store_failed(db, call.job(now), outcome)
-            call.ticket.save(db, refusal.status, encode(refusal.body()))
-
-        await self._parts.store.write(work)
-        raise refusal
-
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """One request that is being answered."""
-
-    access: Access
-    url: str
-    id: str
-    #: Whether nothing of it may be kept.
-    private: bool
-    ticket: Ticket
-
-    def job(self, at: float) -> NewJob:
-        """The job as which it is recorded."""
-        return NewJob(self.id, "scrape", self.access, self.url, at, target=self.url)
+        return await call.stored(parts, scraped.stored, scraped.keep)

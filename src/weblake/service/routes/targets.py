@@ -5,22 +5,22 @@ The fetch itself judges every address again once it is resolved, and every redir
 
 from __future__ import annotations
 
-import ipaddress
 import re
-import socket
 from collections.abc import Iterable
 from functools import lru_cache
 from urllib.parse import urlsplit
 
 from weblake.service.answers import Refusal
 from weblake.service.failures import PageFailure
-from weblake.service.web.addresses import blocked, clean_url, is_public, with_scheme
+from weblake.service.web.addresses import blocked, clean_url, is_literal_private, with_scheme
 
 #: A host of plain letters with a top-level name, and printable ASCII behind it: no parser can find fault with that.
 _PLAIN = re.compile(
     r"https?://((?:[a-z0-9]{1,30}(?:-[a-z0-9]{1,10}){0,3}\.){1,8}[a-z]{2,20})(?::[1-9]\d{0,3})?(?:[/?][!-~]*)?"
 )
 _SHORT = 2000
+#: Ends of names that no public name server knows.
+_PRIVATE_NAMES = (".local", ".internal", ".home.arpa")
 
 
 def target(url: str, *, allow_private: bool) -> str:
@@ -73,15 +73,4 @@ def refusal(problem: PageFailure) -> Refusal:
 @lru_cache(maxsize=4096)
 def _is_private(host: str) -> bool:
     """Whether the host says by itself that it is private; what a name stands for shows when it is fetched."""
-    name = host.rstrip(".").lower()
-    if name == "localhost" or name.endswith((".localhost", ".local", ".internal", ".home.arpa")):
-        return True
-    try:
-        return not is_public(ipaddress.ip_address(name.partition("%")[0]))
-    except ValueError:
-        pass
-    try:
-        # The system reads 2130706433, 0x7f.1 and 127.1 as addresses, so a fetch would too.
-        return not is_public(ipaddress.IPv4Address(socket.inet_aton(name)))
-    except OSError:
-        return False
+    return host.rstrip(".").lower().endswith(_PRIVATE_NAMES) or is_literal_private(host)

@@ -384,6 +384,7 @@ def test_a_root_without_an_address_is_no_error(caplog: pytest.LogCaptureFixture)
     assert "memory://" in caplog.text
 
 
+@pytest.mark.system
 def test_without_the_openlineage_provider_nothing_is_told() -> None:
     code = (
         "import sys\n"

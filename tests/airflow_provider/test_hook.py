@@ -317,6 +317,7 @@ class Starting(BaseOperator):
             raise RuntimeError("after the start")
 
 
+@pytest.mark.system
 def test_the_link_is_what_the_operator_left(run_dag: Callable[..., Any]) -> None:
     """Read as the API server reads it: from the serialised DAG, by the key that the operator itself has pushed."""
     from airflow.models.serialized_dag import SerializedDagModel

@@ -14,6 +14,8 @@ from job_trigger_runner import BY_A_PERSON, CANCEL, Runner, asked, run, status_o
 from airflow_provider_weblake.triggers import weblake as triggers
 from weblake.testing import WeblakeService
 
+pytestmark = pytest.mark.system
+
 
 def test_a_restarted_triggerer_neither_cancels_nor_loses_the_job(
     weblake_connection: WeblakeService, site: GatedSite

@@ -259,6 +259,7 @@ def test_a_shard_of_parquet_reads_one_column_of_its_row_groups() -> None:
         assert max(end for _, end in data) <= begin + chunk.total_compressed_size
 
 
+@pytest.mark.system
 def test_a_list_is_never_held_as_a_whole(tmp_path: Path) -> None:
     # 80 MB each, and as much again as a list; Arrow's allocator takes 50 MB for itself, however long the file is.
     code = """

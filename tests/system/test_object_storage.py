@@ -6,7 +6,11 @@ import subprocess
 from contextlib import suppress
 from typing import Any
 
+import pytest
+
 import weblake
+
+pytestmark = pytest.mark.system
 
 
 def sources(root: str) -> list[str]:

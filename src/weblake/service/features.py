@@ -42,9 +42,9 @@ _OPTIONS = {
 #: Whole endpoints, by method and path.
 ENDPOINTS = (
     (("POST", "DELETE"), "/v2/scrape/{id}/interact", "Interact", _BROWSER),
-    (("POST", "GET"), "/v2/browser", "Browser sessions", _BROWSER),
-    (("DELETE",), "/v2/browser/{id}", "Browser sessions", _BROWSER),
-    (("POST",), "/v2/browser/{id}/execute", "Browser sessions", _BROWSER),
+    (("POST", "GET"), "/v2/browser", "A browser session", _BROWSER),
+    (("DELETE",), "/v2/browser/{id}", "A browser session", _BROWSER),
+    (("POST",), "/v2/browser/{id}/execute", "A browser session", _BROWSER),
     (("POST",), "/v2/crawl/params-preview", "Crawl parameter preview", _LLM),
     (("POST",), "/v2/extract", "Extract", _LLM),
     (("GET",), "/v2/extract/{id}", "Extract", _LLM),

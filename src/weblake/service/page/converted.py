@@ -43,8 +43,10 @@ async def read_document(converters: Converters, body: bytes, name: str, wanted: 
     """Has a PDF or an office file converted; `name` says in messages what it is, and by its extension what kind.
 
     Raises:
-        PageFailure: It is encrypted, damaged, or too large.
+        PageFailure: It is empty, encrypted, damaged, or too large.
     """
+    if not body:
+        raise PageFailure("SCRAPE_UNSUPPORTED_FILE_ERROR", f"{name} is empty: it has no bytes at all. Save it anew.")
     task = Task(
         kind="pdf" if pdf else "office",
         named=name.rpartition(".")[2].lower()[:8],
@@ -54,7 +56,7 @@ async def read_document(converters: Converters, body: bytes, name: str, wanted: 
     )
     result = await converters.convert(task, body)
     if result.problem:
-        said = f" ({result.detail[:200]})" if result.detail and result.problem != "encrypted" else ""
+        said = f" ({result.detail[:200].rstrip('.')})" if result.detail and result.problem != "encrypted" else ""
         message = f"{name} {_PROBLEMS.get(result.problem, _PROBLEMS['broken'])}{said}."
         raise PageFailure("SCRAPE_UNSUPPORTED_FILE_ERROR", message)
     return _readable(result, wanted, pdf)

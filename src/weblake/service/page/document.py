@@ -104,7 +104,7 @@ async def page_of_upload(
         file = await asyncio.to_thread(read)
         kind = kind_of_upload(file.name, file.body)
         named = kind_of_name(file.name)
-        content_type = {Kind.HTML: HTML, Kind.PDF: PDF}.get(kind) or named
+        content_type = {Kind.HTML: HTML, Kind.PDF: PDF}.get(kind) or (None if named in {HTML, PDF} else named)
         address = f"file:///{quote(file.name)}"
         fetched = Fetched(
             address, 200, body=file.body, content_type=content_type.types[0] if content_type is not None else ""

@@ -1,8 +1,8 @@
-"""HTML to markdown: headings, nested lists, GFM tables, fenced code with its language. Imports nothing of ours.
+"""HTML to markdown: headings, nested lists, GFM tables, fenced code with its language. Imports: anchors.
 
 The conversion is html-to-markdown's. What happens here first makes the tree say what a reader of the page sees: code
-blocks know their language, tables that only lay out a page are opened up, and pictures that are carried inside the page
-leave their alt text and a placeholder.
+blocks know their language, links fit in a line, tables that only lay out a page are opened up, and pictures that are
+carried inside the page leave their alt text and a placeholder.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import re
 
 from html_to_markdown import ConversionOptions, PreprocessingOptions, convert
 from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+from weblake.service.page.anchors import as_block, settle_links
 
 #: Stands where the URL of a base64 image stood.
 IMAGE_PLACEHOLDER = "Base64-Image-Removed"
@@ -27,10 +29,16 @@ _OPTIONS = ConversionOptions(
 #: Drawn, not written; and the line numbers beside code, which are no part of it.
 _UNWRITTEN = "svg, iframe, td.linenos, td.gutter, .linenodiv, .line-numbers-rows, pre .lineno, pre .linenos"
 
-_BASE64 = re.compile(r"\s*data:[^,]*;\s*base64\s*,", re.IGNORECASE)
+#: A `<` that a page shows before a letter would be taken for a tag by what renders the markdown, and its text be lost.
+#: In code it is as it should be.
+_CODE_OR_TAG = re.compile(r"<(pre|code|kbd|samp)\b.*?</\1>|&lt;(?=[a-zA-Z/!?])", re.DOTALL)
+#: Stands for such a `<` while the page is converted; a character that no page has a use for.
+_WRITTEN_TAG = "\uf8f0"
 _WRITTEN_BASE64 = re.compile(
     r"(!\[(?:[^\[\]\\]|\\.|\[[^\[\]]*\])*\]\(\s*<?)data:[^,)\s]{0,200};base64,[A-Za-z0-9+/=_%-]*", re.IGNORECASE
 )
+#: What says something without words; a list's item without even that is an icon that was drawn by a style sheet.
+_SEEN = "img, picture, video, audio, input, object, math, table, pre"
 _LAYOUT_TABLES = "table[role=presentation i], table[role=none i], table:has(table), table:has(pre)"
 _LANGUAGE = re.compile(r"(?:^|\s)(?:language-|lang-|highlight-source-|highlight-|brush:\s*)([A-Za-z0-9+#_.-]+)")
 #: Class words that follow `highlight-` but name no language.
@@ -39,21 +47,41 @@ _NO_LANGUAGE = {"default", "text", "none", "plaintext", "nohighlight", "wrapper"
 
 def to_markdown(tree: LexborHTMLParser, *, remove_base64_images: bool = True) -> tuple[str, bool]:
     """Returns the tree as markdown, and whether all of it: False where it nests too deep. Changes the tree."""
-    for node in tree.css(_UNWRITTEN):
+    # From the inside out, here and below: what lies in a node goes with it.
+    for node in reversed(tree.css(_UNWRITTEN)):
         node.decompose()
     for link in tree.css("a[href^='javascript:' i]"):
         del link.attrs["href"]
-    if remove_base64_images:
-        for image in tree.css("img[src*='base64' i]"):
-            if _BASE64.match(image.attributes.get("src") or ""):
-                image.attrs["src"] = IMAGE_PLACEHOLDER
+    for heading in tree.css("summary h1, summary h2, summary h3, summary h4, summary h5, summary h6"):
+        _bare(heading)
+    _settle_pictures(tree, remove_base64_images)
+    settle_links(tree)
+    _drop_bare_rows(tree)
     for table in reversed(tree.css(_LAYOUT_TABLES)):
         if not _has_own_heads(table):
             _open_up(table)
     for block in tree.css("pre"):
         _name_language(block)
-    result = convert(tree.html or "", _OPTIONS)
-    return (result.content or "").strip("\n"), not result.warnings
+    html = tree.html or ""
+    if "&lt;" in html:
+        html = _CODE_OR_TAG.sub(lambda found: found[0] if found[1] else _WRITTEN_TAG, html)
+    result = convert(html, _OPTIONS)
+    return (result.content or "").replace(_WRITTEN_TAG, "\\<").strip("\n"), not result.warnings
+
+
+def _settle_pictures(tree: LexborHTMLParser, remove_base64_images: bool) -> None:
+    for image in tree.css("img:not([src]), img[src='']"):
+        image.decompose()
+    # A picture that is carried in the page in another code than base64 is as long and says as little.
+    for image in tree.css("img[src*='data:' i]") if remove_base64_images else ():
+        if (image.attributes.get("src") or "").lstrip()[:5].lower() == "data:":
+            image.attrs["src"] = IMAGE_PLACEHOLDER
+
+
+def _drop_bare_rows(tree: LexborHTMLParser) -> None:
+    for row in reversed(tree.css("li")):
+        if not row.text(strip=True) and row.css_first(_SEEN) is None:
+            row.decompose()
 
 
 def without_base64_images(markdown: str) -> str:
@@ -66,6 +94,15 @@ def fenced(text: str, language: str = "") -> str:
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{text.rstrip()}\n{fence}"
+
+
+def _bare(heading: LexborNode) -> None:
+    """Makes the summary around a heading a plain block: a heading cannot stand in the bold line it would become."""
+    above = heading.parent
+    while above is not None and above.tag != "summary":
+        above = above.parent
+    if above is not None:
+        as_block(above)
 
 
 def _name_language(block: LexborNode) -> None:

@@ -39,14 +39,21 @@ class Kind(Enum):
 
 
 def kind_of(content_type: str, body: bytes) -> Kind:
-    """What a body is, by its type; by its first bytes where the type is missing, vague, or they say otherwise."""
+    """What a body is, by its type; by its first bytes where the type is missing, vague, or they say otherwise.
+
+    Servers call what they do not know plain text, and some call it HTML.
+    """
     mime = content_type.partition(";")[0].strip().lower()
     if body[:_HEAD].lstrip(_BLANK).startswith(b"%PDF-"):
         return Kind.PDF
     if mime in PDF.types or mime in OFFICE_TYPES:
         return _document_kind(mime, body)
+    if (mime in _HTML or mime.startswith("text/")) and is_office(body):
+        return Kind.OFFICE
     if mime in _HTML:
         return Kind.HTML
+    if mime == "text/plain" and b"\0" in body[:_HEAD] and not _is_wide(content_type, body):
+        return Kind.OTHER
     if mime.startswith("text/") or mime in _TEXT or mime.endswith(("+json", "/json")):
         return Kind.TEXT
     if mime.endswith("+xml") and mime != "image/svg+xml":
@@ -105,7 +112,10 @@ def fence_of(content_type: str) -> str:
 
 def refuse(content_type: str, url: str) -> PageFailure:
     """The failure for a body that holds no text for us."""
-    message = f"{url} answered with {content_type or 'binary data'}, which holds no text. Leave this URL out."
+    called = content_type or "binary data"
+    if called.lower().startswith("text/"):
+        called = f"binary data that it calls {content_type}"
+    message = f"{url} answered with {called}, which holds no text. Leave this URL out."
     return PageFailure("SCRAPE_UNSUPPORTED_FILE_ERROR", message)
 
 
@@ -118,8 +128,16 @@ def _guess(body: bytes) -> str:
     return "utf-8"
 
 
+def _is_wide(content_type: str, body: bytes) -> bool:
+    """Whether a body is text of two or four bytes a letter, which has NULs too but says what it is."""
+    return (
+        body.startswith((b"\xff\xfe", b"\xfe\xff"))
+        or "utf-16" in content_type.lower()
+        or "utf-32" in content_type.lower()
+    )
+
+
 def _is_binary(head: bytes) -> bool:
-    # UTF-16 text has NULs too, but says so first.
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+    if _is_wide("", head):
         return False
     return any(byte < 9 or 13 < byte < 27 or 27 < byte < 32 for byte in head)

@@ -93,7 +93,7 @@ class ParseRoutes:
         if kind_of_name(form.name) is None:
             raise Refusal(
                 400,
-                f"{form.name[:100]!r} is not a kind of file that is parsed. Files that are end in "
+                f"{form.name[:100]!r} is not a kind of file that is parsed. Those that are end in "
                 f"{', '.join(EXTENSIONS)}.",
                 code="UNSUPPORTED_FILE_TYPE",
                 details=[{"message": "Unsupported file extension", "supported": list(EXTENSIONS)}],

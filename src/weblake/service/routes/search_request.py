@@ -137,7 +137,7 @@ def _notes(asked: Asked, given: Mapping[str, object]) -> list[str]:
         notes.append(f"Only the first {MOST_WORDS} words of the query count.")
     others = [source for source in asked.sources if source != "web"]
     if others:
-        notes.append(f"It holds web pages, so there are no results for {' and '.join(others)}.")
+        notes.append(f"The index holds web pages only, so there are no results for {' and '.join(others)}.")
     if given.get("location") or str(given.get("country", _COUNTRY)).upper() != _COUNTRY:
         notes.append("location and country change nothing here.")
     return notes

@@ -4,7 +4,8 @@
 - 5xx, 429, an answer that breaks off or does not come in time: nothing is allowed (2.3.1.4), and it is asked again
   after a minute.
 - The site cannot be reached at all, or may not be: allowed, since the page's own fetch then says what is wrong.
-- What was read is kept for 24 hours (2.4), and the first 512 KiB of it count (2.5).
+- What was read is kept for 24 hours (2.4), and the first 512 KiB of it count (2.5). That there is no such file is
+  believed for ten minutes: a site that is being made gets one in between.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from weblake.service.web.fetch import Fetcher
 
 #: The name that rules for us are written under; the whole User-Agent would also match those for "Mozilla".
 NAME = "weblake"
-#: Seconds that a file is kept, and that one which could not be read keeps a site closed.
-KEPT_S, CLOSED_S = 24 * 3600.0, 60.0
+#: Seconds that a file is kept, that its absence is, and that one which could not be read keeps a site closed.
+KEPT_S, ABSENT_S, CLOSED_S = 24 * 3600.0, 600.0, 60.0
 _MAX_FILE = 512 << 10
 _MAX_ORIGINS = 1000
 _TIMEOUT_S = 20.0
@@ -101,6 +102,8 @@ class Robots:
             if fetched.status >= 500 or fetched.status == 429:
                 text, kept = _CLOSED, CLOSED_S
                 note = f"{origin}/robots.txt answered {fetched.status}, so nothing there is crawled for a minute."
+            elif fetched.status >= 400:
+                kept = ABSENT_S
             elif fetched.status < 300:
                 text = text_of("text/plain; charset=utf-8", fetched.body)
         return _Rules(await asyncio.to_thread(Protego.parse, text), note, self._clock() + kept)

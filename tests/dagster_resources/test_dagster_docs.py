@@ -28,6 +28,8 @@ import dagster_weblake
 from weblake import orchestration
 from weblake.testing import WeblakeService
 
+pytestmark = pytest.mark.system
+
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "dagster.md").read_text()
 EXAMPLE = Path(dagster_weblake.__file__).parent / "example_project"

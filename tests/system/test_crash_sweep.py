@@ -41,7 +41,7 @@ def lab(service: Any, site: str, weblake_command: Any, tmp_path: Path) -> Iterat
 
 
 #: How often a moment is aimed at before it counts as missed.
-TRIES = 4
+TRIES = 8
 
 
 def only(calls: list[Call], name: str, what: str) -> Call:

@@ -11,6 +11,8 @@ from typing import Any
 import duckdb
 import pytest
 
+pytestmark = pytest.mark.system
+
 #: Moments of the first run's life at which it is killed, as shares of a whole run.
 MOMENTS = [0.3, 0.45, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95]
 

@@ -17,6 +17,8 @@ from weblake.starts import cancel
 from weblake.transport import MAX_CONNECTIONS, MAX_POLLS
 from weblake.waiting import JobRef
 
+pytestmark = pytest.mark.system
+
 HEAD = {"success": True, "status": "scraping", "total": 9, "completed": 1, "creditsUsed": 1, "data": []}
 MANY = 2000
 

@@ -15,6 +15,8 @@ import pytest
 
 import weblake
 
+pytestmark = pytest.mark.system
+
 
 @pytest.fixture
 def lake(tmp_path: Path) -> str:

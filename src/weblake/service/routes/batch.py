@@ -14,14 +14,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weblake import options
-from weblake.service.answers import Refusal, bad_request, encode, raw_answer, read_object
+from weblake.service.answers import Refusal, bad_request, encode, raw_answer
 from weblake.service.config import Access
 from weblake.service.features import check_page_options
 from weblake.service.jobs import page_queue, records
 from weblake.service.jobs.page_cache import is_private
 from weblake.service.jobs.records import NewJob
-from weblake.service.parts import Parts, asker
-from weblake.service.routes.intake import check_queue, page_options, page_price, read_options, read_webhook
+from weblake.service.parts import Parts
+from weblake.service.routes.intake import check_queue, once, page_options, page_price, read_options, read_webhook
 from weblake.service.routes.jobs import JobRoutes, job_address
 from weblake.service.routes.replays import Ticket
 from weblake.service.routes.targets import refusal, split
@@ -43,13 +43,11 @@ class BatchRoutes:
 
     async def start(self, request: Request) -> Response:
         """Starts a job, or appends to one."""
-        access = asker(request)
-        body = await read_object(request, self._parts.config.max_body)
 
-        async def act(ticket: Ticket) -> Response:
+        async def act(access: Access, body: dict[str, object], ticket: Ticket) -> Response:
             return await self._start(request, access, body, ticket)
 
-        return await self._parts.replays.once(request, access, body, act)
+        return await once(self._parts, request, act)
 
     async def _start(self, request: Request, access: Access, body: dict[str, object], ticket: Ticket) -> Response:
         parts = self._parts

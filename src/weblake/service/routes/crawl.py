@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weblake import options
-from weblake.service.answers import answer, bad_request, encode, raw_answer, read_object
+from weblake.service.answers import answer, bad_request, encode, raw_answer
 from weblake.service.clock import iso
 from weblake.service.config import Access
 from weblake.service.failures import PageFailure
@@ -26,6 +26,7 @@ from weblake.service.jobs.records import NewJob
 from weblake.service.parts import Parts, asker
 from weblake.service.routes.intake import (
     check_queue,
+    once,
     page_price,
     read_options,
     read_target,
@@ -59,13 +60,11 @@ class CrawlRoutes:
 
     async def start(self, request: Request) -> Response:
         """Starts a crawl."""
-        access = asker(request)
-        body = await read_object(request, self._parts.config.max_body)
 
-        async def act(ticket: Ticket) -> Response:
+        async def act(access: Access, body: dict[str, object], ticket: Ticket) -> Response:
             return await self._start(request, access, body, ticket)
 
-        return await self._parts.replays.once(request, access, body, act)
+        return await once(self._parts, request, act)
 
     async def active(self, request: Request) -> Response:
         """The team's running crawls, newest first."""

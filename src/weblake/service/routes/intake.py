@@ -1,17 +1,25 @@
-"""How request bodies become checked options. Imports: answers, config, features, limits, scraping, targets."""
+"""How request bodies become checked options.
+
+Imports: answers, config, features, limits, parts, replays, scraping, targets.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+
+from starlette.requests import Request
+from starlette.responses import Response
 
 from weblake import options, webhooks
 from weblake.errors import InvalidOption
-from weblake.service.answers import Refusal, bad_request, encode
-from weblake.service.config import Plan, ServiceConfig
+from weblake.service.answers import Refusal, bad_request, encode, read_object
+from weblake.service.config import Access, Plan, ServiceConfig
 from weblake.service.failures import PageFailure
 from weblake.service.jobs.scraping import LOCKDOWN_HIT, ZERO_DATA_RETENTION
 from weblake.service.limits import too_many
+from weblake.service.parts import Parts, asker
+from weblake.service.routes.replays import KEEP_STARTS, Ticket
 from weblake.service.routes.targets import refusal, target
 
 #: Names in a batch's options that are not about its pages.
@@ -30,6 +38,25 @@ _OURS = frozenset(
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}")
 _FIELD = re.compile(r"[!-~]?|[!-~][ -~\t]*[!-~]")
 _JSON = re.compile(r"application/json\s*(;|$)", re.IGNORECASE)
+
+
+async def once(
+    parts: Parts,
+    request: Request,
+    act: Callable[[Access, dict[str, object], Ticket], Awaitable[Response]],
+    keep: float = KEEP_STARTS,
+) -> Response:
+    """Reads the JSON object in a request's body and acts on it, once for each idempotency key; see replays.py.
+
+    Args:
+        parts: The service.
+        request: The request.
+        act: Answers it.
+        keep: Seconds for which the answer is kept for repeats.
+    """
+    access = asker(request)
+    body = await read_object(request, parts.config.max_body)
+    return await parts.replays.once(request, access, body, lambda ticket: act(access, body, ticket), keep)
 
 
 def read_options(cls: type, body: Mapping[str, object]) -> dict[str, object]:

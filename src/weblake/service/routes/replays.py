@@ -13,11 +13,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from sqlite3 import Connection
-from uuid import UUID
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from weblake.options.values import uuid_problem
 from weblake.service.answers import Refusal, bad_request, raw_answer
 from weblake.service.clock import Clock
 from weblake.service.config import Access
@@ -72,7 +72,7 @@ class Replays:
         forget = self._clock.now() + keep
         if key is None:
             return await act(Ticket(access.team, None, "", forget))
-        if not _is_uuid(key):
+        if uuid_problem(key):
             raise Refusal(409, "x-idempotency-key must be a UUID: take a new one.", code="IDEMPOTENCY_KEY_NO_UUID")
         ticket = Ticket(access.team, key, _fingerprint(request, body), forget)
         async with self._turn((access.team, key)):
@@ -115,13 +115,6 @@ class _Turn:
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
         self.waiting = 0
-
-
-def _is_uuid(text: str) -> bool:
-    try:
-        return str(UUID(text)) == text.lower()
-    except ValueError:
-        return False
 
 
 def _fingerprint(request: Request, body: dict[str, object]) -> str:

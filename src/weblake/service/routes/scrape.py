@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weblake import options
-from weblake.service.answers import Refusal, answer, job_id, read_object
+from weblake.service.answers import Refusal, answer, job_id
 from weblake.service.config import Access
 from weblake.service.failures import PageFailure
 from weblake.service.features import check_page_options
@@ -22,7 +22,7 @@ from weblake.service.jobs.job_run import is_shutdown
 from weblake.service.jobs.page_cache import is_private
 from weblake.service.jobs.scraping import Turn, failed
 from weblake.service.parts import Parts, asker
-from weblake.service.routes.intake import page_price, read_options, read_target
+from weblake.service.routes.intake import once, page_price, read_options, read_target
 from weblake.service.routes.replays import KEEP_SCRAPES, Ticket
 from weblake.service.routes.single_call import SingleCall
 from weblake.service.store import accounts
@@ -46,13 +46,7 @@ class ScrapeRoutes:
 
     async def start(self, request: Request) -> Response:
         """Scrapes one page and returns it."""
-        access = asker(request)
-        body = await read_object(request, self._parts.config.max_body)
-
-        async def act(ticket: Ticket) -> Response:
-            return await self._scrape(access, body, ticket)
-
-        return await self._parts.replays.once(request, access, body, act, KEEP_SCRAPES)
+        return await once(self._parts, request, self._scrape, KEEP_SCRAPES)
 
     async def read(self, request: Request) -> Response:
         """A page that was scraped within the last day, alone or in a job."""

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from weblake.service.answers import Refusal, encode, raw_answer, read_object
+from weblake.service.answers import Refusal, encode, raw_answer
 from weblake.service.config import Access, Plan
 from weblake.service.failures import PageFailure
 from weblake.service.ids import scrape_id
@@ -23,8 +23,8 @@ from weblake.service.jobs.job_run import is_shutdown
 from weblake.service.jobs.outcomes import Failed
 from weblake.service.jobs.records import NewJob
 from weblake.service.jobs.scraping import Scraped, Turn, failed
-from weblake.service.parts import Parts, asker
-from weblake.service.routes.intake import page_price
+from weblake.service.parts import Parts
+from weblake.service.routes.intake import once, page_price
 from weblake.service.routes.replays import KEEP_SCRAPES, Ticket
 from weblake.service.routes.search_request import Asked, read_search, result
 from weblake.service.routes.targets import target
@@ -47,13 +47,7 @@ class SearchRoutes:
 
     async def search(self, request: Request) -> Response:
         """Finds pages and, where asked, scrapes them."""
-        access = asker(request)
-        body = await read_object(request, self._parts.config.max_body)
-
-        async def act(ticket: Ticket) -> Response:
-            return await self._search(access, body, ticket)
-
-        return await self._parts.replays.once(request, access, body, act, KEEP_SCRAPES)
+        return await once(self._parts, request, self._search, KEEP_SCRAPES)
 
     async def _search(self, access: Access, body: dict[str, object], ticket: Ticket) -> Response:
         parts = self._parts

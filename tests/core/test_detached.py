@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import fake_web
 import pytest
 
 from weblake import Client, Terms, detached, errors, layout, orders, starts
@@ -17,12 +16,6 @@ from weblake.orders import Naming, Order
 from weblake.publishing import Dataset
 from weblake.service.server import LocalService
 from weblake.waiting import JobRef
-
-_spec = importlib.util.spec_from_file_location("fake_web", Path(__file__).parents[1] / "service" / "fake_web.py")
-assert _spec is not None
-assert _spec.loader is not None
-fake_web = sys.modules.setdefault("fake_web", importlib.util.module_from_spec(_spec))
-_spec.loader.exec_module(fake_web)
 
 URLS = [f"http://pages.test/{n}" for n in range(4)]
 SOON = Terms(poll_s=0.2, timeout_s=60)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import fake_web
 import pytest
 
 from weblake import Client, Terms, errors, generations, load, orders, publishing, starts
@@ -19,12 +18,6 @@ from weblake.orders import Naming, Order
 from weblake.publishing import Dataset
 from weblake.service.server import LocalService
 from weblake.waiting import JobRef, glance
-
-_spec = importlib.util.spec_from_file_location("fake_web", Path(__file__).parents[1] / "service" / "fake_web.py")
-assert _spec is not None
-assert _spec.loader is not None
-fake_web = sys.modules.setdefault("fake_web", importlib.util.module_from_spec(_spec))
-_spec.loader.exec_module(fake_web)
 
 URLS = [f"http://pages.test/{n}" for n in range(3)]
 RETRY, CLEAR = "max_tries=1", "max_tries=2"

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import fake_web
 import httpx
 import pytest
 
 from weblake.service.config import ServiceConfig, ServiceKey
 from weblake.service.server import LocalService
-
-_spec = importlib.util.spec_from_file_location("fake_web", Path(__file__).with_name("fake_web.py"))
-assert _spec is not None
-assert _spec.loader is not None
-fake_web = sys.modules.setdefault("fake_web", importlib.util.module_from_spec(_spec))
-_spec.loader.exec_module(fake_web)
 
 KEY = "test-key"
 

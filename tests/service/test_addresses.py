@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import ipaddress
-import sys
 from contextlib import suppress
-from pathlib import Path
 
+import loopback_site as loopback
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,11 +13,6 @@ from hypothesis import strategies as st
 from weblake.service.failures import PageFailure
 from weblake.service.web.addresses import clean_url, is_literal_private, is_public
 
-_spec = importlib.util.spec_from_file_location("loopback_site", Path(__file__).with_name("loopback_site.py"))
-assert _spec is not None
-assert _spec.loader is not None
-loopback = sys.modules.setdefault("loopback_site", importlib.util.module_from_spec(_spec))
-_spec.loader.exec_module(loopback)
 Site, Handler, site = loopback.Site, loopback.Handler, loopback.site
 fetching, get, failure = loopback.fetching, loopback.get, loopback.failure
 

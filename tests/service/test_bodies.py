@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import importlib.util
-import sys
 import time
 import zlib
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+import loopback_site as loopback
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,11 +19,6 @@ from weblake.service.page.document import scrape
 from weblake.service.web.fetch import Fetcher
 from weblake.service.web.inflate import Body
 
-_spec = importlib.util.spec_from_file_location("loopback_site", Path(__file__).with_name("loopback_site.py"))
-assert _spec is not None
-assert _spec.loader is not None
-loopback = sys.modules.setdefault("loopback_site", importlib.util.module_from_spec(_spec))
-_spec.loader.exec_module(loopback)
 Site, Handler, site = loopback.Site, loopback.Handler, loopback.site
 fetching, get, failure = loopback.fetching, loopback.get, loopback.failure
 

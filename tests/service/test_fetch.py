@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 import time
-from pathlib import Path
 
+import loopback_site as loopback
 import pytest
 
 from weblake.service.page.document import scrape
 from weblake.service.web import connect
 from weblake.service.web.fetch import Fetcher
 
-_spec = importlib.util.spec_from_file_location("loopback_site", Path(__file__).with_name("loopback_site.py"))
-assert _spec is not None
-assert _spec.loader is not None
-loopback = sys.modules.setdefault("loopback_site", importlib.util.module_from_spec(_spec))
-_spec.loader.exec_module(loopback)
 Site, Handler, site = loopback.Site, loopback.Handler, loopback.site
 fetching, get, failure = loopback.fetching, loopback.get, loopback.failure
 

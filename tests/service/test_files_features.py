@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import base64
-import importlib.util
-import sys
-from pathlib import Path
 from typing import Any
 
+import parse_bench as bench
 import pytest
 
-_spec = importlib.util.spec_from_file_location("parse_bench", Path(__file__).with_name("parse_bench.py"))
-assert _spec is not None
-assert _spec.loader is not None
-bench = sys.modules.setdefault("parse_bench", importlib.util.module_from_spec(_spec))
-_spec.loader.exec_module(bench)
 parsing = bench.parsing
 
 TIDES = ["tides.docx", "tides.doc", "tides.odt", "tides.rtf", "tides.html"]

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
-import sys
 import time
 import zipfile
 from pathlib import Path
 from typing import Any
 
+import parse_bench as bench
 import pytest
 
 from weblake.service.files import worker
 from weblake.service.files.converted import Task
 from weblake.service.files.pdf import choose
 
-_spec = importlib.util.spec_from_file_location("parse_bench", Path(__file__).with_name("parse_bench.py"))
-assert _spec is not None
-assert _spec.loader is not None
-bench = sys.modules.setdefault("parse_bench", importlib.util.module_from_spec(_spec))
-_spec.loader.exec_module(bench)
 parsing = bench.parsing
 
 BROKEN = "SCRAPE_UNSUPPORTED_FILE_ERROR"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import os
 import signal
 import subprocess
@@ -14,17 +13,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import parse_bench as bench
 import pytest
 
 from weblake.service.failures import PageFailure
 from weblake.service.files.converted import Task
 from weblake.service.files.converters import Converters
-
-_spec = importlib.util.spec_from_file_location("parse_bench", Path(__file__).with_name("parse_bench.py"))
-assert _spec is not None
-assert _spec.loader is not None
-bench = sys.modules.setdefault("parse_bench", importlib.util.module_from_spec(_spec))
-_spec.loader.exec_module(bench)
 
 
 def converting(work: Callable[[Converters], Coroutine[Any, Any, Any]], **options: Any) -> Any:

@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 import base64
-import importlib.util
-import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
+import loopback_site as loopback
+import parse_bench as bench
 import pytest
 
 from weblake.service.page.document import scrape
 from weblake.service.page.media import Kind, kind_of, kind_of_upload
 
-
-def _shared(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules.setdefault(name, importlib.util.module_from_spec(spec))
-    spec.loader.exec_module(module)
-    return module
-
-
-bench, loopback = _shared("parse_bench"), _shared("loopback_site")
 site, parsing = loopback.site, bench.parsing
 DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 

@@ -24,7 +24,7 @@ from weblake.service.config import ServiceConfig
 
 pytestmark = pytest.mark.system
 
-PROCESS = Path(__file__).with_name("service_process.py")
+PROCESS = Path(__file__).parent.parent / "labs" / "service_process.py"
 HEADERS = {"Authorization": "Bearer test-key"}
 URLS = [f"http://site.test/{n}" for n in range(80)]
 LIMIT = 45

@@ -20,7 +20,7 @@ import pytest
 
 from weblake.service.config import ServiceConfig
 
-PROCESS = Path(__file__).with_name("service_process.py")
+PROCESS = Path(__file__).parent.parent / "labs" / "service_process.py"
 HEADERS = {"Authorization": "Bearer test-key", "x-idempotency-key": "0e7c7d9e-2f3f-4cf0-8a52-6a3b8f2f9f11"}
 URLS = [f"http://site.test/{n}" for n in range(60)]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from typing import Any
 
+import fake_web
 import httpx
 import pytest
 from hypothesis import given
@@ -139,7 +139,7 @@ def test_credits_are_a_teams_own_and_come_back_with_the_month(make_bench: Any) -
 
 @pytest.mark.parametrize("kind", ["batch/scrape", "crawl"])
 def test_a_job_whose_pages_cost_more_than_there_is_ends_with_failures(make_bench: Any, kind: str) -> None:
-    web = sys.modules["fake_web"].FakeWeb()
+    web = fake_web.FakeWeb()
     plain = web.scrape
 
     async def dear(url: str, options: Any) -> Any:

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import gzip
-import importlib.util
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import httpx
+import loopback_site as loopback
 import pytest
 
 from weblake.service.failures import PageFailure
 from weblake.service.server import LocalService
 
-_spec = importlib.util.spec_from_file_location("loopback_site", Path(__file__).with_name("loopback_site.py"))
-assert _spec is not None
-assert _spec.loader is not None
-loopback = sys.modules.setdefault("loopback_site", importlib.util.module_from_spec(_spec))
-_spec.loader.exec_module(loopback)
 site = loopback.site
 
 HOME = "http://site.test/"

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any
 
+import parse_bench as bench
 import pytest
 from firecrawl import Firecrawl
 from firecrawl.v2.types import ParseOptions, PDFParser
 
 import weblake
 
-_spec = importlib.util.spec_from_file_location("parse_bench", Path(__file__).with_name("parse_bench.py"))
-assert _spec is not None
-assert _spec.loader is not None
-bench = sys.modules.setdefault("parse_bench", importlib.util.module_from_spec(_spec))
-_spec.loader.exec_module(bench)
 parsing = bench.parsing
 
 

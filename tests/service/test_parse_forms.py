@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import socket
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import httpx
+import parse_bench as bench
 import pytest
 
-_spec = importlib.util.spec_from_file_location("parse_bench", Path(__file__).with_name("parse_bench.py"))
-assert _spec is not None
-assert _spec.loader is not None
-bench = sys.modules.setdefault("parse_bench", importlib.util.module_from_spec(_spec))
-_spec.loader.exec_module(bench)
 parsing = bench.parsing
 
 BOUNDARY = "edge-of-the-sea"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -11,14 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import parse_bench as bench
 import pyarrow.parquet as pq
 import pytest
-
-_spec = importlib.util.spec_from_file_location("parse_bench", Path(__file__).with_name("parse_bench.py"))
-assert _spec is not None
-assert _spec.loader is not None
-bench = sys.modules.setdefault("parse_bench", importlib.util.module_from_spec(_spec))
-_spec.loader.exec_module(bench)
 
 
 @pytest.fixture

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import scrape_lab
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-_spec = importlib.util.spec_from_file_location("scrape_lab", Path(__file__).with_name("scrape_lab.py"))
-assert _spec is not None
-assert _spec.loader is not None
-scrape_lab = sys.modules.setdefault("scrape_lab", importlib.util.module_from_spec(_spec))
-if not hasattr(scrape_lab, "Lab"):
-    _spec.loader.exec_module(scrape_lab)
 site, open_lab = scrape_lab.site, scrape_lab.open_lab
 lab, lab_service = scrape_lab.lab, scrape_lab.lab_service
 

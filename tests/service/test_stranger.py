@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 from typing import Any
 
+import parse_bench as _bench
 import pytest
 from markdown_it import MarkdownIt
 from selectolax.lexbor import LexborHTMLParser
@@ -16,11 +15,6 @@ from weblake.service.page.document import page_of
 from weblake.service.page.media import Kind, kind_of
 from weblake.service.web.fetch import Fetched
 
-_spec = importlib.util.spec_from_file_location("parse_bench", Path(__file__).with_name("parse_bench.py"))
-assert _spec is not None
-assert _spec.loader is not None
-_bench = sys.modules.setdefault("parse_bench", importlib.util.module_from_spec(_spec))
-_spec.loader.exec_module(_bench)
 parsing = _bench.parsing
 
 URL = "https://site.example/list"

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import datetime
-import importlib.util
 import ssl
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import loopback_site as loopback
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -19,11 +18,6 @@ from cryptography.x509.oid import NameOID
 from weblake.service.failures import PageFailure
 from weblake.service.page.document import scrape
 
-_spec = importlib.util.spec_from_file_location("loopback_site", Path(__file__).with_name("loopback_site.py"))
-assert _spec is not None
-assert _spec.loader is not None
-loopback = sys.modules.setdefault("loopback_site", importlib.util.module_from_spec(_spec))
-_spec.loader.exec_module(loopback)
 Site, Handler, site = loopback.Site, loopback.Handler, loopback.site
 fetching, get, failure = loopback.fetching, loopback.get, loopback.failure
 

@@ -252,7 +252,11 @@ def test_a_reset_breaks_off_what_is_under_way(bench: Any, receiver: Receiver) ->
 @pytest.mark.system
 def test_a_killed_service_delivers_again_what_was_not_acknowledged(receiver: Receiver, tmp_path: Any) -> None:
     receiver.held |= {"page", "completed"}
-    command = [sys.executable, str(Path(__file__).with_name("service_process.py")), str(tmp_path / "s.db")]
+    command = [
+        sys.executable,
+        str(Path(__file__).parent.parent / "labs" / "service_process.py"),
+        str(tmp_path / "s.db"),
+    ]
     hook = {"url": receiver.url, "events": ["page", "completed"]}
     job = ""
     for turn in range(3):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,16 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import loopback_site as loopback
 import pytest
 
 from weblake.service.config import ServiceConfig, ServiceKey
 from weblake.service.server import LocalService
 
-_spec = importlib.util.spec_from_file_location("loopback_site", Path(__file__).with_name("loopback_site.py"))
-assert _spec is not None
-assert _spec.loader is not None
-loopback = sys.modules.setdefault("loopback_site", importlib.util.module_from_spec(_spec))
-_spec.loader.exec_module(loopback)
 Site, site = loopback.Site, loopback.site
 
 KEYS = [ServiceKey("test-key", "one", "red"), ServiceKey("test-key-2", "two", "blue")]

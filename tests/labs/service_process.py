@@ -4,21 +4,15 @@ Arguments: the database, a file to which every page that is asked for is appende
 """
 
 import asyncio
-import importlib.util
 import json
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+
+import fake_web
 
 from weblake.service.config import ServiceConfig
 from weblake.service.server import LocalService
-
-spec = importlib.util.spec_from_file_location("fake_web", Path(__file__).with_name("fake_web.py"))
-fake_web = importlib.util.module_from_spec(spec)
-sys.modules["fake_web"] = fake_web
-spec.loader.exec_module(fake_web)
-
 
 log = open(sys.argv[2], "a", buffering=1)  # noqa: SIM115
 

@@ -16,7 +16,7 @@ import pytest
 from weblake.service.config import ServiceConfig
 from weblake.service.server import LocalService
 
-DOCUMENTS = Path(__file__).with_name("documents")
+DOCUMENTS = Path(__file__).parent.parent / "service" / "documents"
 KEY = "test-key"
 
 

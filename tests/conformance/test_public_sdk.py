@@ -6,10 +6,8 @@ import asyncio
 import hashlib
 import hmac
 import json
-import threading
 import uuid
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,8 @@ from firecrawl import AsyncFirecrawl, Firecrawl
 from firecrawl.v2.types import PaginationConfig, ParseOptions, ScrapeOptions, WebhookConfig
 from gated_site import GatedSite
 
+from weblake.testing.webhooks import WeblakeWebhooks
+
 FAST = {"poll_interval": 1, "timeout": 60}
 
 
@@ -27,42 +27,10 @@ def client(served: Any) -> Firecrawl:
     return Firecrawl(api_key=served.key, api_url=served.url, timeout=60)
 
 
-class Receiver:
-    """Takes webhooks and remembers them."""
-
-    def __init__(self) -> None:
-        self.got: list[tuple[dict[str, str], bytes]] = []
-        self.arrived = threading.Condition()
-        receiver = self
-
-        class Take(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
-                self.send_response(204)
-                self.end_headers()
-                with receiver.arrived:
-                    receiver.got.append(({name.lower(): value for name, value in self.headers.items()}, body))
-                    receiver.arrived.notify_all()
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Take)
-        self.url = f"http://127.0.0.1:{self.server.server_port}/hook"
-        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
-
-    def wait(self, count: int) -> list[tuple[dict[str, str], bytes]]:
-        with self.arrived:
-            assert self.arrived.wait_for(lambda: len(self.got) >= count, 30), f"{len(self.got)} of {count} arrived"
-            return list(self.got)
-
-
 @pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    made = Receiver()
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
+def receiver() -> Iterator[WeblakeWebhooks]:
+    with WeblakeWebhooks("test-secret") as made:
+        yield made
 
 
 def test_a_scrape_has_every_plain_format(client: Firecrawl, site: GatedSite) -> None:
@@ -106,7 +74,7 @@ def test_what_is_not_there_and_what_needs_more_have_their_own_errors(client: Fir
         Firecrawl(api_key="no-such-key", api_url=client._v2_client.config.api_url).scrape(url)
 
 
-def test_a_batch_from_start_to_webhook(client: Firecrawl, site: GatedSite, receiver: Receiver) -> None:
+def test_a_batch_from_start_to_webhook(client: Firecrawl, site: GatedSite, receiver: WeblakeWebhooks) -> None:
     urls = site.pages(5, first=10)
     hook = WebhookConfig(url=receiver.url, metadata={"run": "7"}, headers={"x-mine": "yes"}, events=["completed"])
     key = str(uuid.uuid4())
@@ -117,7 +85,9 @@ def test_a_batch_from_start_to_webhook(client: Firecrawl, site: GatedSite, recei
         urls, formats=["markdown"], ignore_invalid_urls=True, max_concurrency=2, webhook=hook, idempotency_key=key
     )
     assert again.id == started.id
-    ((headers, body),) = receiver.wait(1)
+    receiver.wait("completed", job=started.id)
+    (delivery,) = receiver.deliveries
+    headers, body = delivery.headers, delivery.body
     digest = hmac.new(b"test-secret", body, hashlib.sha256).hexdigest()
     assert headers["x-service-signature"] == f"sha256={digest}"
     event = json.loads(body)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import fake_web
 import httpx
 import pytest
+from polling import until
 
 from weblake.service.config import ServiceConfig, ServiceKey
 from weblake.service.server import LocalService
@@ -45,11 +45,7 @@ class Bench:
         return self.until(lambda: self._ended(job, kind))
 
     def until(self, look: Callable[[], Any], seconds: float = 20.0) -> Any:
-        deadline = time.monotonic() + seconds
-        while not (found := look()):
-            assert time.monotonic() < deadline, "it did not happen in time"
-            time.sleep(0.005)
-        return found
+        return until(look, seconds)
 
     def _ended(self, job: str, kind: str) -> dict[str, Any] | None:
         status = self.status(job, kind)

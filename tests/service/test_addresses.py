@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import loopback_site as loopback
 import pytest
+from catalogue import proves
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,15 +25,29 @@ CLOSED = (
 )
 
 
+@proves(
+    "S7",
+    at="src/weblake/service/web/addresses.py",
+    line="if allow_private or is_public(ipaddress.ip_address(text))]",
+    becomes="]",
+    case="127.0.0.1",
+)
+@proves(
+    "S7",
+    at="src/weblake/service/web/addresses.py",
+    line="return not is_public(ipaddress.IPv4Address(socket.inet_aton(name)))",
+    becomes="return False",
+    case="0x7f.1",
+)
 @pytest.mark.parametrize("host", CLOSED.split())
-def test_closed_addresses_are_refused_in_every_spelling(host: str) -> None:
+def test_s7_closed_addresses_are_refused_in_every_spelling(host: str) -> None:
     problem = failure(f"http://{host}:1/", fetcher_options={"allow_private": False})
     assert (problem.code, problem.status, problem.reached) == ("unsafe_domain_blocked", 403, False)
     assert is_literal_private(host)
 
 
 @pytest.mark.parametrize("host", ["localhost", "app.localhost", "0177.0.0.1", "127.0.0.1.", "①②⑦.⓪.⓪.①", "localhost."])
-def test_other_ways_to_say_loopback_lead_nowhere(site: Site, host: str) -> None:
+def test_s7_other_ways_to_say_loopback_lead_nowhere(site: Site, host: str) -> None:
     """Which of the three answers it is depends on what this machine's resolver knows."""
     problem = failure(f"http://{host}:{site.server_port}/", fetcher_options={"allow_private": False})
     assert problem.code in {"unsafe_domain_blocked", "SCRAPE_DNS_RESOLUTION_ERROR", "BAD_REQUEST"}
@@ -44,16 +59,23 @@ def test_public_addresses_are_public(address: str) -> None:
     assert is_public(ipaddress.ip_address(address))
 
 
+@proves("S7", at="src/weblake/service/web/addresses.py", line="if inner is not None:", becomes="if False:")
 @given(st.ip_addresses(v=4))
-def test_an_ipv4_address_is_judged_alike_in_every_wrapping(address: ipaddress.IPv4Address) -> None:
+def test_s7_an_ipv4_address_is_judged_alike_in_every_wrapping(address: ipaddress.IPv4Address) -> None:
     number = int(address)
     wrapped = [f"::ffff:{address}", f"64:ff9b::{number >> 16:x}:{number & 0xFFFF:x}"]
     assert {is_public(ipaddress.ip_address(text)) for text in wrapped} == {is_public(address)}
     assert is_literal_private(str(number)) == is_literal_private(hex(number)) == (not is_public(address))
 
 
+@proves(
+    "S7",
+    at="src/weblake/service/web/addresses.py",
+    line="return address.is_global and not address.is_multicast and not address.is_reserved",
+    becomes="return True",
+)
 @given(st.ip_addresses())
-def test_nothing_that_python_calls_private_is_public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> None:
+def test_s7_nothing_that_python_calls_private_is_public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> None:
     if address.is_private or address.is_loopback or address.is_link_local or address.is_multicast:
         assert not is_public(address) or (address.version == 6 and address in ipaddress.ip_network("64:ff9b::/96"))
 
@@ -73,7 +95,7 @@ def test_nothing_that_python_calls_private_is_public(address: ipaddress.IPv4Addr
         "mailto:a@b.de",
     ],
 )
-def test_what_is_no_web_address_is_refused_before_anything_is_sent(url: str) -> None:
+def test_s7_what_is_no_web_address_is_refused_before_anything_is_sent(url: str) -> None:
     problem = failure(url)
     assert (problem.code, problem.status) == ("BAD_REQUEST", 400)
 

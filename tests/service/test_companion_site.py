@@ -10,19 +10,13 @@ import anydoc
 import httpx
 import pypdfium2
 import pytest
+from polling import until
 
 import weblake
 from weblake.loopback import Answer, LoopbackServer
 from weblake.testing import WeblakeService, WeblakeSite
 from weblake.testing.site_pages import known_pages
 from weblake.testing.site_trouble import ENCODINGS, REDIRECTS
-
-
-def until(is_so: Any, seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.005)
 
 
 def scraped(service: WeblakeService, url: str, **options: Any) -> dict[str, Any]:

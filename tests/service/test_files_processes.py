@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
@@ -15,10 +14,14 @@ from typing import Any
 
 import parse_bench as bench
 import pytest
+from catalogue import proves
+from polling import until
 
 from weblake.service.failures import PageFailure
 from weblake.service.files.converted import Task
 from weblake.service.files.converters import Converters
+from weblake.service.page import apart
+from weblake.service.page.asked import read_wanted
 
 
 def converting(work: Callable[[Converters], Coroutine[Any, Any, Any]], **options: Any) -> Any:
@@ -44,14 +47,13 @@ def gone(pid: int) -> bool:
     return state == "Z"
 
 
-def until(look: Callable[[], bool], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not look():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.005)
-
-
-def test_a_process_that_passes_its_deadline_is_killed() -> None:
+@proves(
+    "S9",
+    at="src/weblake/service/files/converters.py",
+    line="await asyncio.shield(process.kill())",
+    becomes="pass",
+)
+def test_s9_a_process_that_passes_its_deadline_is_killed() -> None:
     sheet = bench.wide_sheet()
 
     async def work(converters: Converters) -> tuple[list[int], list[int]]:
@@ -69,8 +71,52 @@ def test_a_process_that_passes_its_deadline_is_killed() -> None:
     assert gone(before[0])
 
 
+@proves(
+    "S9", at="src/weblake/service/page/apart.py", line="if len(body) <= HEAVY:", becomes="if True:", case="attributes"
+)
+@proves("S9", at="src/weblake/service/page/apart.py", line="if len(body) > HEAVY:", becomes="if False:", case="page")
+@pytest.mark.parametrize("what", ["page", "attributes"])
+def test_s9_a_large_page_is_read_in_a_process(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def here(*_: object) -> None:
+        raise AssertionError("a large page was read in the service's own process")
+
+    monkeypatch.setattr(apart, "html_document", here)
+    monkeypatch.setattr(apart, "read_attributes", here)
+    body = b"<title>T</title><p class=x>text" + b"<!-- -->" * 60_000
+    options = {"formats": [{"type": "attributes", "selectors": [{"selector": "p", "attribute": "class"}]}]}
+
+    async def work(converters: Converters) -> object:
+        if what == "page":
+            wanted = read_wanted({"formats": ["markdown", "rawHtml"]})
+            document, _ = await apart.read_html(converters, "text/html", body, "https://a.example/", wanted, "it")
+            assert (document["markdown"], document["rawHtml"]) == ("text", body.decode())
+            return document["metadata"]
+        return await apart.attributes_of(converters, "text/html", body, options, "it")
+
+    told: dict[str, object] = {"page": {"title": "T"}}
+    told["attributes"] = [{"selector": "p", "attribute": "class", "values": ["x"]}]
+    assert converting(work) == told[what]
+
+
+def test_s9_what_is_wrong_with_a_large_page_is_told_as_for_a_small_one() -> None:
+    wanted = read_wanted({"include_tags": ["p:nth-child(2)"]})
+
+    async def work(converters: Converters) -> None:
+        with pytest.raises(PageFailure, match="too many for selectors that count") as caught:
+            await apart.read_html(converters, "text/html", b"<p>" * 100_000, "https://a.example/", wanted, "it")
+        assert (caught.value.code, caught.value.status) == ("BAD_REQUEST", 400)
+
+    converting(work)
+
+
+@proves(
+    "S9",
+    at="src/weblake/service/files/worker.py",
+    line="resource.setrlimit(resource.RLIMIT_AS, (memory, memory))",
+    becomes="pass",
+)
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux bounds the address space of a process reliably")
-def test_a_process_that_passes_its_memory_is_replaced() -> None:
+def test_s9_a_process_that_passes_its_memory_is_replaced() -> None:
     sheet = bench.wide_sheet()
 
     async def work(converters: Converters) -> None:

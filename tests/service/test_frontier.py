@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import pytest
+from catalogue import proves
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -236,6 +237,20 @@ def test_no_pattern_takes_longer_than_its_text_allows(pattern: str) -> None:
         frontier.wants(f"https://site.example/docs/{number}{'xa' * 1500}!", 1)
     # A backtracking engine needs longer than the universe has existed.
     assert time.thread_time() - began < 5
+
+
+@proves(
+    "S9",
+    at="src/weblake/service/web/patterns.py",
+    line="return re2.compile(text, options)",
+    becomes="return __import__('re').compile(text)",
+)
+def test_s9_a_pattern_that_is_a_bomb_is_none() -> None:
+    """Half a second in an engine that tries every way, so that the control ends too; each letter more doubles that."""
+    frontier = crawl(exclude_paths=[r"(a|a)+$"], crawl_entire_domain=True)
+    began = time.thread_time()
+    assert frontier.wants(f"https://site.example/docs/{'a' * 22}!", 1)
+    assert time.thread_time() - began < 0.1
 
 
 @pytest.mark.parametrize("pattern", ["(?!x)", r"(a)\1", "((a{900}){900}){900}", "a" * 2001, "(" * 5000, "\ud800"])

@@ -104,7 +104,7 @@ def test_fields_beside_the_file_are_bounded(parsing: Any) -> None:
         ("form-data; name=file; filename=plain.html", "plain.html"),
     ],
 )
-def test_names_are_bare_and_may_hold_any_letters(parsing: Any, head: str, name: str) -> None:
+def test_s6_names_are_bare_and_may_hold_any_letters(parsing: Any, head: str, name: str) -> None:
     reply = send(parsing, form((head, PAGE)))
     assert reply.status_code == 200, reply.text
     metadata = reply.json()["data"]["metadata"]

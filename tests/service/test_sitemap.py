@@ -9,6 +9,7 @@ import tracemalloc
 from typing import Any
 
 import pytest
+from catalogue import proves
 
 from weblake.service.failures import PageFailure
 from weblake.service.web.fetch import Fetched, Fetcher
@@ -100,7 +101,13 @@ def test_an_index_that_names_itself_ends() -> None:
     assert len(fetcher.asked) == 3
 
 
-def test_an_index_without_end_ends() -> None:
+@proves(
+    "S9",
+    at="src/weblake/service/web/sitemap.py",
+    line="and len(self._seen) < _MAX_FILES and self._room > 0:",
+    becomes="and len(self._seen) < 2000 and self._room > 0:",
+)
+def test_s9_an_index_without_end_ends() -> None:
     class Endless(Files):
         async def get(self, url: str, **options: Any) -> Fetched:
             self.asked.append(url)
@@ -227,8 +234,9 @@ def test_the_order_is_that_of_the_files_whichever_answers_first() -> None:
     assert asyncio.run(main()) == [f"{SITE}/page-{n}" for n in range(7)]
 
 
+@proves("S9", at="src/weblake/service/web/sitemap.py", line="del within[-1][:]", becomes="pass", case="<a/>")
 @pytest.mark.parametrize("unit", [b"<a/>", b"<url><loc/></url>", b"<url>" + b"<x/>" * 50 + b"</url>"])
-def test_a_file_of_small_elements_fills_no_memory(unit: bytes) -> None:
+def test_s9_a_file_of_small_elements_fills_no_memory(unit: bytes) -> None:
     body = b"<urlset>" + unit * ((160 << 10) // len(unit))
     read({"/sitemap.xml": urlset(f"{SITE}/a")})  # What is loaded on first use is no matter of this.
     tracemalloc.start()

@@ -60,12 +60,15 @@ def test_every_block_of_python_is_a_file_that_is_run() -> None:
         "test_crash.py",
         "test_hook.py",
         "test_limits.py",
+        "test_trouble.py",
     }
 
 
 def test_the_tests_of_the_text_pass(tmp_path: Path) -> None:
     names = set(FILES) - GUESTS
-    assert f"{len(names)} passed" in run(write(tmp_path, names))
+    passed = re.search(r"(\d+) passed", run(write(tmp_path, names)))
+    assert passed is not None
+    assert int(passed[1]) >= len(names)
 
 
 @pytest.mark.system

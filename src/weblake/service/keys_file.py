@@ -1,4 +1,4 @@
-"""The keys file of `weblake serve --keys`: who may ask, and what each team may use. Imports: config, errors.
+"""The keys file of `weblake serve --keys`: who may ask, and what each team may use. Imports: config, errors, home.
 
 TOML, or JSON of the same shape:
 
@@ -33,6 +33,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from weblake.errors import InvalidOption
+from weblake.home import home
 from weblake.service.config import DEFAULT_TEAM, ServiceKey, TeamPlan, read_keys
 
 _LONGEST = 1 << 20
@@ -83,7 +84,7 @@ def read_keys_file(path: str | Path, environment: Mapping[str, str] = os.environ
         InvalidOption: It cannot be read, is not of this form, names a variable that is not set, has two equal keys,
             or is a file that other users of this machine may change.
     """
-    text, warning = _read(Path(path).expanduser())
+    text, warning = _read(home(path))
     file = _parse(text, path)
     keys = [
         ServiceKey(_secret(path, f"the key {one.name!r}", "key", one.key, one.key_env, environment), one.name, one.team)

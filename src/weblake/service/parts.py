@@ -15,6 +15,7 @@ from sqlite3 import Connection
 
 from starlette.requests import Request
 
+from weblake.home import home
 from weblake.service.clock import Clock
 from weblake.service.config import Access, ServiceConfig, ServiceKey, digest
 from weblake.service.faults import Faults, FaultyPost
@@ -146,7 +147,7 @@ def asker(request: Request) -> Access:
 
 def open_store(path: str | Path) -> Store:
     """Opens the database at a path, or one in memory."""
-    return Store(path if str(path) == MEMORY else Path(path).expanduser().absolute())
+    return Store(path if str(path) == MEMORY else home(path).absolute())
 
 
 def remember_first_key(db: Connection, key: ServiceKey) -> bool:

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import FrameType
 
 from weblake.errors import InvalidOption
+from weblake.home import home
 from weblake.secrets import is_loopback
 from weblake.service.config import ServiceConfig, ServiceKey, TeamPlan, new_key
 from weblake.service.faults import read_file
@@ -73,7 +74,7 @@ def serve(
     rules = read_file(faults_file) if faults_file is not None else []
     config = replace(config or ServiceConfig(), remembered_keys=keys_file is None)
     config = _with_secret(replace(config, teams={**config.teams, **given.teams}))
-    directory = MEMORY if str(data) == MEMORY else str(Path(data or state_dir() / DIRECTORY).expanduser().absolute())
+    directory = MEMORY if str(data) == MEMORY else str(home(data or state_dir() / DIRECTORY).absolute())
     db: str | Path = MEMORY if directory == MEMORY else Path(directory) / DATABASE
     service = LocalService(
         db, keys=given.keys, host=host, port=port, allow_private=allow_private, config=config, rules=rules

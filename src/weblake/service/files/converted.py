@@ -7,6 +7,7 @@ way out.
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import msgspec
 
@@ -19,7 +20,7 @@ MOST_RESULT = 96 << 20
 class Task(msgspec.Struct, omit_defaults=True):
     """What is to be made of a file."""
 
-    #: `pdf` or `office`; what kind of office file it is shows in its bytes.
+    #: `pdf`, `office`, or of HTML `page` or `attributes`; what kind of office file it is shows in its bytes.
     kind: str
     #: The kind that the file's name says, for files whose bytes do not.
     named: str = ""
@@ -29,6 +30,10 @@ class Task(msgspec.Struct, omit_defaults=True):
     html: bool = False
     #: Whether pictures inside an office file are wanted as data: URLs.
     pictures: bool = False
+    #: Of HTML: what its server calls it, what its relative addresses are resolved against, and what is wanted of it.
+    content_type: str = ""
+    base: str = ""
+    options: dict[str, Any] = {}
 
 
 class Converted(msgspec.Struct, omit_defaults=True):
@@ -38,18 +43,23 @@ class Converted(msgspec.Struct, omit_defaults=True):
     html: str = ""
     #: The markdown of a PDF, page by page, or of a spreadsheet in one piece; None where it is to be made of the HTML.
     pages: list[str] | None = None
+    #: Of HTML: what was wanted of it.
+    document: dict[str, Any] = {}
     #: Of a PDF: how many pages it has.
     total_pages: int = 0
-    #: The addresses that a PDF links to, in document order, each once.
+    #: The addresses that it links to, in document order, each once; of a PDF or of HTML.
     links: list[str] = []
     #: Pages without text that a reader can see something on, from 1.
     scanned: list[int] = []
     #: What the file says of itself: title, author and so on.
     metadata: dict[str, str] = {}
     warning: str = ""
-    #: Why it was not converted: `encrypted`, `broken`, `unsupported`, `large`; empty where it was.
+    #: Why it was not converted: `encrypted`, `broken`, `unsupported`, `large`, `refused`; empty where it was.
     problem: str = ""
     detail: str = ""
+    #: Of what was refused: the failure's code and status.
+    code: str = ""
+    status: int = 0
     #: The process's memory at its highest, in bytes.
     peak: int = 0
 

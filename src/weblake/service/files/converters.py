@@ -1,4 +1,5 @@
-"""The processes in which documents are converted: few, started when needed, killed when they take too long.
+"""The processes in which documents and large pages are converted: few, started when needed, killed when they take too
+long.
 
 A converter is native code that reads what strangers wrote. It cannot be interrupted, so each one runs in a process of
 its own that is handed one file at a time; one that passes its deadline or its memory is replaced.
@@ -160,7 +161,7 @@ class _Process:
 
 def _died() -> PageFailure:
     message = (
-        "The file could not be converted: it needs more memory than one file may have, or broke the converter. "
+        "It could not be converted: it needs more memory than one file or page may have, or broke the converter. "
         "Split it, or save it anew and try again."
     )
     return PageFailure("SCRAPE_UNSUPPORTED_FILE_ERROR", message)

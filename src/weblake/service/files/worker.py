@@ -1,9 +1,9 @@
-"""The process in which documents are converted: `python -m weblake.service.files.worker MEMORY`.
+"""The process in which documents and large pages are converted: `python -m weblake.service.files.worker MEMORY`.
 
 It reads tasks from standard input and writes results to standard output, until its input ends or its parent dies. What
 a hostile file can do to it ends with it: it has so much memory, writes no file, and is killed when it takes too long.
 
-Imports: converted, office, pdf, when the first file of their kind comes.
+Imports: converted; office, pages, pdf, when the first file of their kind comes.
 """
 
 from __future__ import annotations
@@ -50,6 +50,10 @@ def convert(task: Task, body: bytes) -> Converted:
             from weblake.service.files.pdf import read_pdf
 
             result = read_pdf(body, task)
+        elif task.kind in {"page", "attributes"}:
+            from weblake.service.files.pages import read_page
+
+            result = read_page(body, task)
         else:
             from weblake.service.files.office import read_office
 

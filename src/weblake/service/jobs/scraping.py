@@ -31,7 +31,7 @@ _LOG = logging.getLogger("weblake.service")
 _CLEAN_SKIPPED = (
     "onlyCleanContent was skipped: it needs a language model (weblake[llm]). The markdown is what onlyMainContent left."
 )
-#: Bytes from which on a body is compressed in a thread.
+#: Bytes from which on a body is compressed, and its words are found, in a thread.
 _LARGE = 200_000
 #: How many pages go into the cache between two looks at its size.
 _SHRINK_EVERY = 64
@@ -163,7 +163,8 @@ class Scraper:
         version = tracked.version if tracked is not None else None
         stored = Stored(turn.scrape_id, body, told.credits, page.final_url, version)
         entry = await self._entry(url, options, page.fetched) if hit is None else None
-        found = search_index.entry(team, page.document, page.final_url, options, fresh=hit is None)
+        learn = partial(search_index.entry, team, page.document, page.final_url, options, fresh=hit is None)
+        found = await asyncio.to_thread(learn) if len(body) > _LARGE else learn()
         return Scraped(stored, page.links, entry, found)
 
     async def _entry(self, url: str, options: Mapping[str, object], fetched: Fetched | None) -> page_cache.Entry | None:

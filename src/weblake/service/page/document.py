@@ -1,6 +1,6 @@
 """One URL or one file in, one scrape document out.
 
-Imports: asked, converted, depth, failures, fetch, files, links, main_content, markdown, media, metadata.
+Imports: apart, asked, converted, failures, fetch, files, html_page, markdown, media.
 """
 
 from __future__ import annotations
@@ -13,29 +13,22 @@ from functools import partial
 from html import escape
 from urllib.parse import quote
 
-from selectolax.lexbor import LexborHTMLParser
-
 from weblake.service.failures import PageFailure
 from weblake.service.files.converters import Converters
 from weblake.service.files.kinds import HTML, PDF, kind_of_name
 from weblake.service.files.upload import Upload
+from weblake.service.page.apart import LARGE, read_html
 from weblake.service.page.asked import Wanted, number, read_wanted
-from weblake.service.page.blocked_ads import drop_ads
 from weblake.service.page.converted import Readable, as_base64, read_document
-from weblake.service.page.depth import flatten
-from weblake.service.page.links import base_of, images_in, links_in, resolve_all, settle_images
-from weblake.service.page.main_content import Content, select_content
-from weblake.service.page.markdown import fenced, to_markdown, without_base64_images
+from weblake.service.page.html_page import html_document
+from weblake.service.page.markdown import fenced, without_base64_images
 from weblake.service.page.media import Kind, fence_of, kind_of, kind_of_upload, refuse, text_of
-from weblake.service.page.metadata import read_metadata
-from weblake.service.page.selectors import refuse_costly
 from weblake.service.web.fetch import Fetched, Fetcher
 
 __all__ = ["Page", "PageFailure", "page_of", "page_of_upload", "scrape"]
 
-#: Bytes from which on a page is converted in a thread, so that the event loop goes on.
-_LARGE = 50_000
-_TOO_DEEP = "The page nests deeper than can be converted; text at the bottom is missing from the markdown."
+#: The type of the HTML that a document was made into.
+_OWN_HTML = "text/html; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +74,7 @@ async def scrape(
     wanted = read_wanted(options)
     timeout_s = number(options.get("timeout"), 60_000) / 1000
     headers = options.get("headers")
-    async with _deadline(url, timeout_s):
+    async with deadline(url, timeout_s):
         fetched = await fetcher.get(
             url,
             headers={str(k): str(v) for k, v in headers.items()} if isinstance(headers, Mapping) else None,
@@ -100,7 +93,7 @@ async def page_of_upload(
     The file is read when its turn has come; `timeout_s` is for waiting, reading and converting.
     """
     wanted = read_wanted(options)
-    async with _deadline("The file", timeout_s), converters.turn():
+    async with deadline("The file", timeout_s), converters.turn():
         file = await asyncio.to_thread(read)
         kind = kind_of_upload(file.name, file.body)
         named = kind_of_name(file.name)
@@ -120,12 +113,18 @@ async def page_of_upload(
 def page_of(fetched: Fetched, source_url: str, options: Mapping[str, object]) -> Page:
     """Returns HTML or text that was fetched as a page, at once; the part of `scrape` that needs nothing else."""
     wanted = read_wanted(options)
-    kind = kind_of(fetched.content_type, fetched.body)
-    return _plain_page(fetched, kind, Source(source_url, fetched.url), wanted)
+    kind, source = kind_of(fetched.content_type, fetched.body), Source(source_url, fetched.url)
+    if kind is not Kind.HTML:
+        return _plain_page(fetched, kind, source, wanted)
+    document, links = html_document(fetched.content_type, fetched.body, source.base, wanted)
+    if "rawHtml" in wanted.formats:
+        document["rawHtml"] = text_of(fetched.content_type, fetched.body)
+    return _told(fetched, source, wanted, document, links, 1)
 
 
 @asynccontextmanager
-async def _deadline(what: str, timeout_s: float) -> AsyncIterator[None]:
+async def deadline(what: str, timeout_s: float) -> AsyncIterator[None]:
+    """Ends what is done within it after so many seconds, and raises PageFailure."""
     try:
         async with asyncio.timeout(timeout_s):
             yield
@@ -135,40 +134,46 @@ async def _deadline(what: str, timeout_s: float) -> AsyncIterator[None]:
 
 
 async def _page(fetched: Fetched, kind: Kind, source: Source, wanted: Wanted, converters: Converters | None) -> Page:
-    pdf = kind is Kind.PDF
-    if kind is not Kind.OFFICE and not (pdf and wanted.parse_pdf):
-        make = partial(_plain_page, fetched, kind, source, wanted)
-        return await asyncio.to_thread(make) if len(fetched.body) > _LARGE else make()
     own = converters or Converters()
     try:
-        readable = await read_document(own, fetched.body, source.shown, wanted, pdf=pdf)
+        if kind is Kind.HTML:
+            return await _html_page(fetched, source, wanted, own)
+        if kind is Kind.OFFICE or (kind is Kind.PDF and wanted.parse_pdf):
+            readable = await read_document(own, fetched.body, source.shown, wanted, pdf=kind is Kind.PDF)
+            return await _converted_page(fetched, readable, source, wanted, own)
     finally:
         if own is not converters:
             await own.aclose()
-    make = partial(_converted_page, fetched, readable, source, wanted)
-    return await asyncio.to_thread(make) if len(readable.html) > _LARGE else make()
+    make = partial(_plain_page, fetched, kind, source, wanted)
+    return await asyncio.to_thread(make) if len(fetched.body) > LARGE else make()
+
+
+async def _html_page(fetched: Fetched, source: Source, wanted: Wanted, converters: Converters) -> Page:
+    read = read_html(converters, fetched.content_type, fetched.body, source.base, wanted, source.shown)
+    return _told(fetched, source, wanted, *await read, 1)
 
 
 def _plain_page(fetched: Fetched, kind: Kind, source: Source, wanted: Wanted) -> Page:
-    if kind is Kind.HTML:
-        document, links = _html_document(fetched, source.base, wanted)
-    elif kind is Kind.TEXT:
-        document, links = _text_document(fetched, wanted), []
+    if kind is Kind.TEXT:
+        document = _text_document(fetched, wanted)
     elif kind is Kind.PDF and not wanted.parse_pdf:
-        document, links = as_base64(fetched.body, wanted), []
+        document = as_base64(fetched.body, wanted)
     else:
         raise refuse(fetched.content_type, source.shown)
-    return _told(fetched, source, wanted, document, links, 1)
+    return _told(fetched, source, wanted, document, [], 1)
 
 
-def _converted_page(fetched: Fetched, readable: Readable, source: Source, wanted: Wanted) -> Page:
+async def _converted_page(
+    fetched: Fetched, readable: Readable, source: Source, wanted: Wanted, converters: Converters
+) -> Page:
     """A document's own HTML makes what HTML makes of a web page; its markdown stands where it has one."""
     document: dict[str, object] = {}
     links = readable.links
     if readable.html:
-        made = replace(fetched, body=readable.html.encode("utf-8", "replace"), content_type="text/html; charset=utf-8")
+        html = readable.html.encode("utf-8", "replace")
         # The filter looks for what surrounds an article on a web page.
-        document, found = _html_document(made, source.base, replace(wanted, only_main_content=False, block_ads=False))
+        whole = replace(wanted, only_main_content=False, block_ads=False)
+        document, found = await read_html(converters, _OWN_HTML, html, source.base, whole, source.shown)
         links = list(dict.fromkeys([*found, *links]))
         document.pop("metadata")
         if "links" in wanted.formats and readable.links:
@@ -197,53 +202,6 @@ def _told(
         metadata["error"] = fetched.reason or f"HTTP {fetched.status}"
     metadata |= {"proxyUsed": "basic", "cacheState": "miss"}
     return Page({**document, "metadata": metadata}, fetched.url, links, credits)
-
-
-def _html_document(fetched: Fetched, url: str, wanted: Wanted) -> tuple[dict[str, object], list[str]]:
-    """The document and all links of a page whose relative addresses are resolved against `url`."""
-    raw = text_of(fetched.content_type, fetched.body)
-    source = flatten(raw)
-    tree = LexborHTMLParser(source)
-    base = base_of(tree, url)
-    links = links_in(tree, url, base)
-    metadata = read_metadata(tree, base)
-    content = _content(tree, wanted)
-    document: dict[str, object] = {}
-    warnings = [content.warning] if content.warning else []
-    if "links" in wanted.formats:
-        document["links"] = links_in(content.tree, url, base)
-    if "images" in wanted.formats:
-        document["images"] = images_in(content.tree, base)
-    resolve_all(content.tree, base)
-    if "html" in wanted.formats:
-        document = {"html": content.tree.html or "", **document}
-    if "markdown" in wanted.formats:
-        markdown, whole = to_markdown(content.tree, remove_base64_images=wanted.remove_base64_images)
-        if not whole:
-            shallow = _content(LexborHTMLParser(flatten(source, surely=True)), wanted)
-            resolve_all(shallow.tree, base)
-            markdown, whole = to_markdown(shallow.tree, remove_base64_images=wanted.remove_base64_images)
-        if not whole:
-            warnings.append(_TOO_DEEP)
-        document = {"markdown": markdown, **document}
-    if "rawHtml" in wanted.formats:
-        document["rawHtml"] = raw
-    if warnings:
-        document["warning"] = " ".join(warnings)
-    return {**document, "metadata": metadata}, links
-
-
-def _content(tree: LexborHTMLParser, wanted: Wanted) -> Content:
-    settle_images(tree)
-    refuse_costly(tree, (*wanted.include_tags, *wanted.exclude_tags))
-    if wanted.block_ads and not wanted.only_main_content and not wanted.include_tags:
-        drop_ads(tree)
-    return select_content(
-        tree,
-        only_main_content=wanted.only_main_content,
-        include_tags=wanted.include_tags,
-        exclude_tags=wanted.exclude_tags,
-    )
 
 
 def _text_document(fetched: Fetched, wanted: Wanted) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""The pages that a team scraped, findable by their words. Imports: search_query, search_text, canonical.
+"""The pages that a team scraped, findable by their words. Imports: depth, search_query, search_text, canonical.
 
 One row and one entry of the full-text index for each team and page: what one team scraped, no other finds. The index
 itself holds no text (the row does, compressed), so an entry is taken out by the words it was put in with.
@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from selectolax.lexbor import LexborHTMLParser
 
+from weblake.service.page.depth import flatten
 from weblake.service.store.search_query import Query
 from weblake.service.store.search_text import MOST_TEXT, beginning, passage, plain, words
 from weblake.service.web.canonical import key_of, site_of, split
@@ -239,7 +240,7 @@ def _text(document: Mapping[str, object], kind: str, options: Mapping[str, objec
     for name in ("html", "rawHtml"):
         html = document.get(name)
         if isinstance(html, str):
-            tree = LexborHTMLParser(html[:_MOST_HTML])
+            tree = LexborHTMLParser(flatten(html[:_MOST_HTML]))
             tree.strip_tags(["script", "style", "noscript", "template"])
             return tree.body.text(separator=" ")[:MOST_TEXT] if tree.body is not None else ""
     return ""

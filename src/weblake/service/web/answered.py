@@ -1,16 +1,17 @@
 """Pages made of what a target answered, now or before, with what the page half does not make itself.
 
-Imports: document, attributes, fetch, selectors.
+Imports: apart, asked, document, fetch, files, selectors.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
-from weblake.service.page.attributes import read_attributes
-from weblake.service.page.document import Page
+from weblake.service.files.converters import Converters
+from weblake.service.page.apart import attributes_of
+from weblake.service.page.asked import number
+from weblake.service.page.document import Page, deadline
 from weblake.service.page.selectors import attribute_selectors
 from weblake.service.web.fetch import Fetched, Fetcher
 
@@ -58,7 +59,7 @@ class Replay(Fetcher):
 
 
 async def scrape_answer(
-    url: str, options: Mapping[str, object], fetcher: Witness | Replay, scrape: Scrape
+    url: str, options: Mapping[str, object], fetcher: Witness | Replay, scrape: Scrape, converters: Converters
 ) -> AnsweredPage:
     """Makes a page of what a fetcher brings; raises PageFailure."""
     page = await scrape(url, _plain(options), fetcher)
@@ -66,7 +67,10 @@ async def scrape_answer(
     document = page.document
     if attribute_selectors(options):
         answer = fetched or await fetcher.get(url)
-        document = await _with_attributes(document, answer, options)
+        async with deadline(url, number(options.get("timeout"), 60_000) / 1000):
+            found = await attributes_of(converters, answer.content_type, answer.body, options, url)
+        rest = {name: value for name, value in document.items() if name != "metadata"}
+        document = {**rest, "attributes": found, "metadata": document.get("metadata")}
     return AnsweredPage(document, page.final_url, page.links, page.credits, fetched)
 
 
@@ -76,11 +80,3 @@ def _plain(options: Mapping[str, object]) -> Mapping[str, object]:
         return options
     kept = [one for one in formats if (one.get("type") if isinstance(one, Mapping) else one) not in _ELSEWHERE]
     return {**options, "formats": kept}
-
-
-async def _with_attributes(
-    document: dict[str, object], answer: Fetched, options: Mapping[str, object]
-) -> dict[str, object]:
-    found = await asyncio.to_thread(read_attributes, answer.content_type, answer.body, options)
-    rest = {name: value for name, value in document.items() if name != "metadata"}
-    return {**rest, "attributes": found, "metadata": document.get("metadata")}

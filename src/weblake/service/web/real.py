@@ -31,11 +31,11 @@ class RealWeb:
 
     async def scrape(self, url: str, options: Mapping[str, object]) -> FreshPage:
         """Fetches a page and makes it a document."""
-        return await scrape_answer(url, speaking(options), Witness(self._fetcher), self._make)
+        return await scrape_answer(url, speaking(options), Witness(self._fetcher), self._make, self._converters)
 
     async def remake(self, url: str, options: Mapping[str, object], fetched: Fetched) -> FreshPage:
         """Makes a document of what a URL answered before."""
-        return await scrape_answer(url, options, Replay(fetched), self._make)
+        return await scrape_answer(url, options, Replay(fetched), self._make, self._converters)
 
     async def _make(self, url: str, options: Mapping[str, object], fetcher: Fetcher) -> Page:
         return await scrape(url, options, fetcher=fetcher, converters=self._converters)

@@ -1,0 +1,26 @@
+"""Web pages that are too large for the service's own process; runs in a converting process.
+
+Imports: converted, failures, page.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from weblake.service.failures import PageFailure
+from weblake.service.files.converted import Converted, Task
+from weblake.service.page.asked import Wanted
+from weblake.service.page.attributes import read_attributes
+from weblake.service.page.html_page import html_document
+
+
+def read_page(body: bytes, task: Task) -> Converted:
+    """A page as a document, or the attributes of its elements."""
+    try:
+        if task.kind == "attributes":
+            return Converted(document={"attributes": read_attributes(task.content_type, body, task.options)})
+        wanted = msgspec.convert(task.options, Wanted)
+        document, links = html_document(task.content_type, body, task.base, wanted)
+    except PageFailure as failure:
+        return Converted(problem="refused", detail=failure.message, code=failure.code, status=failure.status)
+    return Converted(document=document, links=links)

@@ -1,0 +1,151 @@
+"""S5: webhooks that come again, late, out of order, or were caught and are sent by somebody else.
+
+A delivery is a hint: whoever keeps its key acts on it once, and what is true is read from the service.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from catalogue import proves
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
+
+import weblake
+from weblake import Terms, webhooks
+from weblake.pages import LAG_PAUSES_S
+
+SECRET = "test-secret"
+KINDS = st.sampled_from(["crawl.page", "batch_scrape.page", "crawl.completed", "batch_scrape.started"])
+JOBS = st.integers(0, 2).map(lambda number: str(uuid.UUID(int=number)))
+
+
+class Deliveries(RuleBasedStateMachine):
+    """A service that sends webhooks, a network that repeats, reorders and alters them, and one who acts on them."""
+
+    sent = Bundle("sent")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+        self.kept: set[str] = set()
+        self.acted: Counter[bytes] = Counter()
+        self.arrived: set[bytes] = set()
+
+    def take(self, body: bytes, signature: str) -> None:
+        event = webhooks.receive(body, signature, SECRET)
+        key = webhooks.delivery_key(event)
+        if key not in self.kept:
+            self.kept.add(key)
+            self.acted[body] += 1
+
+    @rule(target=sent, kind=KINDS, job=JOBS, has_id=st.booleans())
+    def send(self, kind: str, job: str, has_id: bool) -> tuple[bytes, str]:
+        """Something happens; the network may hold it back for any time."""
+        self.count += 1
+        event: dict[str, Any] = {"success": True, "type": kind, "id": job, "metadata": {"n": self.count}}
+        if has_id or not kind.endswith(".page"):
+            event["webhookId"] = str(uuid.UUID(int=self.count))
+        if kind.endswith(".page"):
+            event["data"] = [{"metadata": {"scrapeId": str(uuid.UUID(int=1000 + self.count)), "sourceURL": "u"}}]
+        body = json.dumps(event).encode()
+        return body, webhooks.sign(SECRET, body)
+
+    @rule(delivery=sent)
+    def arrive(self, delivery: tuple[bytes, str]) -> None:
+        """For the first time, or again, whatever came meanwhile."""
+        self.take(*delivery)
+        self.arrived.add(delivery[0])
+
+    @rule(delivery=sent, spelled=st.sampled_from([b'"n": 1', b'"webhookId"', b"true", b"crawl"]))
+    def alter(self, delivery: tuple[bytes, str], spelled: bytes) -> None:
+        """Another id would make it new; but the id lies within what is signed."""
+        body, signature = delivery
+        changed = body.replace(spelled, spelled[:-1] + b"7", 1)
+        if changed != body:
+            with pytest.raises(webhooks.SignatureMismatch):
+                self.take(changed, signature)
+
+    @invariant()
+    def each_was_acted_on_once(self) -> None:
+        assert self.acted == Counter(self.arrived)
+
+
+@proves(
+    "S5",
+    at="src/weblake/webhooks.py",
+    line="""return f"{event.type} {(event.id or '').lower()} {told}\"""",
+    becomes="""return f"{event.type} {(event.id or '').lower()}\"""",
+)
+@proves(
+    "S5",
+    at="src/weblake/webhooks.py",
+    line="""return f"{event.type} {(event.id or '').lower()} {told}\"""",
+    becomes="""return f"{id(event)} {told}\"""",
+)
+def test_s5_whoever_keeps_the_keys_acts_on_each_delivery_once() -> None:
+    from hypothesis.stateful import run_state_machine_as_test
+
+    run_state_machine_as_test(Deliveries, settings=settings(max_examples=60, stateful_step_count=25, deadline=None))
+
+
+@proves(
+    "S5",
+    at="src/weblake/service/jobs/deliveries.py",
+    line='delivery_id = ids.delivery_id(job["id"], event, place)',
+    becomes="delivery_id = __import__('secrets').token_hex(8)",
+)
+def test_s5_a_delivery_that_is_made_anew_after_a_crash_is_the_same(bench: Any) -> None:
+    from weblake.service import ids
+
+    job = str(uuid.uuid4())
+    assert ids.delivery_id(job, "completed", 3) == ids.delivery_id(job, "completed", 3)
+    assert ids.delivery_id(job, "completed", 3) != ids.delivery_id(job, "completed", 4)
+    started = bench.batch("http://site.test/a", webhook="http://127.0.0.1:1/")
+    bench.ended(started)
+    (one,) = bench.until(lambda: bench.http.get("/_weblake/deliveries").json()["deliveries"])
+    assert one["webhookId"] == ids.delivery_id(started, "completed", 1)
+
+
+@proves(
+    "S5",
+    at="src/weblake/waiting.py",
+    line='if models.is_terminal(head.fields.get("status")):',
+    becomes="if True:",
+)
+def test_s5_a_signed_event_of_a_job_that_still_runs_lands_what_the_service_has(bench: Any, tmp_path: Path) -> None:
+    """Sent too early, or by one who knows the secret: it claims an end and documents, and neither is believed."""
+    urls = ["http://site.test/a", "http://site.test/b"]
+    bench.web.held.add(urls[1])
+    job = bench.batch(*urls)
+    bench.until(lambda: bench.status(job)["completed"] == 1)
+    claimed = {"type": "batch_scrape.completed", "id": job, "success": True, "data": [{"markdown": "false"}] * 9}
+    body = json.dumps(claimed).encode()
+    event = webhooks.receive(body, webhooks.sign(SECRET, body), SECRET)
+    receipts: list[Any] = []
+
+    def asked() -> int:
+        return len([one for one in bench.service.requests() if "/v2/batch/scrape/" in str(one["path"])])
+
+    def land() -> None:
+        with weblake.Client(base_url=bench.service.url, api_key=bench.service.key) as client:
+            receipts.append(weblake.land("batch", str(event.id), to=tmp_path, client=client, terms=Terms(poll_s=0.2)))
+
+    before = asked()
+    landing = threading.Thread(target=land)
+    landing.start()
+    # More often than a job that has ended is asked again by who was told otherwise meanwhile.
+    bench.until(lambda: asked() > before + 2 * len(LAG_PAUSES_S), 60)
+    assert receipts == []
+    assert not list(tmp_path.glob("documents/**/*.parquet"))
+    bench.web.held.clear()
+    landing.join(30)
+    assert [(one.stored, one.complete) for one in receipts] == [(2, True)]
+    assert "false" not in weblake.read(tmp_path, "documents").to_table()["markdown"].to_pylist()

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from weblake.orders import Terms
     from weblake.reading import Reading, read
     from weblake.receipt import LandedFile, Receipt
+    from weblake.unlanded import Orphan, Unlanded, orphans
 
 __version__ = "0.1.0"
 
@@ -23,12 +24,15 @@ _HOMES = {
     "AsyncClient": "weblake.client",
     "Client": "weblake.client",
     "LandedFile": "weblake.receipt",
+    "Orphan": "weblake.unlanded",
     "Reading": "weblake.reading",
     "Receipt": "weblake.receipt",
     "Terms": "weblake.orders",
+    "Unlanded": "weblake.unlanded",
     "land": "weblake.lake",
     "land_batch": "weblake.lake",
     "land_crawl": "weblake.lake",
+    "orphans": "weblake.unlanded",
     "read": "weblake.reading",
 }
 _MODULES = ("errors", "testing", "webhooks")
@@ -37,13 +41,16 @@ __all__ = [
     "AsyncClient",
     "Client",
     "LandedFile",
+    "Orphan",
     "Reading",
     "Receipt",
     "Terms",
+    "Unlanded",
     "errors",
     "land",
     "land_batch",
     "land_crawl",
+    "orphans",
     "read",
     "testing",
     "webhooks",

@@ -1,4 +1,4 @@
-"""Does what arrived add up to what was asked for? Pure. Imports: models.
+"""Does what arrived add up to what was asked for? Pure. Imports: models, submitted.
 
 submitted = stored + failed + robots_blocked + rejected + missing + duplicates, and each of them is a row somewhere.
 The service's own counters prove nothing by themselves (failed pages may leave `total`), so the account is drawn from
@@ -7,14 +7,12 @@ the list that was sent, from what arrived, and from `/errors`; `total` and `comp
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from urllib.parse import unquote, urlsplit
 
 from weblake.models import JobErrors
+from weblake.submitted import Submitted
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,28 +69,6 @@ class Account:
         return [row.url for row in self.rows if row.outcome == "missing" and row.url is not None]
 
 
-def url_key(url: str) -> str:
-    """What of a URL is compared: services add a scheme or a slash, and change case and escapes.
-
-    Scheme (of http and https), `www.`, default port, fragment, trailing slash, host case and percent-escapes do not
-    count; path case and the query do.
-    """
-    text = url.strip()
-    if "://" not in text:
-        text = f"http://{text.removeprefix('//')}"
-    try:
-        parts = urlsplit(text)
-        host, port = (parts.hostname or "").rstrip("."), parts.port
-    except ValueError:
-        return text
-    with suppress(UnicodeError):
-        host = host.encode("idna").decode("ascii")
-    host = host.removeprefix("www.")
-    port_text = "" if port in (None, 80, 443) else f":{port}"
-    query = f"?{unquote(parts.query)}" if parts.query else ""
-    return f"{host}{port_text}{unquote(parts.path).rstrip('/')}{query}"
-
-
 class Tally:
     """Counts documents as they stream by, and draws the account at the end."""
 
@@ -103,10 +79,10 @@ class Tally:
             submitted: The list that was sent, or None where only the service knows (a crawl, a job started elsewhere).
             rejected: What the start reply named as invalid.
         """
-        self._list = None if submitted is None else list(submitted)
+        self._list = None if submitted is None else Submitted(submitted)
         self._rejected = list(rejected)
-        self._asked: Counter[str] = Counter(url_key(url) for url in self._list or ())
-        self._arrived: Counter[str] = Counter()
+        #: Where there is no list: what arrived, as the service spells it.
+        self._arrived: set[str] = set()
         self._seen: set[bytes] = set()
         self._stored = 0
         self._nameless = 0
@@ -122,25 +98,25 @@ class Tally:
             url: The URL after redirects.
             content: A digest of the document.
         """
-        key = self._key(source_url, url)
-        listed = key is not None and key in self._asked
-        if key is not None and listed and self._arrived[key] >= self._asked[key]:
-            return False  # a URL is stored as often as it was submitted: more is the service repeating itself
+        page = self._page(source_url, url)
+        listed = page is not None and self._list is not None and page in self._list
+        if page is not None and listed and self._list is not None and not self._list.has_room(page):
+            return False
         # An id alone is not believed: should a service give all pages one id, none may be lost.
-        identity = f"{scrape_id}\x00{source_url}" if scrape_id else f"\x00{key}"
-        if scrape_id is None and (listed or key is None):
+        identity = f"{scrape_id}\x00{source_url}" if scrape_id else f"\x00{page}"
+        if scrape_id is None and (listed or page is None):
             identity += f"\x00{content.hex()}"
         digest = blake2b(identity.encode("utf-8", "surrogatepass"), digest_size=16).digest()
         if digest in self._seen:
             return False
         self._seen.add(digest)
         self._stored += 1
-        if key is None:
+        if page is None:
             self._nameless += 1
-        elif self._list is not None and not listed:
+        elif self._list is None:
+            self._arrived.add(page)
+        elif not listed or not self._list.answer(page):
             self._foreign += 1
-        else:
-            self._arrived[key] += 1
         return True
 
     def malformed(self, entries: int) -> None:
@@ -158,42 +134,39 @@ class Tally:
         if self._list is None:
             self._close_unlisted(account, errors, head)
         else:
-            self._close_listed(account, errors, head)
+            self._close_listed(account, self._list, errors, head)
         return account
 
-    def _key(self, source_url: str | None, url: str | None) -> str | None:
-        keys = [url_key(text) for text in (source_url, url) if text]
-        for key in keys:
-            if key in self._asked:
-                return key
-        return keys[0] if keys else None
+    def _page(self, source_url: str | None, url: str | None) -> str | None:
+        """The name of a document's page: the first of the two that was sent, or else the first."""
+        names = [text for text in (source_url, url) if text]
+        if self._list is not None:
+            names.sort(key=lambda name: name not in self._list)  # type: ignore[operator]  # it is one
+        return names[0] if names else None
 
-    def _close_listed(self, account: Account, errors: JobErrors, head: Mapping[str, object]) -> None:
-        assert self._list is not None
-        account.submitted = len(self._list)
-        open_urls = self._asked - self._arrived
-        named = {key: url for url in reversed(self._list) for key in (url_key(url),)}
-        answered = set(self._arrived)
+    def _close_listed(self, account: Account, sent: Submitted, errors: JobErrors, head: Mapping[str, object]) -> None:
+        account.submitted = sent.count
         nameless: list[PageError] = []
         for row in _told(errors, self._rejected):
-            key = url_key(row.url or "")
             if row.url is None:
                 nameless.append(row)
-            elif open_urls[key] > 0:
-                open_urls[key] -= 1
-                answered.add(key)
+            elif row.url in sent and sent.has_room(row.url):
+                account.foreign += not sent.answer(row.url)
                 account.add(row)
-        # A URL given twice that the service folded is answered once: the rest of it is a duplicate, not a loss.
+        # A URL given twice that the service folded is answered once: the rest of it is a duplicate, not a loss. Two
+        # spellings are folded only where the service says that it had fewer pages to scrape.
         lost = _whole(head.get("completed")) - self._stored - self._malformed
+        total = _whole(head.get("total"))
+        respelled = sent.count - total - len(account.rows) if total else 0
         unanswered: list[str] = []
-        for key, times in open_urls.items():
-            if times <= 0:
-                continue
-            folded = times if key in answered else times - 1
+        for each in sent.open():
+            folded = each.times if each.answered else each.times - 1
+            if folded < each.times and each.like_answered and respelled > 0:
+                folded, respelled = folded + 1, respelled - 1
             kept = min(folded, max(0, lost))
             lost -= kept
             account.duplicates += folded - kept
-            unanswered += [named[key]] * (times - folded + kept)
+            unanswered += [each.url] * (each.times - folded + kept)
         self._settle(account, unanswered, nameless)
 
     def _settle(self, account: Account, unanswered: list[str], nameless: list[PageError]) -> None:
@@ -215,10 +188,10 @@ class Tally:
     def _close_unlisted(self, account: Account, errors: JobErrors, head: Mapping[str, object]) -> None:
         answered = set(self._arrived)
         for row in _told(errors, self._rejected):
-            key = url_key(row.url or "")
-            if row.url is not None and key in answered:
-                continue
-            answered.add(key)
+            if row.url is not None:
+                if row.url in answered:
+                    continue
+                answered.add(row.url)
             account.add(row)
         for _ in range(self._malformed):
             account.add(_MALFORMED)

@@ -1,5 +1,5 @@
 """The two doors to the service: `Client` blocks, `AsyncClient` is awaited. Imports: embedded, errors,
-operation, operations, retry, settings, steps, transport.
+operation, operations, retry, secrets, settings, steps, transport.
 
 Each operation of the contract is one function in operations.py and one line per door here: the name is the contract's
 operationId in snake_case, and its options are documented where they are defined. What a call does about a failure is
@@ -18,6 +18,7 @@ from weblake import operations, settings
 from weblake.errors import WeblakeError
 from weblake.operation import Operation
 from weblake.retry import Patience, Retry
+from weblake.secrets import ApiKey
 from weblake.steps import AsyncTransport, Flow, Transport, arun, run
 from weblake.transport import AsyncHttpTransport, HttpTransport
 
@@ -75,8 +76,10 @@ class Client:
         self._transport = transport
         self._opened: HttpTransport | EmbeddedTransport | None = None
         self._lock = threading.Lock()
+        given = ApiKey(api_key) if api_key else None
+        del api_key  # whatever is raised from here on may be shown with the locals of this frame
         if transport is None:
-            self._settings = settings.find(base_url, api_key, insecure=insecure)
+            self._settings = settings.find(base_url, given, insecure=insecure)
 
     @property
     def transport(self) -> Transport:
@@ -179,8 +182,10 @@ class AsyncClient:
         self._patience = patience or Patience()
         self._transport = transport
         self._opened: AsyncHttpTransport | AsyncEmbeddedTransport | None = None
+        given = ApiKey(api_key) if api_key else None
+        del api_key  # whatever is raised from here on may be shown with the locals of this frame
         if transport is None:
-            self._settings = settings.find(base_url, api_key, insecure=insecure)
+            self._settings = settings.find(base_url, given, insecure=insecure)
 
     @property
     def transport(self) -> AsyncTransport:

@@ -164,9 +164,7 @@ def _found(directory: Path) -> Settings:
     until = time.monotonic() + FOUND_WITHIN_S
     while True:
         try:
-            told = json.loads(_address(directory).read_text(encoding="utf-8"))
-            os.kill(told["pid"], 0)
-            return _settings(told["url"], told["key"])
+            return _alive(_address(directory).read_text(encoding="utf-8"))
         except (OSError, ValueError, KeyError, TypeError):
             if time.monotonic() > until:
                 raise StorageRefused(
@@ -176,11 +174,16 @@ def _found(directory: Path) -> Settings:
             time.sleep(0.05)
 
 
+def _alive(text: str) -> Settings:
+    told = json.loads(text)
+    os.kill(told["pid"], 0)
+    return _settings(told["url"], told["key"])
+
+
 def _publish(directory: Path, service: LocalService) -> None:
-    told = json.dumps({"url": service.url, "key": service.key, "pid": os.getpid()})
     handle, name = tempfile.mkstemp(dir=directory)  # made with mode 0600
     with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(told)
+        file.write(json.dumps({"url": service.url, "key": service.key, "pid": os.getpid()}))
     Path(name).replace(_address(directory))
 
 

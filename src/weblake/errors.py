@@ -9,7 +9,7 @@
     │   ├── InvalidOption           refused here, before anything was sent (also a ValueError)
     │   ├── RequestRejected         400, 405, 409, 413, 422 and the cache misses (404 with a code)
     │   └── StorageRefused          the root cannot be written, or not safely
-    ├── AskPerson               somebody has to decide or to set something up
+    ├── AskPerson               somebody has to decide or to set something up; also a certificate that is not valid
     │   ├── AuthenticationFailed    401
     │   ├── CreditsExhausted        402, or more than `max_credits`
     │   ├── PermissionDenied        403

@@ -25,7 +25,6 @@ from weblake.errors import AskPerson, JobGone
 from weblake.identity import load_id_of
 from weblake.ledger import Intent, Job
 from weblake.orders import Order, Slot, Terms
-from weblake.orders import elsewhere as elsewhere_order
 from weblake.publishing import Dataset
 from weblake.staging import Runs
 from weblake.waiting import JobRef, glance, over_budget
@@ -92,7 +91,9 @@ def _is_over(client: Runs, dataset: Dataset, newest: Intent, terms: Terms, *, ag
     """Whether the newest generation is over and another one may be bought."""
     load_id = newest.load_id
     job = dataset.ledger.job(load_id)
-    if publishing.find(dataset, load_id) is not None or (job is not None and _landed_elsewhere(dataset, job)):
+    if publishing.find(dataset, load_id) is not None:
+        return again
+    if job is not None and publishing.find_job(dataset, job.kind, job.job_id) is not None:
         return again
     if terms.allow_partial and dataset.storage.exists(layout.refused_path(publishing.DOCUMENTS, load_id)):
         return False
@@ -122,10 +123,3 @@ def _in_vain(client: Runs, newest: Intent, job: Job, terms: Terms, *, again: boo
 
 def _stopped_by_us(head: Mapping[str, object], newest: Intent, terms: Terms) -> bool:
     return over_budget(head, terms.max_credits) or (terms.ends_job and newest.age_s() >= terms.timeout_s)
-
-
-def _landed_elsewhere(dataset: Dataset, job: Job) -> bool:
-    """Whether a job that this task only started has been landed by another one."""
-    if job.kind not in ("batch_scrape", "crawl"):
-        return False
-    return publishing.find(dataset, elsewhere_order(job.kind, job.job_id).load_id) is not None

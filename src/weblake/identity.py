@@ -13,12 +13,20 @@ from hashlib import blake2b
 
 from weblake.errors import InvalidOption
 
+#: The kinds of jobs that anybody can land who has their id.
+JOB_KINDS = frozenset({"batch_scrape", "crawl"})
+
 _LOAD_ID = re.compile(r"[0-9a-f]{16}")
 
 
 def load_id_of(*parts: object) -> str:
     """The id of the load with this identity: JSON-ready parts, in a fixed order."""
     return blake2b(canonical(list(parts)), digest_size=8).hexdigest()
+
+
+def job_load_id(kind: str, job_id: str) -> str:
+    """The id of the load that lands a job by its kind (batch_scrape, crawl) and id alone."""
+    return load_id_of("elsewhere", kind, job_id.lower())
 
 
 def new_load_id() -> str:

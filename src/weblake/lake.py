@@ -5,9 +5,7 @@ Imports: client, load, options, orders, publishing, receipt, storage.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Unpack
 
 from weblake import load, options, orders
@@ -24,16 +22,6 @@ def open_dataset(root: RootPath, *, storage_options: Mapping[str, object] | None
     `storage_options` are for the file system of a URL, as fsspec takes them; by default the environment's.
     """
     return Dataset.at(open_storage(root, storage_options=storage_options))
-
-
-def root_name(root: RootPath) -> str:
-    """How a root enters the identity of a load: local paths absolute, so that it does not matter where one stands."""
-    text = os.fspath(root) if isinstance(root, str | os.PathLike) else str(getattr(root, "path", root))
-    if text.startswith(("file:///", "local:///")):
-        text = text.partition("://")[2]
-    if "://" in text:
-        return text.rstrip("/")
-    return str(Path(text).expanduser().resolve())
 
 
 def land(
@@ -82,7 +70,7 @@ def land_batch(
 
     The same request to the same root is the same load and is paid once; `key` and `new` make it another one.
     """
-    return _land(orders.batch(urls, Naming(root_name(to), key, new, partition), **given), to, client, terms)
+    return _land(orders.batch(urls, Naming(key, new, partition), **given), to, client, terms)
 
 
 def land_crawl(
@@ -98,7 +86,7 @@ def land_crawl(
 ) -> Receipt:
     """Crawls a site as one job, lands it, and returns its receipt; otherwise as `land_batch`."""
     terms = terms or Terms()
-    return _land(orders.crawl(url, Naming(root_name(to), key, new, partition), terms, **given), to, client, terms)
+    return _land(orders.crawl(url, Naming(key, new, partition), terms, **given), to, client, terms)
 
 
 def _land(order: Order, to: RootPath, client: Client | None, terms: Terms | None) -> Receipt:

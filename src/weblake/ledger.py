@@ -4,6 +4,7 @@ layout, storage.
     _weblake/ledger/<load_id>.json               intent: what is to be bought, before anything is
                     <load_id>.start-1.json       a start request is about to be sent
                     <load_id>.start-1.void.json  it surely started nothing, and the next one may be sent
+                    <load_id>.owner.json         which load a job belongs to; the name is that of its id alone
                     <load_id>.job.json           the job's id
                     <load_id>.done.json          the receipt: it has landed
                     <load_id>.retired.json       a later load of its slot has taken its place
@@ -25,7 +26,7 @@ from typing import Annotated, TypeVar
 import msgspec
 
 from weblake.errors import StorageRefused
-from weblake.identity import checked_load_id
+from weblake.identity import JOB_KINDS, checked_load_id, job_load_id
 from weblake.layout import LEDGER
 from weblake.storage import Storage
 
@@ -35,7 +36,8 @@ VERSION = 1
 READERS = 16
 
 _NAME = re.compile(
-    rf"{LEDGER}/(?P<load_id>[0-9a-f]{{16}})(?P<step>\.start-[1-9]\d*(?:\.void)?|\.job|\.done|\.retired)?\.json"
+    rf"{LEDGER}/(?P<load_id>[0-9a-f]{{16}})(?P<step>\.start-[1-9]\d*(?:\.void)?|\.owner|\.lander|\.job|\.done|"
+    r"\.retired)?\.json"
 )
 _TIME = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?(Z|\+00:00)$"
 
@@ -98,8 +100,8 @@ class Intent(Record, frozen=True, kw_only=True):
         return self.created().timestamp()
 
     def age_s(self) -> float:
-        """Seconds since it went on record, by this machine's clock."""
-        return (datetime.now(UTC) - self.created()).total_seconds()
+        """Seconds since it went on record, by this machine's clock; never below zero."""
+        return max(0.0, (datetime.now(UTC) - self.created()).total_seconds())
 
 
 class Start(Record, frozen=True, kw_only=True):
@@ -139,6 +141,14 @@ class Job(Record, frozen=True, kw_only=True):
     def age_s(self) -> float:
         """Seconds since it went on record, by this machine's clock; never below zero."""
         return max(0.0, (datetime.now(UTC) - datetime.fromisoformat(self.at)).total_seconds())
+
+
+class Owner(Record, frozen=True, kw_only=True):
+    """Which load a job belongs to, or as which it is landed: whoever would take it for another finds this first."""
+
+    job_id: Text
+    owner: LoadId
+    at: UtcTime
 
 
 class Done(Record, frozen=True, kw_only=True):
@@ -224,6 +234,30 @@ class Ledger:
         """Records a load's job; returns the one that is on record."""
         return self._record(job, ".job")[0]
 
+    def own(self, kind: str, job_id: str, load_id: str) -> str:
+        """Records that a job belongs to a load unless it has an owner; returns the owner.
+
+        Only batches and crawls can be landed by whoever has their ids: of any other kind nothing is recorded.
+        """
+        return self._claim(kind, job_id, load_id, ".owner")
+
+    def land_as(self, kind: str, job_id: str, load_id: str) -> str:
+        """Records that a job is landed as this load unless it is as another; returns which. Kinds as `own`."""
+        return self._claim(kind, job_id, load_id, ".lander")
+
+    def lander(self, kind: str, job_id: str) -> str | None:
+        """The load as which a job is landed; None where nobody has come so far. Kinds as `own`."""
+        if kind not in JOB_KINDS:
+            return None
+        found = self._read(job_load_id(kind, job_id), ".lander", Owner)
+        return found.owner if found else None
+
+    def _claim(self, kind: str, job_id: str, load_id: str, step: str) -> str:
+        if kind not in JOB_KINDS:
+            return load_id
+        filed = job_load_id(kind, job_id)
+        return self._record(Owner(load_id=filed, job_id=job_id, owner=load_id, at=utc_now()), step)[0].owner
+
     def done(self, load_id: str) -> dict[str, object] | None:
         """The receipt of a load that has landed, with `at` and, where it took the place of others, `retired`."""
         found = self._read(load_id, ".done", Done)
@@ -256,14 +290,15 @@ class Ledger:
         """The load ids that have landed; one listing, and no record is read."""
         return set(self._names().get(".done", ()))
 
-    def job_ids(self) -> set[str]:
-        """Every job that belongs to some load of this root."""
+    def owners(self) -> dict[str, str]:
+        """Every job that belongs to some load of this root, and that load."""
         names = self._names()
-        found = {job.job_id for job in self._all(names, ".job", Job)}
+        found = {claim.job_id: claim.owner for claim in self._all(names, ".owner", Owner)}
+        found |= {job.job_id: job.load_id for job in self._all(names, ".job", Job)}
         for done in self._all(names, ".done", Done):
             job_id = done.receipt.get("job_id")
             if isinstance(job_id, str):
-                found.add(job_id)
+                found[job_id] = done.load_id
         return found
 
     def loads(self) -> Iterator[LoadRecords]:

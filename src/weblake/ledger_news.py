@@ -1,7 +1,7 @@
 """A dataset's ledger for a watcher that reads it again and again: what has landed, and which jobs belong to its loads.
 
 One listing tells which records are new, and only those are read: a record never changes, so what was read stays true.
-Imports: accounting, ended_jobs, layout, ledger; no Arrow.
+Imports: ended_jobs, layout, ledger, submitted; no Arrow.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from weblake.accounting import url_key
 from weblake.layout import LEDGER
 from weblake.ledger import READERS, Intent, Ledger
+from weblake.submitted import url_key
 
 if TYPE_CHECKING:
     from weblake.ended_jobs import ListedJob

@@ -12,11 +12,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from weblake import publishing, starts
 from weblake.accounting import Tally
-from weblake.errors import CreditsExhausted, DeadlineExceeded, JobEnded, LoadIncomplete, WeblakeError
+from weblake.errors import (
+    CreditsExhausted,
+    DeadlineExceeded,
+    JobEnded,
+    JobGone,
+    LoadIncomplete,
+    StorageRefused,
+    WeblakeError,
+)
+from weblake.identity import JOB_KINDS
 from weblake.ledger import Intent, Job, new_nonce, utc_now
 from weblake.orders import Order, Terms, check_cost
 from weblake.publishing import Dataset, Landing
@@ -63,12 +74,13 @@ def begin(
             check_cost(order.pages, order.price, max_credits)
     intent = ledger.intent(order.load_id)
     if intent is None:
-        dataset.preflight(order.partition)
+        dataset.preflight(order.partition, order.load_id)
         replay = client.run(starts.preflight(client.retry, until)) if order.start is not None else None
         intent = ledger.begin(_intent(order, client.service, replay))
     if order.start is None:
         assert order.job_id is not None
         at = utc_now()
+        ledger.own(order.kind, order.job_id, order.load_id)
         job = Job(load_id=order.load_id, job_id=order.job_id, kind=order.kind, at=at, writer=new_nonce())
         return intent, ledger.record_job(job), None
     plan = starts.Plan(intent, order.start, order.endpoint, until, client.service)
@@ -112,11 +124,19 @@ def landed(dataset: Dataset, order: Order, terms: Terms) -> Landing | None:
     Raises:
         LoadIncomplete: It has landed, and all of its pages failed.
     """
-    earlier = publishing.find(dataset, order.load_id)
+    earlier = publishing.find(dataset, order.load_id) or _landed_as_another(dataset, order)
     if earlier is None and terms.allow_partial:
-        refused = publishing.promote(dataset, order.load_id)
-        earlier = None if refused is None else Landing(refused)
+        with suppress(publishing.LandsAs):  # that one is gone on with, and needs the service
+            refused = publishing.promote(dataset, order.load_id)
+            earlier = None if refused is None else Landing(refused)
     return None if earlier is None else _checked(earlier)
+
+
+def _landed_as_another(dataset: Dataset, order: Order) -> Landing | None:
+    """The landing of this order's job as another load: of the two commands that can land a job, one has."""
+    job = dataset.ledger.job(order.load_id)
+    job_id = order.job_id or (job and job.job_id)
+    return publishing.find_job(dataset, order.kind, job_id) if job_id else None
 
 
 def _land(client: Runs, dataset: Dataset, order: Order, terms: Terms, watch: Watch) -> Landing:
@@ -128,18 +148,41 @@ def _land(client: Runs, dataset: Dataset, order: Order, terms: Terms, watch: Wat
     watch.started(job.job_id)
     if terms.ends_job:
         until = time.monotonic() + terms.timeout_s - intent.age_s()
-    identity = Identity(order.load_id, job.job_id, order.kind, intent.created())
-    with dataset.storage.scratch() as scratch:
+    late = False
+
+    def read(intent: Intent, scratch: Path) -> Landing:
         tally = Tally(order.submitted, job.rejected)
-        if order.kind in ("scrape", "parse"):
+        staged = stage_job(client, _identity(intent, job), tally, scratch, until=until, chunk_read=watch.chunk_read)
+        return _settle(dataset, intent, staged, terms, late=late)
+
+    with dataset.storage.scratch() as scratch:  # before the wait: a root that vanishes meanwhile is not made anew
+        if document is not None or order.kind not in JOB_KINDS:
             raw = document if document is not None else client.run(starts.read_scrape(job.job_id, client.retry))
-            return _settle(dataset, intent, stage_document(identity, tally, scratch, raw), terms)
+            staged = stage_document(_identity(intent, job), Tally(order.submitted), scratch, raw)
+            return _settle(dataset, intent, staged, terms)
         _wait(client, order, job, terms, watch, until)
         late = time.monotonic() >= until
         if terms.ends_job:  # the time limit is the job's; what has been paid for is landed all the same
             until = max(until, time.monotonic() + SETTLE_S)
-        staged = stage_job(client, identity, tally, scratch, until=until, chunk_read=watch.chunk_read)
-        return _settle(dataset, intent, staged, terms, late=late)
+        try:
+            return read(intent, scratch)
+        except publishing.LandsAs as other:
+            by = other.load_id
+    # Who has claimed the job for another load may be gone for good: so it is landed as that one.
+    landing, its = publishing.find(dataset, by), dataset.ledger.intent(by)
+    if landing is not None:
+        return _checked(landing)
+    if its is None:
+        raise StorageRefused(
+            f"Job {job.job_id} is being landed as load {by}, whose intent is not on record.",
+            hint="Nothing was published. Restore `_weblake/ledger` from a backup.",
+        )
+    with dataset.storage.scratch() as scratch:
+        return read(its, scratch)
+
+
+def _identity(intent: Intent, job: Job) -> Identity:
+    return Identity(intent.load_id, job.job_id, job.kind, intent.created())
 
 
 def _wait(client: Runs, order: Order, job: Job, terms: Terms, watch: Watch, until: float) -> None:
@@ -207,6 +250,13 @@ def _stopped(receipt: Receipt, terms: Terms, *, late: bool) -> WeblakeError | No
 def _trouble(staged: Staged, terms: Terms) -> WeblakeError | None:
     """Why a load may not be published as it is, if it may not."""
     receipt, account = staged.receipt, staged.account
+    if staged.gone is not None:
+        return JobGone(
+            f"Job {receipt.job_id} expired while it was read, after {receipt.stored} documents. {staged.gone.message}",
+            hint="What had been read is kept: --allow-partial publishes it; --new starts another job.",
+            status=staged.gone.status,
+            code=staged.gone.code,
+        )
     if receipt.status != "completed":
         return JobEnded(
             f"Job {receipt.job_id} ended as {receipt.status!r} with {receipt.stored} documents."

@@ -21,15 +21,15 @@ def query_of(link: object, path: str) -> Query | None:
     one. The path has to end as our own does, in kind and job id, or the link belongs to something else.
 
     Args:
-        link: What stands in `next`: null or absent at the end.
+        link: What stands in `next`: null or absent at the end, and with some an empty text or false.
         path: The path of the job's own status read, such as `/v2/crawl/<id>`.
 
     Raises:
         MalformedReply: The link is no text, too long, or leads elsewhere.
     """
-    if link is None:
+    if link is None or link is False or link == "":  # three ways to write none
         return None
-    if not isinstance(link, str) or not link or len(link) > MAX_QUERY or re.search(r"[\x00-\x20\x7f\\]", link):
+    if not isinstance(link, str) or len(link) > MAX_QUERY or re.search(r"[\x00-\x20\x7f\\]", link):
         raise _elsewhere(link)
     try:
         parts = urlsplit(link)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from weblake.generations import Task, place, place_elsewhere
     from weblake.generations import choose as choose_generation
     from weblake.hints import Words
-    from weblake.lake import open_dataset, root_name
+    from weblake.lake import open_dataset
     from weblake.ledger import Intent, Job
     from weblake.ledger_news import LedgerNews
     from weblake.load import Watch, begin, land, landed
@@ -98,7 +98,6 @@ _HOMES = {
     "read_shard": "weblake.url_shards:read_shard",
     "read_urls": "weblake.url_lists:read_urls",
     "report": "weblake.usage:report",
-    "root_name": "weblake.lake:root_name",
     "scrape_order": "weblake.orders:scrape",
     "url_shards": "weblake.url_shards:url_shards",
     "wait": "weblake.waiting:wait",
@@ -162,7 +161,6 @@ __all__ = [
     "read_shard",
     "read_urls",
     "report",
-    "root_name",
     "scrape_order",
     "url_shards",
     "wait",

@@ -16,7 +16,7 @@ from typing import Literal, Unpack
 
 from weblake import operations, options, replies, wire
 from weblake.errors import CreditsExhausted, InvalidOption, MalformedReply
-from weblake.identity import load_id_of, new_load_id, request_digest
+from weblake.identity import job_load_id, load_id_of, new_load_id, request_digest
 from weblake.operation import Operation
 from weblake.options.values import uuid_problem
 from weblake.prices import per_page
@@ -119,9 +119,8 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """What tells two loads of the same request apart."""
+    """What tells two loads of the same request in one root apart."""
 
-    root: str
     #: A text of the user's: another text is another load.
     key: str | None = None
     #: Whether a fresh load is meant, whatever has landed before.
@@ -134,7 +133,7 @@ class Naming:
         if self.new:
             return new_load_id()
         partition = None if self.partition is None else list(self.partition.items())
-        return load_id_of("request", kind, body, self.root, self.key, partition)
+        return load_id_of("request", kind, body, self.key, partition)
 
 
 def check_cost(pages: int, price: float, limit: float | None) -> None:
@@ -157,12 +156,15 @@ def batch(urls: Sequence[str], naming: Naming, **given: Unpack[options.BatchScra
     Raises:
         InvalidOption: No URL, or an option outside the contract.
     """
-    probe = operations.start_batch_scrape(list(urls), **given)
+    if isinstance(urls, str | bytes):  # its letters would be bought, one by one
+        raise InvalidOption("`urls` is a text, not a list.", hint="Put it into a list: [url].")
+    urls = list(urls)
+    probe = operations.start_batch_scrape(urls, **given)
     body = wire.loads(probe.request.body or b"{}")
     return Order(
         kind="batch_scrape",
         load_id=naming.load_id("batch_scrape", body),
-        start=lambda key: operations.start_batch_scrape(list(urls), idempotency_key=key, **given),
+        start=lambda key: operations.start_batch_scrape(urls, idempotency_key=key, **given),
         submitted=tuple(urls),
         first_target=urls[0],
         request_sha=request_digest(body),
@@ -241,8 +243,7 @@ def elsewhere(kind: str, job_id: str, partition: Mapping[str, str] | None = None
     if uuid_problem(job_id):
         raise InvalidOption(f"{job_id[:60]!r} is no job id.", hint="A job id is a UUID, as the start printed it.")
     job_id = job_id.lower()
-    load_id = load_id_of("elsewhere", KINDS[kind], job_id)
-    return Order(kind=KINDS[kind], load_id=load_id, job_id=job_id, partition=partition)
+    return Order(kind=KINDS[kind], load_id=job_load_id(KINDS[kind], job_id), job_id=job_id, partition=partition)
 
 
 def with_key(operation: Operation[object], key: str) -> Operation[object]:
@@ -265,7 +266,7 @@ def read_started(reply: Reply, operation: Operation[object]) -> Started:
         scrape_id = metadata.get("scrapeId") if isinstance(metadata, dict) else None
         job_id = scrape_id if isinstance(scrape_id, str) else fields.get("scrape_id")
         raw = bytes(wire.split_object(bytes(reply.body))["data"])
-        return Started(job_id if isinstance(job_id, str) and not uuid_problem(job_id) else "", document=raw)
+        return Started(job_id.lower() if isinstance(job_id, str) and not uuid_problem(job_id) else "", document=raw)
     job_id, rejected = fields.get("id"), fields.get("invalidURLs")
     if not isinstance(job_id, str) or uuid_problem(job_id):
         raise MalformedReply(f"{operation.name}: the service answered without a job id.")

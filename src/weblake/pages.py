@@ -17,7 +17,7 @@ from weblake.errors import DeadlineExceeded, MalformedReply, RetryLater, Weblake
 from weblake.next_link import Query, query_of
 from weblake.operation import Operation
 from weblake.retry import Patience, Retry
-from weblake.steps import Flow, Reply, sleep
+from weblake.steps import Flow, Reply, now, sleep
 from weblake.waiting import JobRef
 
 T = TypeVar("T")
@@ -45,6 +45,7 @@ class Walk:
         #: The head of the chunk read last: status, total, completed, creditsUsed, expiresAt …
         self.head: Mapping[str, object] = {}
         self._retry = retry
+        self._until = until
         self._patience = Patience(tries=8, cap_s=30.0, until=until)
         read = job.read()
         self._read = replace(read, request=replace(read.request, max_body=max_chunk))
@@ -77,7 +78,8 @@ class Walk:
             if models.is_terminal(chunk.head.get("status")):
                 return chunk
             if pause is not None:
-                yield from sleep(pause)
+                left = self._until - (yield from now())
+                yield from sleep(min(pause, left))
         raise MalformedReply(
             f"{self.job.words} went back to {str(chunk.head.get('status'))[:40]!r} after it had ended.",
             hint="Nothing was published. Run the same command again; if it stays so, tell whoever runs the service.",
@@ -88,7 +90,8 @@ class Walk:
         self._stale = 0 if documents else self._stale + 1
         if not self.ended and (self._stale > MAX_STALE or len(self._visited) > MAX_CHUNKS):
             raise MalformedReply(
-                f"The chunks of {self.job.words} do not end: the last {self._stale} brought nothing new.",
+                f"The chunks of {self.job.words} do not end: {len(self._visited)} were read, the last {self._stale} of "
+                "them without anything new.",
                 hint="Nothing was published; report it to whoever runs the service.",
             )
 

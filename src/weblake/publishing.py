@@ -12,13 +12,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from io import BytesIO
 from pathlib import Path
 
 from weblake import layout, models
 from weblake.accounting import PageError
 from weblake.errors import StorageRefused
 from weblake.layout import Layout
-from weblake.ledger import Intent, Ledger
+from weblake.ledger import Intent, Ledger, LoadRecords
 from weblake.receipt import LandedFile, Receipt
 from weblake.staging import Staged
 from weblake.storage import Storage
@@ -49,15 +51,17 @@ class Dataset:
         """The dataset in this storage."""
         return cls(storage, Ledger(storage), Layout(storage))
 
-    def preflight(self, partition: Mapping[str, str] | None) -> None:
-        """Proves that a load can be recorded and published here, before anything is paid.
+    def preflight(self, partition: Mapping[str, str] | None, load_id: str = "0" * 16) -> None:
+        """Proves that a load can be recorded, published and kept here, before anything is paid.
 
         Raises:
             StorageRefused: It cannot, or the tables have another set of partition keys.
         """
         layout.check_partition(partition or {})
         self.storage.preflight(DOCUMENTS)
+        self.storage.preflight_file(layout.refused_path(PAGE_ERRORS, load_id))  # both tables' are kept in one folder
         for table in layout.LOAD_TABLES:
+            self.storage.preflight_file(layout.load_path(table, partition, datetime.now(UTC), load_id))
             self.layout.claim(table, tuple(partition) if partition else layout.DEFAULT_KEYS)
 
     def path(self, table: str, intent: Intent) -> str:
@@ -89,27 +93,49 @@ def find(dataset: Dataset, load_id: str) -> Landing | None:
     return Landing(receipt, intent.created_at)
 
 
+def find_job(dataset: Dataset, kind: str, job_id: str) -> Landing | None:
+    """The landing of a batch or crawl, as whichever load it was; None where it has not landed."""
+    by = dataset.ledger.lander(kind, job_id)
+    return None if by is None else find(dataset, by)
+
+
+class LandsAs(Exception):
+    """Another load has begun to publish this job: as that one it lands, or not at all."""
+
+    def __init__(self, load_id: str) -> None:
+        super().__init__(load_id)
+        self.load_id = load_id
+
+
 def publish(dataset: Dataset, intent: Intent, staged: Staged) -> Receipt:
     """Publishes a staged load and returns its receipt; of two writers of one load, both return the one that won.
 
     Raises:
+        LandsAs: Its job is published as another load; nothing was.
         StorageRefused: The storage failed; or another job's documents stand under this load's name.
     """
+    _take(dataset, intent, staged.receipt)
     storage, name = dataset.storage, dataset.path(DOCUMENTS, intent)
     errors = dataset.path(PAGE_ERRORS, intent)
-    if staged.account.rows:
-        storage.replace(errors, _write_errors(staged))
-    elif storage.exists(errors):
-        storage.delete(errors)  # of a run that died before its documents were there, and saw it otherwise
     receipt = staged.receipt
-    if receipt.stored and not storage.publish(staged.written.path, name):
+    there = receipt.stored > 0 and storage.settled(name)  # whoever was first has said which pages failed, too
+    before = None if there else storage.read(errors)
+    if not there and staged.account.rows:
+        storage.replace(errors, _write_errors(staged))
+    elif before is not None:
+        storage.delete(errors)  # of a run that died before its documents were there, and saw it otherwise
+    if there or (receipt.stored and not storage.publish(staged.written.path, name)):
         other = _receipt_of(dataset, name)
+        if not there:
+            _put_back(storage, errors, before, other, staged.written.path)
         if other.job_id != receipt.job_id:
             raise StorageRefused(
                 f"{name} holds job {other.job_id} and not {receipt.job_id}, under the same load id.",
                 hint="Nothing was overwritten. Land this job with another --key.",
             )
         receipt = other
+    elif staged.account.rows and not _is_of(storage.read(errors), receipt):
+        storage.replace(errors, _write_errors(staged))  # of a second writer, who read it otherwise
     return _finish(dataset, intent, receipt)
 
 
@@ -125,12 +151,13 @@ def refuse(dataset: Dataset, intent: Intent, staged: Staged) -> None:
 
 
 def promote(dataset: Dataset, load_id: str) -> Receipt | None:
-    """Publishes a load that was refused before, without the service; None where there is none."""
+    """Publishes a load that was refused before, without the service; None where there is none. Raises as `publish`."""
     storage, intent = dataset.storage, dataset.ledger.intent(load_id)
     kept = layout.refused_path(DOCUMENTS, load_id)
     if intent is None or not storage.exists(kept):
         return None
     receipt = _receipt_of(dataset, kept)  # as its footer has it, which a run that finishes this one goes by
+    _take(dataset, intent, receipt)
     kept_errors, errors = layout.refused_path(PAGE_ERRORS, load_id), dataset.path(PAGE_ERRORS, intent)
     if storage.exists(kept_errors) and not storage.move(kept_errors, errors):
         storage.delete(kept_errors)  # a run that was killed between the two had moved an equal one
@@ -139,6 +166,14 @@ def promote(dataset: Dataset, load_id: str) -> Receipt | None:
     done = _finish(dataset, intent, receipt)
     storage.delete(kept)
     return done
+
+
+def _take(dataset: Dataset, intent: Intent, receipt: Receipt) -> None:
+    """Claims the job for this load: from here on nobody publishes it as another one."""
+    if receipt.job_id is not None:
+        by = dataset.ledger.land_as(receipt.kind, receipt.job_id, intent.load_id)
+        if by != intent.load_id:
+            raise LandsAs(by)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,18 +225,17 @@ def _finish(dataset: Dataset, intent: Intent, receipt: Receipt) -> Receipt:
         if storage.exists(name):
             files.append(LandedFile(name, _rows(dataset, name) if rows is None else rows, storage.size(name)))
     receipt = replace(receipt, files=tuple(files))
-    landed: dict[str, Intent | None] = {}
-    if intent.slot is not None:
-        landed = {load.load_id: load.intent for load in dataset.ledger.loads() if load.done is not None}
+    rivalling = intent.slot is not None and receipt.stored > 0  # one without a document takes nobody's place
+    landed = {load.load_id: load for load in dataset.ledger.loads() if load.done is not None} if rivalling else {}
     older, newer = _rivals(intent, landed.values())
     if newer is not None:  # before the done record: a run that finds that one goes by what is on record
         dataset.ledger.record_retired(intent.load_id, newer)
     done = Receipt.from_dict(dataset.ledger.record_done(intent.load_id, receipt.to_dict(), retired=older))
-    if intent.slot is not None:
+    if rivalling and dataset.ledger.landed() - landed.keys() - {intent.load_id}:
         # Of two that land at the same moment neither sees the other's record before it has written its own: the second
         # one does now.
-        late = dataset.ledger.landed() - landed.keys()
-        more, newest = _rivals(intent, [dataset.ledger.intent(load_id) for load_id in sorted(late)])
+        late = [load for load in dataset.ledger.loads() if load.done is not None and load.load_id not in landed]
+        more, newest = _rivals(intent, late)
         older, newer = older + more, newer or newest
     for load_id in older:
         _retire(dataset, load_id, by=intent.load_id)
@@ -210,19 +244,20 @@ def _finish(dataset: Dataset, intent: Intent, receipt: Receipt) -> Receipt:
     return done
 
 
-def _rivals(intent: Intent, landed: Iterable[Intent | None]) -> tuple[list[str], str | None]:
+def _rivals(intent: Intent, landed: Iterable[LoadRecords]) -> tuple[list[str], str | None]:
     """Landed loads of the slot (design: "Slots"): those that this one takes the place of, and one that took its own.
 
     The second is there where a job that was started later was over first.
     """
     older: list[str] = []
     newer: str | None = None
-    for other in landed:
-        if other is None or other.load_id == intent.load_id:
+    for load in landed:
+        other = load.intent
+        if other is None or load.done is None or other.load_id == intent.load_id:
             continue
         if _replaces(intent, other):
             older.append(other.load_id)
-        elif _replaces(other, intent):
+        elif load.done.receipt.get("stored") and _replaces(other, intent):
             newer = other.load_id
     return older, newer
 
@@ -257,7 +292,7 @@ def _receipt_of(dataset: Dataset, name: str) -> Receipt:
 
 def _rows(dataset: Dataset, name: str) -> int:
     with dataset.storage.open_input(name) as source:
-        return parquet.count_rows(source)
+        return parquet.count_rows(source, name)
 
 
 def _write_errors(staged: Staged) -> Path:
@@ -266,6 +301,24 @@ def _write_errors(staged: Staged) -> Path:
     path = staged.written.path.with_name("page_errors.parquet")
     footer = json.dumps(receipt.to_dict(files=False)).encode()
     return parquet.write_table(path, schemas.table(schemas.PAGE_ERRORS, rows), footer).path
+
+
+def _is_of(errors: bytes | None, receipt: Receipt) -> bool:
+    """Whether this file of page errors was written with a load of this account."""
+    told = None if errors is None else parquet.read_receipt(BytesIO(errors))
+    return told is not None and Receipt.from_dict(told) == replace(receipt, files=())
+
+
+def _put_back(storage: Storage, errors: str, before: bytes | None, winner: Receipt, beside: Path) -> None:
+    """Leaves of the page errors what belongs to the load that won; what this writer put there may not."""
+    if _is_of(storage.read(errors), winner):
+        return
+    if before is not None and _is_of(before, winner):
+        kept = beside.with_name("page_errors-before.parquet")
+        kept.write_bytes(before)
+        storage.replace(errors, kept)
+    elif not winner.failed + winner.robots_blocked + winner.rejected + winner.missing:
+        storage.delete(errors)
 
 
 def _error_row(row: PageError, receipt: Receipt) -> Mapping[str, object]:

@@ -23,7 +23,7 @@ class Receipt:
     load_id: str
     kind: str
     job_id: str | None = None
-    #: The job's own last word: completed, failed, cancelled.
+    #: The job's own last word: completed, failed, cancelled; or expired, where it was gone before it was read.
     status: str = ""
     #: Whether every submitted URL is a document or an error row with a reason.
     complete: bool = False

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 
 from weblake import wire
 from weblake.errors import (
+    AskPerson,
     AuthenticationFailed,
     CreditsExhausted,
     FeatureMissing,
@@ -65,9 +67,13 @@ def error_of(reply: Reply | NoReply, what: str) -> WeblakeError:
     if isinstance(reply, NoReply):
         if reply.final and reply.sent:
             return MalformedReply(f"{what}: {reply.reason}.")
-        return ServiceUnreachable(
-            f"{what}: {reply.reason}.", hint="" if reply.final else "Check WEBLAKE_BASE_URL and that the service is up."
-        )
+        if reply.final:
+            return AskPerson(
+                f"{what}: {reply.reason}.",
+                hint="Check WEBLAKE_BASE_URL and this machine's clock; a certificate authority of your own stands in "
+                "the file that SSL_CERT_FILE names.",
+            )
+        return ServiceUnreachable(f"{what}: {reply.reason}.", hint="Check WEBLAKE_BASE_URL and that the service is up.")
     text, code, _ = _told(reply)
     error = _by_status(reply, what, f" The service says: {text}" if text else "", code)
     error.status, error.code = reply.status, code
@@ -109,18 +115,23 @@ def hint_s(reply: Reply) -> float | None:
     In this order: Retry-After in seconds or as a date (against the reply's own Date where it has one, so that a wrong
     clock here does not matter), `details.retryAfterSeconds`, "retry after Ns" in the text.
     """
+    asked = _asked(reply)
+    return None if asked is None else max(0.0, asked)
+
+
+def _asked(reply: Reply) -> float | None:
     header = reply.headers.get("retry-after", "").strip()
     if header:
         seconds = _seconds(header)
         if seconds is None:
             seconds = _until(header, reply)
         if seconds is not None:
-            return max(0.0, seconds)
+            return seconds
     text, _, details = _told(reply)
     if isinstance(details, dict):
         seconds = _seconds(str(details.get("retryAfterSeconds", "")))
         if seconds is not None:
-            return max(0.0, seconds)
+            return seconds
     found = _RETRY_TEXT.search(text)
     return float(found[1]) if found else None
 
@@ -151,12 +162,15 @@ def _seconds(text: str) -> float | None:
 
 
 def _until(text: str, reply: Reply) -> float | None:
+    then = http_date(text)
+    base = http_date(reply.headers.get("date", ""))
+    return None if then is None else then - (reply.wall if base is None else base)
+
+
+def http_date(text: str) -> float | None:
+    """Seconds since 1970 of a date in a header, or None. One that names no zone is in UTC, as all of HTTP is."""
     try:
-        then = parsedate_to_datetime(text).timestamp()
+        then = parsedate_to_datetime(text)
+        return (then if then.tzinfo else then.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError, TypeError):
         return None
-    try:
-        base = parsedate_to_datetime(reply.headers.get("date", "")).timestamp()
-    except (ValueError, OverflowError, TypeError):
-        base = reply.wall
-    return then - base

@@ -75,6 +75,29 @@ SINGLE = Patience()
 
 
 @dataclass(slots=True)
+class Course:
+    """How far one call has come."""
+
+    patience: Patience = SINGLE
+    failures: int = 0
+    malformed: int = 0
+    #: Seconds of all pauses, and of the tries that were answered with a time to come again.
+    waited: float = 0.0
+    #: What the last try that failed came to.
+    error: WeblakeError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A try that failed, and how long to wait before the next."""
+
+    seconds: float
+    error: WeblakeError
+    #: Whether what was asked for may have happened all the same.
+    open: bool
+
+
+@dataclass(slots=True)
 class Retry:
     """The retry rules of one client."""
 
@@ -93,30 +116,41 @@ class Retry:
 
     def exchange(self, operation: Operation[T], read: Callable[[Reply], U], patience: Patience = SINGLE) -> Flow[U]:
         """The same with a reader of the caller's own, which gets every good reply and may refuse it by raising."""
-        failures = malformed = 0
-        waited = 0.0
+        course = Course(patience)
         while True:
-            request = yield from _within(operation.request, patience)
-            reply = yield from send(request)
-            value, error = _outcome(reply, operation, read)
-            if error is None:
-                self.budget.give()
-                return value[0]
-            failures += 1
-            malformed += isinstance(error, MalformedReply)
-            if malformed >= MALFORMED_TRIES or failures >= patience.tries or not _again(reply, error, operation):
-                raise _final(reply, error, operation)
-            wait = self._wait(error, failures, patience)
-            if not (yield from self._affordable(wait, waited, patience)):
-                if patience.until is not None and not (isinstance(error, RetryLater) and error.retry_after is not None):
-                    raise DeadlineExceeded(f"The time limit passed; before that: {error.message}") from error
-                raise _final(reply, error, operation)
-            if not self.budget.take():
-                raise _final(reply, error, operation)
-            waited += wait
-            if isinstance(error, RetryLater) and error.retry_after is not None:
-                failures -= 1  # the service is there and says when: its pace is not a failure
-            yield from sleep(wait)
+            came = yield from self.attempt(operation, read, course)
+            if not isinstance(came, Pause):
+                return came
+            yield from sleep(came.seconds)
+
+    def attempt(self, operation: Operation[T], read: Callable[[Reply], U], course: Course) -> Flow[U | Pause]:
+        """One try of such a call; a Pause where another one may follow, which is the caller's to make or to leave."""
+        patience = course.patience
+        request = yield from _within(operation.request, patience)
+        begun = yield from now()
+        reply = yield from send(request)
+        value, error = _outcome(reply, operation, read)
+        if error is None:
+            self.budget.give()
+            return value[0]
+        course.error = error
+        course.failures += 1
+        course.malformed += isinstance(error, MalformedReply)
+        spent = course.malformed >= MALFORMED_TRIES or course.failures >= patience.tries
+        if spent or not _again(reply, error, operation):
+            raise _final(reply, error, operation)
+        wait = self._wait(error, course.failures, patience)
+        if not (yield from self._affordable(wait, course.waited, patience)):
+            if patience.until is not None and not (isinstance(error, RetryLater) and error.retry_after is not None):
+                raise DeadlineExceeded(f"The time limit passed; before that: {error.message}") from error
+            raise _final(reply, error, operation)
+        if not self.budget.take():
+            raise _final(reply, error, operation)
+        course.waited += wait
+        if isinstance(error, RetryLater) and error.retry_after is not None:
+            course.failures -= 1  # the service is there and says when: its pace is not a failure
+            course.waited += (yield from now()) - begun  # but it uses up patience, or a slow one would never end
+        return Pause(wait, error, open_outcome(reply, error))
 
     def _wait(self, error: WeblakeError, failures: int, patience: Patience) -> float:
         if isinstance(error, RetryLater) and error.retry_after is not None:

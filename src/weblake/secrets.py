@@ -16,23 +16,47 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 SHORTEST_SHOWN = 8
 
 
+class Unshown(bytes):
+    """Bytes that are shown as `***`: HTTP libraries keep the header in locals, which some tracebacks show."""
+
+    def __repr__(self) -> str:
+        return "b'***'"
+
+    __str__ = __repr__
+
+    def __bytes__(self) -> bytes:
+        return self  # h11 makes bytes of what it is given, and would show those
+
+    def __reduce__(self) -> str:
+        raise TypeError("A header with the API key in it is not pickled.")
+
+
 class ApiKey:
-    """A bearer key that shows itself to nobody: its repr, str and format are `***`, and it cannot be pickled."""
+    """A bearer key that shows itself to nobody: its repr, str and format are `***`, and it cannot be pickled.
+
+    Made of whatever was given, so that from then on no frame holds the text: an error that is raised later may be
+    shown with its locals. `check` refuses what cannot be a key.
+    """
 
     __slots__ = ("_value",)
 
     def __init__(self, value: str) -> None:
-        value = value.strip()
-        if not value or not value.isascii() or not value.isprintable() or " " in value:
+        self._value = value.strip()
+
+    def check(self) -> None:
+        """Raises InvalidOption for a key that cannot be sent."""
+        if not self or not self._value.isascii() or not self._value.isprintable() or " " in self._value:
             raise InvalidOption(
                 "The API key is empty or holds characters that no HTTP header can carry.",
                 hint="Set WEBLAKE_API_KEY to the key exactly as the service shows it.",
             )
-        self._value = value
 
-    def header(self) -> str:
+    def header(self) -> bytes:
         """The value of the Authorization header; the transport alone asks for it."""
-        return f"Bearer {self._value}"
+        return Unshown(b"Bearer " + self._value.encode("ascii"))
+
+    def __bool__(self) -> bool:
+        return bool(self._value)
 
     def hide(self, text: str) -> str:
         """The text with every occurrence of the key, plain or percent-encoded, replaced; also of one that was cut."""
@@ -84,10 +108,13 @@ class BaseUrl:
         try:
             parts = urlsplit(text.strip())
             port = parts.port
+            (parts.hostname or "").encode("idna")  # what no lookup takes: an empty label, or one that is too long
         except ValueError:
             raise _bad("it cannot be read as a URL") from None
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise _bad("it must begin with https:// or http:// and name a host")
+        if not parts.hostname.isascii():
+            raise _bad("its host is not in ASCII, and is written as xn--… in the network")
         if parts.username is not None or parts.password is not None:
             raise _bad("it holds a user name or password, and the key goes into WEBLAKE_API_KEY only")
         if parts.query or parts.fragment or _CONTROL.search(text):
@@ -115,7 +142,15 @@ class BaseUrl:
         return "loopback" if is_loopback(self.host) else str(self)
 
     def join(self, path: str) -> str:
-        """The address of a path below the base; a path prefix is kept."""
+        """The address of a path below the base; a path prefix is kept.
+
+        Raises:
+            InvalidOption: It begins with no slash, and what it begins with would become a part of the host's name.
+        """
+        if not path.startswith("/"):
+            raise InvalidOption(
+                f"A request to {one_line(path, 60)!r} would not stay at {self.origin}.", hint="Begin it with a slash."
+            )
         return f"{self.origin}{self.prefix}{path}"
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Where the service is and with which key, from arguments and the environment. Imports: errors, secrets.
+"""Where the service is and with which key, from arguments and the environment. Imports: errors, home, secrets.
 
 No vendor's address is built in. With no base URL at all, `embedded` says so, and client.py starts the local service.
 """
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weblake.errors import AskPerson
+from weblake.home import home
 from weblake.secrets import ApiKey, BaseUrl
 
 BASE_URL, API_KEY, INSECURE = "WEBLAKE_BASE_URL", "WEBLAKE_API_KEY", "WEBLAKE_INSECURE"
@@ -23,7 +24,9 @@ class Settings:
     api_key: ApiKey
 
 
-def find(base_url: str | None = None, api_key: str | None = None, *, insecure: bool | None = None) -> Settings | None:
+def find(
+    base_url: str | None = None, api_key: ApiKey | None = None, *, insecure: bool | None = None
+) -> Settings | None:
     """The settings, arguments before environment; None when no base URL is set and the embedded service is meant.
 
     Raises:
@@ -36,16 +39,19 @@ def find(base_url: str | None = None, api_key: str | None = None, *, insecure: b
     if insecure is None:
         insecure = os.environ.get(INSECURE, "").strip().lower() in ("1", "true", "yes", "on")
     base = BaseUrl.parse(url, insecure=insecure)
-    key = api_key or os.environ.get(API_KEY, "")
-    if not key.strip():
+    key = ApiKey(os.environ.get(API_KEY, "")) if api_key is None else api_key
+    if not key:
         raise AskPerson(
             f"There is a base URL ({base}) and no API key.",
             hint=f"Set {API_KEY} to the key that the service's dashboard shows, or that `weblake serve` printed.",
         )
-    return Settings(base, ApiKey(key))
+    key.check()
+    return Settings(base, key)
 
 
 def state_dir() -> Path:
     """Where the embedded service keeps its database: the user's state directory, as the XDG rules name it."""
     base = os.environ.get("XDG_STATE_HOME", "").strip()
-    return (Path(base) if base and Path(base).is_absolute() else Path.home() / ".local" / "state") / "weblake"
+    if base and Path(base).is_absolute():
+        return Path(base) / "weblake"
+    return home() / ".local" / "state" / "weblake"

@@ -4,6 +4,7 @@ error. Imports: errors, receipt; load when it runs."""
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,15 +27,31 @@ err = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
 
 #: Columns of a bar at most.
 BAR = 40
+#: What a terminal obeys instead of showing it: control characters, and those that turn the direction of text around.
+_OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_REPLACED = "\ufffd"
+
+
+def harmless(text: str) -> str:
+    """Text that others wrote, such as a page's or a service's, as a terminal may be given it."""
+    return _OBEYED.sub(_REPLACED, text)
 
 
 def show_json(value: object) -> None:
-    """One JSON object on one line."""
-    show_text(json.dumps(value, ensure_ascii=False, default=str))
+    """One JSON object on one line; what a terminal would obey is written as its number."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=str, allow_nan=False)
+    except ValueError:  # a number that JSON does not have
+        text = json.dumps(json.loads(json.dumps(value, default=str), parse_constant=lambda _: None), ensure_ascii=False)
+    _write(_OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 def show_text(text: str) -> None:
-    """Text for programs and pipes: as it is, where a console would drop control characters."""
+    """Text for programs and pipes: as it is, where a console would drop control characters; harmless on a terminal."""
+    _write(harmless(text) if sys.stdout.isatty() else text)
+
+
+def _write(text: str) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
@@ -49,16 +66,17 @@ def show_error(error: WeblakeError, *, as_json: bool) -> None:
 
 def note(text: str) -> None:
     """A line for people."""
-    err.print(text)
+    err.print(harmless(text))
 
 
 def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, whole: str = "") -> None:
     """A table on standard output; the column named `whole` is never folded, so that it can be copied."""
-    table = Table(title=title or None, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    told = escape(harmless(title)) or None
+    table = Table(title=told, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold", no_wrap=bool(whole) and column == whole)
     for row in rows:
-        table.add_row(*("" if cell is None else escape(str(cell)) for cell in row))
+        table.add_row(*("" if cell is None else escape(harmless(str(cell))) for cell in row))
     out.print(table)
 
 
@@ -71,16 +89,19 @@ def show_receipt(receipt: Receipt, root: str) -> None:
         rows.append(("credits used", f"{receipt.credits_used:g}"))
     show_table(f"Load {receipt.load_id} ({receipt.kind}, job {receipt.job_id})", ("", ""), rows)
     for file in receipt.files:
-        out.print(f"{root.rstrip('/')}/{file.path}  [dim]{file.rows:,} rows, {file.bytes:,} bytes[/dim]", markup=True)
+        path = escape(harmless(f"{root.rstrip('/')}/{file.path}"))
+        out.print(f"{path}  [dim]{file.rows:,} rows, {file.bytes:,} bytes[/dim]", markup=True)
 
 
 def show_bars(title: str, values: Mapping[str, float], unit: str) -> None:
     """A bar for each value."""
     most = max(values.values(), default=0) or 1
-    table = Table(title=title, title_justify="left", title_style="bold", show_header=False, box=None)
+    table = Table(title=escape(title), title_justify="left", title_style="bold", show_header=False, box=None)
     for name, value in values.items():
         table.add_row(
-            escape(name), f"[cyan]{'█' * max(1 if value else 0, round(BAR * value / most))}[/cyan]", f"{value:g} {unit}"
+            escape(harmless(name)),
+            f"[cyan]{'█' * max(1 if value else 0, round(BAR * value / most))}[/cyan]",
+            f"{value:g} {unit}",
         )
     out.print(table)
 

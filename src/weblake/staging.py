@@ -33,6 +33,9 @@ from weblake.waiting import JobRef, glance
 
 T = TypeVar("T")
 
+#: The status of a load whose job expired while it was read: what is left of it is never whole.
+EXPIRED = "expired"
+
 _ERRORS = {"batch_scrape": operations.get_batch_scrape_errors, "crawl": operations.get_crawl_errors}
 
 
@@ -68,6 +71,8 @@ class Staged:
     receipt: Receipt
     #: What the service says went wrong with the job, on one line; empty where it says nothing.
     said: str = ""
+    #: Why the rest of it cannot be had any more, where the job expired while it was read.
+    gone: JobGone | None = None
 
 
 def stage_job(
@@ -88,17 +93,26 @@ def stage_job(
         scratch: A directory of our own.
         until: Monotonic seconds by which it has to be done.
         chunk_read: Called with the documents stored so far.
+
+    Raises:
+        JobGone: There is no such job any more, and nothing of it had been read.
+        WeblakeError: It cannot be read now.
     """
     job = JobRef(identity.kind, identity.job_id)
     walk = Walk(job, client.retry, until=until)
     rows = _Rows(identity, tally, scratch / "documents.parquet")
     with rows.file:
-        while not walk.ended:
-            fresh = rows.add(client.run(walk.step()))
-            walk.fresh(fresh)
-            if chunk_read is not None:
-                chunk_read(rows.stored)
-        errors = client.run(_errors(job, client.retry, until))
+        try:
+            while not walk.ended:
+                fresh = rows.add(client.run(walk.step()))
+                walk.fresh(fresh)
+                if chunk_read is not None:
+                    chunk_read(rows.stored)
+            errors = client.run(_errors(job, client.retry, until))
+        except JobGone as gone:
+            if rows.stored and client.run(_has_expired(job, client.retry, until)):
+                return rows.close(JobErrors(), {**walk.head, "status": EXPIRED}, gone)
+            raise
         return rows.close(errors, walk.head)
 
 
@@ -137,7 +151,7 @@ class _Rows:
             self.file.write(self._batches.flush())
         return fresh
 
-    def close(self, errors: JobErrors, head: Mapping[str, object]) -> Staged:
+    def close(self, errors: JobErrors, head: Mapping[str, object], gone: JobGone | None = None) -> Staged:
         account = self._tally.close(errors, head)
         credits_used = head.get("creditsUsed")
         receipt = Receipt(
@@ -157,7 +171,16 @@ class _Rows:
         )
         written = self.file.close(json.dumps(receipt.to_dict(files=False)).encode())
         said = head.get("error")
-        return Staged(written, account, receipt, one_line(said) if isinstance(said, str) else "")
+        return Staged(written, account, receipt, one_line(said) if isinstance(said, str) else "", gone)
+
+
+def _has_expired(job: JobRef, retry: Retry, until: float) -> Flow[bool]:
+    """Whether the job itself is gone, and not one chunk of it on one of several servers."""
+    try:
+        yield from reading(job, glance(job, retry, Patience(until=until)))
+    except JobGone:
+        return True
+    return False
 
 
 def _errors(job: JobRef, retry: Retry, until: float) -> Flow[JobErrors]:
@@ -170,7 +193,9 @@ def _errors(job: JobRef, retry: Retry, until: float) -> Flow[JobErrors]:
     except FixRequest:
         return JobErrors()
     except JobGone:
-        yield from glance(job, retry)  # raises where it is the job itself that has expired meanwhile
+        yield from reading(
+            job, glance(job, retry, Patience(until=until))
+        )  # raises where it is the job itself that has expired meanwhile
         return JobErrors()
 
 

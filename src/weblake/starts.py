@@ -1,5 +1,5 @@
 """Starting a job at most once.
-Imports: accounting, errors, ledger, models, operation, operations, options, orders, replies, retry, steps, waiting.
+Imports: errors, identity, ledger, lost_starts, models, operation, operations, orders, replies, retry, steps, waiting.
 
     intent on record -> start N on record -> POST -> job id on record
 
@@ -16,43 +16,36 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
-from functools import partial
 
-from weblake import models, replies
-from weblake.accounting import url_key
+from weblake import lost_starts, models, replies
 from weblake.errors import (
     CreditsExhausted,
     JobGone,
     MalformedReply,
     OutcomeUnknown,
     RequestRejected,
+    RetryLater,
     ServiceUnavailable,
     ServiceUnreachable,
     WeblakeError,
 )
+from weblake.identity import job_load_id
 from weblake.ledger import Intent, Job, Ledger, Start, new_nonce
 from weblake.operation import Operation
 from weblake.operations import cancel_batch_scrape, cancel_crawl, get_scrape, list_activity
-from weblake.options import ActivityOptions
-from weblake.options.values import uuid_problem
 from weblake.orders import Endpoint, Started, read_started
-from weblake.retry import SINGLE, Patience, Retry
+from weblake.retry import SINGLE, Course, Patience, Pause, Retry
 from weblake.steps import Flow, Reply, now, sleep
 from weblake.waiting import JobRef
 
+#: Seconds after its record within which a start is sent, or not at all.
+PROMPT_S = 5.0
 #: Seconds after a start's own deadline in which it may still take effect or show up in the activity list.
 MARGIN_S = 5.0
 #: Seconds between the two readings of the activity list.
 BETWEEN_S = 2.0
-#: What clocks may differ by when a job's time is held against the intent's: an HTTP date has whole seconds.
-CLOCK_SLACK_S = 2.0
-#: The service lists a day: an older intent cannot be looked up any more.
-WINDOW_S = 23.5 * 3600
 #: Attempts for one intent, each after evidence that the one before did nothing.
 MAX_STARTS = 20
-#: Pages of the activity list: 100 entries each.
-MAX_ACTIVITY_PAGES = 500
 #: HTTP's word for "no such operation here".
 NOT_IMPLEMENTED = 501
 #: Times the same key is repeated to a service that replays.
@@ -84,8 +77,12 @@ class Plan:
     service: str | None = None
 
     def key(self, n: int) -> str:
-        """The key of attempt N: the same after a crash, another one after evidence that N did nothing."""
-        return str(uuid.uuid5(_KEYS, f"{self.intent.load_id}/{self.intent.writer}/{n}"))
+        """The key of attempt N: the same after a crash, another one after evidence that N did nothing.
+
+        At a service that replays one key serves all attempts: whoever still repeats an earlier one buys nothing by it.
+        """
+        attempt = 1 if self.intent.replay else n
+        return str(uuid.uuid5(_KEYS, f"{self.intent.load_id}/{self.intent.writer}/{attempt}"))
 
 
 def preflight(retry: Retry, until: float | None = None) -> Flow[bool]:
@@ -115,6 +112,7 @@ def start(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | N
         WeblakeError: The service refused; nothing was started.
     """
     load_id = plan.intent.load_id
+    course = Course()
     for _ in range(MAX_STARTS):
         job = ledger.job(load_id)
         if job is not None:
@@ -126,26 +124,44 @@ def start(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | N
             record = Start(load_id=load_id, n=n, key=plan.key(n), at=at, writer=new_nonce())
             if not ledger.record_start(record):
                 continue  # somebody else is starting it at this moment
-            started = yield from _send_start(plan, record, ledger, retry)
+            started = yield from _send_start(plan, record, ledger, retry, course)
         else:
             started = yield from _resolve(plan, last, ledger, retry)
         if started is not None:
             return started
-    raise OutcomeUnknown(f"Load {load_id} could not be started in {MAX_STARTS} attempts.", hint="Try again later.")
+    last = ledger.last_start(load_id)
+    if course.error is not None and last is not None and last.void:
+        raise course.error
+    raise OutcomeUnknown(
+        f"Load {load_id} could not be started in {MAX_STARTS} attempts.",
+        hint="Run the same command again later: it first finds out what became of the last one.",
+    )
 
 
-def _send_start(plan: Plan, record: Start, ledger: Ledger, retry: Retry) -> Flow[_Answer | None]:
-    """Sends attempt N; None when its outcome is open."""
+def _send_start(plan: Plan, record: Start, ledger: Ledger, retry: Retry, course: Course) -> Flow[_Answer | None]:
+    """Sends attempt N, once; None when its outcome is open, or when another attempt may follow."""
     operation = plan.build(record.key)
+    if (yield from now(wall=True)) - record.at_seconds() > PROMPT_S:
+        # Who looks for this start reckons from its record: sent as late as this, it could take effect after that look.
+        ledger.void_start(record, "it took too long to record, and was not sent")
+        return None
     try:
-        started = yield from retry.exchange(operation, lambda reply: read_started(reply, operation))
+        came = yield from retry.attempt(operation, lambda reply: read_started(reply, operation), course)
+        while isinstance(came, Pause) and came.open:  # the work goes on, and the same request joins it
+            yield from sleep(came.seconds)
+            came = yield from retry.attempt(operation, lambda reply: read_started(reply, operation), course)
     except OutcomeUnknown:
         return None
     except WeblakeError as error:
         # A clear refusal: nothing was started, and the record of that spares the next run the doubt.
         ledger.void_start(record, _refusal(error))
         raise
-    return (yield from _record(plan, record, started, ledger))
+    if not isinstance(came, Pause):
+        return (yield from _record(plan, record, came, ledger))
+    # Not started either. What is sent after the pause is another attempt, with a time of its own on record.
+    ledger.void_start(record, _refusal(came.error))
+    yield from sleep(came.seconds)
+    return None
 
 
 def _resolve(plan: Plan, last: Start, ledger: Ledger, retry: Retry) -> Flow[_Answer | None]:
@@ -159,7 +175,9 @@ def _resolve(plan: Plan, last: Start, ledger: Ledger, retry: Retry) -> Flow[_Ans
     if plan.intent.replay:
         return (yield from _repeat(plan, last, ledger, retry))
     operation = plan.build(last.key)
-    wait = last.at_seconds() + operation.request.deadline_s + MARGIN_S - (yield from now(wall=True))
+    window = PROMPT_S + operation.request.deadline_s + MARGIN_S
+    # Never longer than all of it: a clock that was set back since must not make a wait of years.
+    wait = min(window, last.at_seconds() + window - (yield from now(wall=True)))
     while wait > 0:
         # Another process may be in the middle of this very start: it then records the job's id.
         yield from sleep(min(wait, 1.0))
@@ -189,10 +207,11 @@ def _repeat(plan: Plan, last: Start, ledger: Ledger, retry: Retry) -> Flow[_Answ
         started = yield from retry.exchange(
             operation, lambda reply: read_started(reply, operation), replace(SINGLE, tries=REPEATS)
         )
-    except OutcomeUnknown as error:
+    except (OutcomeUnknown, RetryLater) as error:
         raise ServiceUnreachable(
             f"Whether load {last.load_id} was started could not be asked: {error.message}",
             hint="Run the same command again when the service is up: it will not be paid twice.",
+            retry_after=error.retry_after if isinstance(error, RetryLater) else None,
         ) from error
     except CreditsExhausted as error:
         # A service that replays would have answered as the first time: so there was no first time.
@@ -203,70 +222,44 @@ def _repeat(plan: Plan, last: Start, ledger: Ledger, retry: Retry) -> Flow[_Answ
 
 def _candidates(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[list[str]]:
     """Jobs of the activity list that this intent may have started."""
-    intent = plan.intent
     if plan.endpoint is None:
+        raise lost_starts.unknown(plan.intent, "the activity list does not have this kind of call", lost_starts.AFRESH)
+    owners = ledger.owners()
+    try:
+        found = yield from lost_starts.listing(plan.endpoint, retry, Patience(wait_s=120, until=plan.until))
+    except WeblakeError as error:
+        why = f"the activity list cannot be read: {error.message}"
+        raise lost_starts.unknown(plan.intent, why, lost_starts.AGAIN) from error
+    return lost_starts.candidates(plan.intent, found, owners)
+
+
+def _record(
+    plan: Plan, start: Start, started: Started, ledger: Ledger, *, adopted: bool = False
+) -> Flow[_Answer | None]:
+    """Puts the job on record as this load's; None where it was found, and another load has claimed it meanwhile.
+
+    Raises:
+        OutcomeUnknown: The service answered this start with the job of another load.
+    """
+    at, load_id, kind = (yield from _timestamp()), plan.intent.load_id, plan.intent.kind
+    job_id = started.job_id or start.key
+    # The claim comes first: a job on record as ours is ours.
+    owner = ledger.own(kind, job_id, load_id)
+    if owner not in (load_id, job_load_id(kind, job_id)):
+        if adopted:
+            return None
+        # Either that load found this job when it looked for one that it had lost, or the service answers different
+        # starts with one job. Neither tells what was paid for, and to start again would buy it twice.
         raise OutcomeUnknown(
-            f"The start of load {intent.load_id} got no answer, and the activity list does not have this kind of call.",
-            hint="If it does not matter that it may be paid twice, start afresh with --new.",
+            f"The service answered the start of load {load_id} with job {job_id}, which load {owner} has.",
+            hint="Look at the team's activity: if there is one more job of it, `weblake land` lands that one; "
+            "if there is none, tell whoever runs the service or its proxy, or start afresh with --new.",
         )
-    taken = ledger.job_ids()
-    found: list[str] = []
-    cursor: str | None = None
-    for _ in range(MAX_ACTIVITY_PAGES):
-        query: ActivityOptions = {"endpoint": plan.endpoint, "limit": 100}
-        if cursor:
-            query["cursor"] = cursor
-        operation = list_activity(**query)
-        try:
-            patience = Patience(wait_s=120, until=plan.until)
-            page, skew = yield from retry.exchange(operation, partial(_activity, operation), patience)
-        except WeblakeError as error:
-            raise OutcomeUnknown(
-                f"The start of load {intent.load_id} got no answer, and the activity list cannot be read: "
-                f"{error.message}",
-                hint="Run the same command again when the service is up; or look for the job and `weblake land` it.",
-            ) from error
-        since = intent.created_seconds() + skew
-        if (yield from now(wall=True)) - intent.created_seconds() > WINDOW_S:
-            raise OutcomeUnknown(
-                f"The start of load {intent.load_id} got no answer, and is too long ago for the activity list.",
-                hint="If the job is known, `weblake land` it; otherwise start afresh with --new.",
-            )
-        for entry in page.data:
-            job_id = (entry.id or "").lower()
-            if job_id in taken or not _may_fit(entry, intent, since):
-                continue
-            if uuid_problem(job_id) or entry.endpoint is None or models.parse_time(entry.created_at) is None:
-                raise OutcomeUnknown(
-                    f"The start of load {intent.load_id} got no answer, and the activity list has an entry that may be "
-                    "it and cannot be read.",
-                    hint="If the job is known, `weblake land` it; otherwise start afresh with --new.",
-                )
-            taken.add(job_id)
-            found.append(job_id)
-        cursor = page.cursor
-        if not cursor:
-            return found
-    raise OutcomeUnknown(f"The activity list of the service does not end, so load {intent.load_id} was not looked up.")
-
-
-def _may_fit(entry: models.ActivityEntry, intent: Intent, since: float) -> bool:
-    """Whether nothing speaks against it that this job is the intent's; what cannot be read does not."""
-    created = models.parse_time(entry.created_at)
-    if entry.endpoint not in (None, intent.kind):
-        return False
-    if created is not None and created.timestamp() < since - CLOCK_SLACK_S:
-        return False
-    return not entry.target or not intent.first_target or url_key(entry.target) == url_key(intent.first_target)
-
-
-def _record(plan: Plan, start: Start, started: Started, ledger: Ledger, *, adopted: bool = False) -> Flow[_Answer]:
-    at = yield from _timestamp()
     job = ledger.record_job(
         Job(
-            load_id=plan.intent.load_id,
-            job_id=started.job_id or start.key,
-            kind=plan.intent.kind,
+            load_id=load_id,
+            job_id=job_id,
+            kind=kind,
             at=at,
             rejected=started.rejected,
             adopted=adopted,
@@ -307,22 +300,3 @@ def _timestamp() -> Flow[str]:
 def _replays(reply: Reply, operation: Operation[models.ActivityPage]) -> bool:
     replies.value_of(reply, operation.name)
     return reply.headers.get("weblake-idempotency", "").strip().lower() == "replay"
-
-
-def _activity(operation: Operation[models.ActivityPage], reply: Reply) -> tuple[models.ActivityPage, float]:
-    """The page, and by how many seconds the service's clock is ahead of ours.
-
-    Raises:
-        MalformedReply: It is no list of jobs. An empty one would say that nothing was started.
-    """
-    value = replies.value_of(reply, operation.name)
-    listed = value.get("data") if isinstance(value, dict) else None
-    page = operation.decode(value)
-    odd_cursor = isinstance(value, dict) and page.cursor is None and value.get("cursor") is not None
-    if not isinstance(listed, list) or len(page.data) < len(listed) or odd_cursor:
-        raise MalformedReply(f"{operation.name}: the service did not answer with a list of jobs.")
-    try:
-        skew = parsedate_to_datetime(reply.headers.get("date", "")).timestamp() - reply.wall
-    except (ValueError, TypeError, OverflowError):
-        skew = 0.0
-    return page, skew

@@ -52,11 +52,12 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came back. Header names are lower-case; the body is decompressed."""
+    """What came back. Header names are lower-case; the body is decompressed. Neither is in the repr: a service may
+    repeat in them whatever it got, and some tracebacks show locals."""
 
     status: int
-    headers: Mapping[str, str] = field(default_factory=dict)
-    body: bytes | bytearray = b""
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    body: bytes | bytearray = field(default=b"", repr=False)
     #: Whether the body was read to its end, or `Request.enough` stopped it.
     whole: bool = True
     #: Wall-clock seconds when the head arrived, for a Retry-After that names a date.

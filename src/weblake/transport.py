@@ -1,4 +1,5 @@
-"""Carries requests to the one origin that may see the key. Imports: errors, secrets, steps, bodies.
+"""Carries requests to the one origin that may see the key. Imports: bodies, deadlines, errors,
+secrets, steps.
 
 The only room with sockets. It follows no redirect, keeps no cookie, and turns whatever a network does into a Reply or
 a NoReply. It stands on httpcore, httpx's network layer, because a total deadline needs its hand on every single read
@@ -14,13 +15,13 @@ import time
 import urllib.request
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from contextvars import ContextVar
 from typing import Any
 
 import httpcore
 import httpx
 
 from weblake.bodies import BodyRefused, BoundedBody
+from weblake.deadlines import DeadlineBackend, ending
 from weblake.errors import InvalidOption, WeblakeError
 from weblake.secrets import ApiKey, BaseUrl, is_loopback, one_line
 from weblake.steps import NoReply, Reply, Request
@@ -40,9 +41,6 @@ _NOT_SENT = (
     httpcore.UnsupportedProtocol,
 )
 _NETWORK = (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError, *_NOT_SENT)
-
-#: When the request that this thread is carrying has to be over, on the monotonic clock.
-_deadline: ContextVar[float] = ContextVar("weblake_deadline", default=0.0)
 
 
 class _Wire:
@@ -75,7 +73,7 @@ class _Wire:
 
     def _build(self, request: Request) -> httpx.Request:
         """The wire form. httpx lays out the body, multipart included; it sends nothing."""
-        headers = {
+        headers: dict[str, Any] = {
             "host": self.base.netloc,
             "accept": "application/json",
             # On loopback the bytes are free and the processor is not.
@@ -129,16 +127,18 @@ class HttpTransport(_Wire):
     def send(self, request: Request) -> Reply | NoReply:
         """Sends one request; see steps.Request for its bounds."""
         until = time.monotonic() + request.deadline_s
-        token = _deadline.set(until)
         wire = self._build(request)
         try:
-            with self._pool(request.fresh).stream(
-                wire.method,
-                str(wire.url),
-                headers=wire.headers.raw,
-                content=wire.read() or None,
-                extensions=self._extensions(request),
-            ) as response:
+            with (
+                ending(until),
+                self._pool(request.fresh).stream(
+                    wire.method,
+                    str(wire.url),
+                    headers=wire.headers.raw,
+                    content=wire.read() or None,
+                    extensions=self._extensions(request),
+                ) as response,
+            ):
                 wall = time.time()
                 body = BoundedBody(response.headers, request)
                 for part in response.iter_stream():
@@ -149,14 +149,12 @@ class HttpTransport(_Wire):
                 return body.reply(response.status, wall)
         except (*_NETWORK, BodyRefused, OSError) as error:
             return self._no_reply(error, request)
-        finally:
-            _deadline.reset(token)
 
     def _pool(self, fresh: bool) -> httpcore.ConnectionPool:
         if self._pid != os.getpid():
             self._pools, self._pid = {}, os.getpid()
         if fresh not in self._pools:
-            options = self._pool_options(fresh=fresh) | {"network_backend": _DeadlineBackend()}
+            options = self._pool_options(fresh=fresh) | {"network_backend": DeadlineBackend()}
             kind = httpcore.ConnectionPool if self._proxy is None else httpcore.HTTPProxy
             self._pools[fresh] = kind(**options)
         return self._pools[fresh]
@@ -259,45 +257,6 @@ class _Line:
             await pool.aclose()
 
 
-class _DeadlineStream(httpcore.NetworkStream):
-    """A connection whose every read and write ends by the deadline of the request that it carries."""
-
-    def __init__(self, inner: httpcore.NetworkStream) -> None:
-        self._inner = inner
-
-    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        return self._inner.read(max_bytes, _left(timeout))
-
-    def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        for start in range(0, len(buffer), 1 << 16):
-            self._inner.write(buffer[start : start + (1 << 16)], _left(timeout))
-
-    def close(self) -> None:
-        self._inner.close()
-
-    def start_tls(
-        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
-    ) -> httpcore.NetworkStream:
-        return _DeadlineStream(self._inner.start_tls(ssl_context, server_hostname, _left(timeout)))
-
-    def get_extra_info(self, info: str) -> Any:
-        return self._inner.get_extra_info(info)
-
-
-class _DeadlineBackend(httpcore.SyncBackend):
-    """Opens connections that obey the deadline."""
-
-    def connect_tcp(self, *args: Any, **kwargs: Any) -> httpcore.NetworkStream:
-        return _DeadlineStream(super().connect_tcp(*args, **kwargs))
-
-
-def _left(timeout: float | None) -> float:
-    left = _deadline.get() - time.monotonic()
-    if left <= 0:
-        raise httpcore.ReadTimeout("deadline")
-    return left if timeout is None else min(left, timeout)
-
-
 def _certificate_error(error: BaseException | None) -> str | None:
     seen = 0
     while error is not None and seen < 10:
@@ -315,10 +274,13 @@ def _proxy_for(base: BaseUrl) -> tuple[str, tuple[bytes, bytes] | None] | None:
     found = proxies.get(base.scheme) or proxies.get("all")
     if not found:
         return None
-    url = httpx.URL(found if "://" in found else f"http://{found}")
-    if url.scheme not in ("http", "https"):
+    try:
+        url = httpx.URL(found if "://" in found else f"http://{found}")
+    except httpx.InvalidURL:
+        url = httpx.URL("")  # it may hold a password, so it is not shown
+    if url.scheme not in ("http", "https") or not url.host:
         raise InvalidOption(
-            f"The environment names a {url.scheme} proxy, which weblake cannot use.",
+            f"The environment names a proxy that weblake cannot use ({url.scheme or 'its address cannot be read'}).",
             hint="Set HTTPS_PROXY to an http:// proxy, or NO_PROXY for the service's host.",
         )
     auth = (url.username.encode(), url.password.encode()) if url.username else None

@@ -8,15 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from weblake.errors import MalformedReply
+from weblake.errors import DeadlineExceeded, MalformedReply
 from weblake.models import ActivityEntry, UsagePeriod, parse_time
 from weblake.operations import historical_credit_usage, historical_token_usage, list_activity
 from weblake.options import ActivityOptions
 from weblake.retry import Retry
-from weblake.steps import Flow
+from weblake.steps import Flow, now
 
 #: Pages of the activity list that are read: 100 entries each.
 MAX_PAGES = 1000
+#: Seconds in which the list has to come to its end; a page that was asked for before is still waited for.
+LISTING_S = 900.0
 
 REPORTS = ("credits", "tokens", "credits_by_key", "tokens_by_key")
 
@@ -85,7 +87,9 @@ def activity(retry: Retry, *, endpoint: str | None = None) -> Flow[list[Activity
 
     Raises:
         MalformedReply: It goes in a circle or does not end.
+        DeadlineExceeded: It took too long.
     """
+    until = (yield from now()) + LISTING_S
     entries: dict[str, ActivityEntry] = {}
     cursor: str | None = None
     seen: set[str] = set()
@@ -105,4 +109,8 @@ def activity(retry: Retry, *, endpoint: str | None = None) -> Flow[list[Activity
         if cursor in seen:
             break
         seen.add(cursor)
+        if (yield from now()) >= until:
+            raise DeadlineExceeded(
+                f"The activity list was not read to its end in {LISTING_S:.0f} s; nothing was landed."
+            )
     raise MalformedReply("The activity list of the service does not end.", hint="Nothing was landed.")

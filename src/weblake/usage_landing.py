@@ -49,7 +49,7 @@ def land_report(found: Report, storage: Storage, only: Collection[str] | None = 
         start = row["period_start"] or row["period_end"] or found.reported_at
         assert isinstance(start, datetime)
         # The key of a row is its start and API key: rows may repeat, the last one is the newest.
-        months.setdefault(f"{start:%Y-%m}", {})[(period.start_date, period.api_key)] = row
+        months.setdefault(start.date().isoformat()[:7], {})[(period.start_date, period.api_key)] = row
     files = []
     for month, rows in sorted(months.items()):
         if only is not None and month not in only:
@@ -71,7 +71,7 @@ def land_activity(entries: Iterable[ActivityEntry], storage: Storage) -> list[La
     days: dict[str, Rows] = {}
     for entry in entries:
         created = parse_time(entry.created_at or "")
-        days.setdefault(f"{created or now:%Y-%m-%d}", {})[str(entry.id)] = {
+        days.setdefault((created or now).date().isoformat(), {})[str(entry.id)] = {
             "id": entry.id,
             "endpoint": entry.endpoint,
             "api_version": entry.api_version,
@@ -160,7 +160,7 @@ def _existing(storage: Storage, name: str) -> Sequence[Mapping[str, object]]:
     if not storage.exists(name):
         return []
     with storage.open_input(name) as source:
-        return parquet.read_rows(source)
+        return parquet.read_rows(source, name, schemas.ACTIVITY)
 
 
 def _replace(storage: Storage, name: str, schema: object, rows: Sequence[Mapping[str, object]]) -> LandedFile:

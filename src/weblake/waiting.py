@@ -18,7 +18,7 @@ from weblake.errors import DeadlineExceeded, JobGone, RetryLater, WeblakeError
 from weblake.next_link import Query, query_of
 from weblake.operation import Operation
 from weblake.operations import get_batch_scrape, get_crawl
-from weblake.retry import Patience, Retry
+from weblake.retry import SINGLE, Patience, Retry
 from weblake.steps import Flow, Reply, now, sleep
 
 #: Seconds between polls: small jobs are seen soon, long ones cost little.
@@ -163,10 +163,10 @@ def _heads(job: JobRef) -> Operation[models.JobStatus]:
     return replace(read, request=replace(read.request, enough=_head_is_there))
 
 
-def glance(job: JobRef, retry: Retry) -> Flow[dict[str, object]]:
+def glance(job: JobRef, retry: Retry, patience: Patience = SINGLE) -> Flow[dict[str, object]]:
     """Returns the head of one status reply, without its documents."""
     operation = _heads(job)
-    head = yield from retry.exchange(operation, partial(_head, operation.name))
+    head = yield from retry.exchange(operation, partial(_head, operation.name), patience)
     return dict(head.fields)
 
 

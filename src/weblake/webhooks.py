@@ -4,7 +4,9 @@
     if event.type == "batch_scrape.completed":
         weblake.land("batch", event.id, to=root)
 
-A delivery is a hint to read the job, not the result: it may come twice (`webhook_id` is then the same) or not at all.
+A delivery is a hint to read the job, not the result. It may come twice, late, or not at all, and one that was caught
+on its way can be sent again, for its signature knows no time: keep the `delivery_key` of what was acted on, and drop
+what comes with it again.
 Imports: errors, models, wire.
 """
 
@@ -77,6 +79,17 @@ def parse(body: bytes) -> WebhookEvent:
             hint="Pass the raw request body.",
         )
     return event
+
+
+def delivery_key(event: WebhookEvent) -> str:
+    """What every repeat of a delivery has in common, and no two deliveries have.
+
+    It is made of what the signature covers: the event's type, the job, and `webhookId`; where the service sends none,
+    what a page's event tells of its page.
+    """
+    page = event.data[0].metadata if event.data else None
+    told = event.webhook_id or (page and (page.scrape_id or page.source_url)) or ""
+    return f"{event.type} {(event.id or '').lower()} {told}"
 
 
 def receive(body: bytes, signature: str | None, secret: str | bytes) -> WebhookEvent:

@@ -1,4 +1,4 @@
-"""What SIGTERM does to a running load: it ends like Ctrl-C, with its staging dropped. Imports nothing of ours."""
+"""What SIGTERM and SIGHUP do to a running load: it ends like Ctrl-C, its staging dropped. Imports nothing of ours."""
 
 from __future__ import annotations
 
@@ -8,23 +8,29 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+#: Told to end; and the terminal, or the shell that started it, is gone.
+SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """SIGTERM inside raises SystemExit (143), so that whatever is open is closed; a second one kills at once.
+    """SIGTERM or SIGHUP inside raises SystemExit (128 + its number), so that whatever is open is closed.
 
-    A handler that somebody else has set is left alone, and so is everything outside the main thread.
+    A second one kills at once. A handler that somebody else has set is left alone (nohup ignores SIGHUP), and so is
+    everything outside the main thread.
     """
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
-        yield
-        return
+    inside = threading.current_thread() is threading.main_thread()
+    ours = [number for number in SIGNALS if inside and signal.getsignal(number) == signal.SIG_DFL]
 
     def end(number: int, frame: FrameType | None) -> None:
-        signal.signal(number, signal.SIG_DFL)
+        for each in ours:
+            signal.signal(each, signal.SIG_DFL)
         raise SystemExit(128 + number)
 
-    signal.signal(signal.SIGTERM, end)
     try:
+        for number in ours:
+            signal.signal(number, end)
         yield
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)

@@ -45,7 +45,7 @@ def cancel(
     if as_json:
         shown.show_json(answer.raw)
     else:
-        shown.out.print(f"{kind} {order.job_id} is {answer.status or 'cancelled'}")
+        shown.out.print(shown.harmless(f"{kind} {order.job_id} is {answer.status or 'cancelled'}"), markup=False)
 
 
 def errors(

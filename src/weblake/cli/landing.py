@@ -78,7 +78,7 @@ def batch(
         raise InvalidOption("Give URLs, or --urls FILE, and not both.")
     listed = urls or read_urls(str(urls_file), column)
     terms = terms_of(allow_partial, missing_ratio, fail_ratio, max_credits, timeout)
-    naming = naming_of(to, key, new, partition)
+    naming = naming_of(key, new, partition)
     order = orders.batch(listed, naming, **given_options(option, formats))  # type: ignore[arg-type]
     _land(order, to, terms, detach=detach, as_json=as_json, base_url=base_url, insecure=insecure)
 
@@ -114,7 +114,7 @@ def crawl(
             raise InvalidOption("scrape_options is no JSON object.")
         given["scrape_options"] = scrape_options | {"formats": [*formats]}
     terms = terms_of(allow_partial, missing_ratio, fail_ratio, max_credits, timeout)
-    order = orders.crawl(url, naming_of(to, key, new, partition), terms, **given)  # type: ignore[arg-type]
+    order = orders.crawl(url, naming_of(key, new, partition), terms, **given)  # type: ignore[arg-type]
     _land(order, to, terms, detach=detach, as_json=as_json, base_url=base_url, insecure=insecure)
 
 
@@ -208,7 +208,7 @@ def _land(
 
 
 def watched(order: Order, work: Callable[[Watch], Landing], quiet: bool) -> Landing:
-    """Runs a load under a progress bar; Ctrl-C and SIGTERM leave its job running and say how to go on."""
+    """Runs a load under a progress bar; Ctrl-C, SIGTERM and SIGHUP leave its job running and say how to go on."""
     from dataclasses import replace
 
     from weblake.cli.interrupts import terminable
@@ -295,12 +295,11 @@ def terms_of(
     )
 
 
-def naming_of(to: str, key: str | None, new: bool, partition: Sequence[str] | None) -> Naming:
+def naming_of(key: str | None, new: bool, partition: Sequence[str] | None) -> Naming:
     """What the options say about which load it is."""
-    from weblake.lake import root_name
     from weblake.orders import Naming
 
-    return Naming(root=root_name(to), key=key, new=new, partition=_partition(partition))
+    return Naming(key=key, new=new, partition=_partition(partition))
 
 
 def _partition(pairs: Sequence[str] | None) -> dict[str, str] | None:

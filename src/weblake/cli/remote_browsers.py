@@ -141,6 +141,6 @@ def _show_result(raw: object, as_json: bool) -> None:
                 shown.show_text(str(raw[name]))
     trouble = raw.get("error") or raw.get("stderr")
     if isinstance(trouble, str) and trouble:
-        shown.err.print(trouble, markup=False)
+        shown.err.print(shown.harmless(trouble), markup=False)
     if raw.get("success") is False or raw.get("killed") is True or raw.get("exitCode") not in (0, None):
         raise typer.Exit(1)

@@ -45,7 +45,7 @@ def scrape(
             check_cost(len(urls), per_page(given), terms.max_credits)
             _show_each([partial(client.scrape, url, **given) for url in urls], as_json)  # type: ignore[arg-type]
             return
-        naming = naming_of(to, key, new, partition)
+        naming = naming_of(key, new, partition)
         made = [orders.scrape(url, naming, **given) for url in urls]  # type: ignore[arg-type]
         _land_each(client, made, to, terms, as_json)
 
@@ -71,7 +71,7 @@ def parse(
         if to is None:
             _show_each([partial(client.parse_file, file, **given) for file in files], as_json)  # type: ignore[arg-type]
             return
-        naming = naming_of(to, key, new, partition)
+        naming = naming_of(key, new, partition)
         made = [orders.parse(file, naming, **given) for file in files]  # type: ignore[arg-type]
         _land_each(client, made, to, terms, as_json)
 

@@ -53,7 +53,7 @@ Insecure = Annotated[
 
 
 class Interrupted(WeblakeError):
-    """Ctrl-C or SIGTERM ended a load; its job goes on."""
+    """Ctrl-C, SIGTERM or SIGHUP ended a load; its job goes on."""
 
     def __init__(self, message: str, *, hint: str, exit_code: int) -> None:
         super().__init__(message, hint=hint)

@@ -25,7 +25,8 @@ from weblake.demo.guest_process import GuestFailed, Lake, told_missing
 from weblake.demo.site_server import SiteServer
 from weblake.embedded import needs_local
 from weblake.errors import InvalidOption, StorageRefused
-from weblake.lake import open_dataset, root_name
+from weblake.home import home
+from weblake.lake import open_dataset
 from weblake.models import is_terminal
 from weblake.options import BatchScrapeOptions, CrawlOptions
 from weblake.orders import Naming, Order, Terms
@@ -220,7 +221,7 @@ def _root(to: Path | None) -> Path:
     """The root, which exists then, with the directory of the service's database in it."""
     if to is not None and re.match(r"[a-z0-9]{2,}:/", str(to)):
         raise InvalidOption(f"The demo writes to a local directory, and {to} is none.", hint="Such as --to ./lake.")
-    root = to.expanduser() if to is not None else Path(FRESH)
+    root = home(to) if to is not None else Path(FRESH)
     number = 1
     try:
         while to is None:
@@ -239,7 +240,7 @@ def _root(to: Path | None) -> Path:
 
 
 def _naming(story: Story) -> Naming:
-    return Naming(root=root_name(story.root))
+    return Naming()
 
 
 def _batch_order(story: Story) -> Order:

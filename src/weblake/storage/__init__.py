@@ -1,4 +1,4 @@
-"""The door to every dataset root: a local path, memory, or an object store. Imports: errors, local,
+"""The door to every dataset root: a local path, memory, or an object store. Imports: errors, home, local,
 objects.
 
 A storage can do little, and all of it whole: a record is created once or not at all, a file is published in one step
@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
 from weblake.errors import FeatureMissing, StorageRefused
+from weblake.home import home
 from weblake.storage.local import LocalStorage
 
 if TYPE_CHECKING:
@@ -120,6 +121,12 @@ class Storage(Protocol):
             StorageRefused: They cannot; the hint says what to do. Nothing has been paid by then.
         """
 
+    def preflight_file(self, name: str) -> None:
+        """Proves that a file can be published under this name, as far as that shows without doing it; raises likewise.
+
+        After `preflight`.
+        """
+
 
 def open_storage(root: RootPath, *, storage_options: Mapping[str, object] | None = None) -> Storage:
     """The storage of a dataset root.
@@ -150,7 +157,7 @@ def open_storage(root: RootPath, *, storage_options: Mapping[str, object] | None
         raise StorageRefused("The dataset root is no UTF-8 text.", hint="Give it another name.") from None
     scheme = _SCHEME.match(text)
     if scheme is None and "://" not in text:
-        return LocalStorage(Path(text).expanduser())
+        return LocalStorage(home(text))
     if scheme is None:
         raise _unknown(text.partition("://")[0].rpartition("/")[2])
     if not text.startswith("://", scheme.end(1)):

@@ -20,6 +20,9 @@ from weblake.errors import StorageRefused
 from weblake.storage.rules import TMP, checked_name, missing, told
 from weblake.storage.scratch import part_name, scratch_in, sweep
 
+#: Bytes of a path and its end that Linux takes.
+PATH_MAX = 4096
+
 
 class LocalStorage:
     """A root directory. `Storage` says what each method does."""
@@ -176,14 +179,30 @@ class LocalStorage:
         self.delete(probe)
         with told(f"publish below {keys_dir}", self.url):
             self._make_dirs(table)
-            _prove_one_filesystem(self._root / TMP, table)
-            # An empty directory proves the right to write, and no reader of the table ever sees a file. It has one
-            # name: what a run that was killed here has left goes with the next one, and proves the same by that.
-            inside = table / ".weblake-probe"
-            with suppress(FileExistsError):
-                inside.mkdir()
-            with suppress(FileNotFoundError):
-                inside.rmdir()
+            self._prove(table)
+
+    def preflight_file(self, name: str) -> None:
+        """Proves that this name is short enough, and that a link can go to the folders of it that are there."""
+        path = self._path(name)
+        with told(f"publish {name}", self.url):
+            if len(os.fsencode(path)) >= PATH_MAX:
+                raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), str(path))
+            folder = path.parent
+            while not os.path.lexists(folder):
+                folder = folder.parent
+            self._prove(folder)
+
+    def _prove(self, folder: Path) -> None:
+        if not folder.is_dir():
+            raise missing(folder)
+        _prove_one_filesystem(self._root / TMP, folder)
+        # An empty directory proves the right to write, and no reader of the table ever sees a file. It has one name:
+        # what a run that was killed here has left goes with the next one, and proves the same by that.
+        inside = folder / ".weblake-probe"
+        with suppress(FileExistsError):
+            inside.mkdir()
+        with suppress(FileNotFoundError):
+            inside.rmdir()
 
     def _path(self, name: str) -> Path:
         return self._root / checked_name(name)

@@ -29,6 +29,8 @@ from weblake.storage.scratch import scratch_in
 TRIES = 3
 #: Parts of a large file: at most PART x PARALLEL bytes of it are in memory.
 PART, PARALLEL = 16 << 20, 4
+#: Bytes of a key, on every object store that weblake knows.
+KEY_BYTES = 1024
 #: Bytes that are read at once where two files are compared.
 BLOCK = 1 << 20
 #: Bytes read beyond what was asked for: a Parquet footer should not cost the 50 MB that is s3fs' default.
@@ -242,6 +244,18 @@ class ObjectStorage:
         call: Callable[..., dict[str, object]] | None = getattr(self._fs, "call_s3", None)
         if self._backend == "s3" and call is not None:
             self._prove_upload(call, f"{table}/probe", keys_dir)
+
+    def preflight_file(self, name: str) -> None:
+        """Proves that this name is short enough, and on S3 the right to write it."""
+        path = self._path(name)
+        if len(path.partition("/")[2].encode()) > KEY_BYTES:
+            raise StorageRefused(
+                f"{self.url} cannot hold {name[:200]}…: its key is longer than {KEY_BYTES} bytes.",
+                hint="Use shorter partition values, or a shorter root.",
+            )
+        call: Callable[..., dict[str, object]] | None = getattr(self._fs, "call_s3", None)
+        if self._backend == "s3" and call is not None:
+            self._prove_upload(call, path, name)
 
     def _prove_upload(self, call: Callable[..., dict[str, object]], path: str, keys_dir: str) -> None:
         """Begins an upload and drops it: the right to write is proven, and no reader of the table sees an object."""

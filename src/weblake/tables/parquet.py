@@ -196,14 +196,20 @@ def read_receipt(source: Path | str | IO[bytes]) -> dict[str, object] | None:
         raise _refused(source if isinstance(source, Path | str) else "The file", str(e)) from e
 
 
-def count_rows(source: IO[bytes]) -> int:
-    """Returns the rows of a Parquet file from its footer."""
-    return int(pq.read_metadata(source).num_rows)
+def count_rows(source: IO[bytes], name: str) -> int:
+    """Returns the rows of a Parquet file from its footer; raises StorageRefused with its name where it is none."""
+    try:
+        return int(pq.read_metadata(source).num_rows)
+    except (OSError, pa.ArrowInvalid) as e:
+        raise _refused(name, str(e)) from e
 
 
-def read_rows(source: IO[bytes]) -> list[dict[str, object]]:
-    """Returns the rows of a small Parquet file."""
-    rows: list[dict[str, object]] = pq.read_table(source).to_pylist()
+def read_rows(source: IO[bytes], name: str, schema: pa.Schema) -> list[dict[str, object]]:
+    """Returns the rows of a small Parquet file; raises StorageRefused where it is none, or lacks a column of these."""
+    try:
+        rows: list[dict[str, object]] = pq.read_table(source).select(schema.names).to_pylist()
+    except (OSError, KeyError, pa.ArrowException) as e:
+        raise _refused(name, str(e)) from e
     return rows
 
 

@@ -155,6 +155,8 @@ def column(kind: pa.DataType, values: Sequence[object]) -> pa.Array:
     if all(value is None for value in values):
         return pa.nulls(len(values), kind)
     built: pa.Array = _BUILDERS[kind.id](kind, values)
+    if len(built) != len(values):  # what Arrow hands out where it had no memory for a text
+        raise MemoryError(f"{len(values) - len(built)} of {len(values)} values of a column are missing")
     return built
 
 

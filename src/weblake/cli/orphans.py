@@ -1,0 +1,168 @@
+"""orphans: what was meant and has not landed, and what to do about each. Imports: the core's public rooms, when it
+runs."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from weblake import shown
+from weblake.cli.tree import FAILED, BaseUrl, Insecure, Json, connect
+from weblake.errors import WeblakeError
+from weblake.secrets import one_line
+
+if TYPE_CHECKING:
+    from weblake.unlanded import Orphan, Unlanded
+
+#: Kinds that go on at the service by themselves, as the command line names them.
+_JOBS = {"batch_scrape": "batch", "crawl": "crawl"}
+#: Characters of a line at most: a target may be any text.
+MOST = 1000
+
+
+def orphans(
+    root: Annotated[str, typer.Argument(metavar="ROOT")],
+    strangers: Annotated[
+        bool, typer.Option("--strangers", help="Also list jobs of the last 24 hours that no load of ROOT has.")
+    ] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Go by the ledger alone; ask no service.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Exit with 1 if there are any.")] = False,
+    as_json: Json = False,
+    base_url: BaseUrl = None,
+    insecure: Insecure = False,
+) -> None:
+    """Lists loads that were meant and have not landed, finds their jobs, and says what to do. Changes nothing."""
+    from weblake import unlanded
+    from weblake.lake import open_dataset
+
+    dataset = open_dataset(root)
+    if offline:
+        found = unlanded.on_record(dataset)
+    else:
+        try:
+            with connect(base_url, insecure) as client:
+                found = unlanded.look(client, dataset, strangers=strangers)
+        except WeblakeError as error:  # there is no service to ask: the ledger's part stands all the same
+            known = unlanded.on_record(dataset)
+            found = unlanded.Unlanded(known.orphans, known.refused, unasked=error)
+    if found.unasked is not None:
+        said = f"the service could not be asked, so this is what the ledger says: {found.unasked}"
+        shown.note(f"weblake: {escape(' '.join(said.split()))}")
+    if as_json:
+        shown.show_json(_as_json(found, root))
+    else:
+        _show(found, root)
+    if check and found.orphans:
+        raise typer.Exit(FAILED)
+
+
+def register(app: typer.Typer) -> None:
+    """Hangs the command into the tree."""
+    app.command()(orphans)
+
+
+def advice(orphan: Orphan, root: str) -> list[str]:
+    """What to do about one, in whole sentences."""
+    from weblake.unlanded import GONE, NOT_STARTED, OPEN, PUBLISHED
+
+    finish = _finish(orphan, root)
+    if orphan.record == NOT_STARTED:
+        return [f"Nothing was bought. To buy and land it: {finish}."]
+    if orphan.record == PUBLISHED:
+        return [f"Its file is published, and only the record of that is missing: {finish}."]
+    if orphan.record == OPEN:
+        return _about_a_start(orphan, root, finish)
+    if orphan.state == GONE:
+        return [
+            "This service does not have its job. If it was started at another one, ask that one (WEBLAKE_BASE_URL). If "
+            "not, what was bought is lost; to buy it again: --new, or a new run."
+        ]
+    said = [f"To land it, and pay nothing: {finish}."]
+    if orphan.state in ("failed", "cancelled"):
+        said = [f"Its job ended as {orphan.state!r}. To land what there is: {finish}, with --allow-partial."]
+    if orphan.kind in _JOBS and not orphan.elsewhere:
+        said.append(f"If that is not possible any more (or it was --new): {_land(orphan, str(orphan.job_id), root)}.")
+    if orphan.kind in _JOBS and orphan.state not in ("completed", "failed", "cancelled"):
+        said.append(f"To give it up: `weblake cancel {_JOBS[orphan.kind]} {orphan.job_id}`.")
+    return said
+
+
+def _about_a_start(orphan: Orphan, root: str, finish: str) -> list[str]:
+    if orphan.replay:
+        return [f"The service knows its key: nothing is paid twice, whether it was started or not. {finish}."]
+    if orphan.candidates is None:
+        return [f"Whether it was bought is not known. To find out, or be told what to do: {finish}."]
+    if not orphan.candidates:
+        return [f"The service lists no job of it, so nothing was bought, unless it is being started now: {finish}."]
+    if len(orphan.candidates) == 1:
+        return [f"Job {orphan.candidates[0]} is most likely it. To land it, and pay nothing: {finish}."]
+    several = f"{len(orphan.candidates)} jobs may be it: {', '.join(orphan.candidates[:5])}."
+    if orphan.kind not in _JOBS:
+        return [several, "If it does not matter that it may be paid twice, start afresh with --new."]
+    each = "; ".join(_land(orphan, job_id, root) for job_id in orphan.candidates[:5])
+    return [several, f"Look at them with `weblake status`, and land the right one: {each}."]
+
+
+def _finish(orphan: Orphan, root: str) -> str:
+    """How the load itself is gone on with, under its own id."""
+    if orphan.elsewhere and orphan.job_id is not None:
+        return _land(orphan, orphan.job_id, root)
+    if orphan.slot is not None:
+        return f"retry the task that asked for it, in its run {orphan.run}"
+    command = _JOBS.get(orphan.kind, orphan.kind)
+    return f"run the same `weblake {command} …` again (in Python the same call)"
+
+
+def _land(orphan: Orphan, job_id: str, root: str) -> str:
+    keys = "".join(f" --partition {shlex.quote(f'{key}={value}')}" for key, value in (orphan.partition or {}).items())
+    return f"`weblake land {_JOBS.get(orphan.kind, orphan.kind)} {job_id} --to {shlex.quote(root)}{keys}`"
+
+
+def _as_json(found: Unlanded, root: str) -> dict[str, object]:
+    from dataclasses import asdict
+
+    shape: dict[str, object] = {
+        "orphans": [each.to_dict() | {"next": advice(each, root)} for each in found.orphans],
+        "refused": list(found.refused),
+        "asked": found.unasked is None and all(not each.why for each in found.orphans),
+    }
+    if found.strangers is not None:
+        shape["strangers"] = [asdict(each) for each in found.strangers]
+    if found.unasked is not None:
+        shape["unasked"] = found.unasked.to_dict()
+    return shape
+
+
+def _show(found: Unlanded, root: str) -> None:
+    for each in found.orphans:
+        kind = each.kind.removesuffix("_scrape")
+        shown.show_text(f"{each.load_id}  {kind}, meant {each.created_at[:16].replace('T', ' ')} UTC")
+        pages = "" if each.submitted is None else f"{each.submitted} URLs, first "
+        asked_by = "" if each.slot is None else f"; slot {each.slot}, run {each.run}"
+        _show_line(f"for: {pages}{each.first_target or 'a job started elsewhere'}{asked_by}")
+        job = "" if each.job_id is None else f", job {each.job_id}"
+        state = "" if each.state is None else f", {each.state}"
+        _show_line(f"on record: {each.record}{job}{state}")
+        for line in (*([f"the service: {each.why}"] if each.why else []), *advice(each, root)):
+            _show_line(line)
+    if not found.orphans:
+        shown.show_text(f"Nothing that was meant for {root} is open.")
+    if found.refused:
+        shown.note(
+            f"weblake: {len(found.refused)} loads did not add up and are kept: {', '.join(found.refused[:5])}. "
+            "The same command with --allow-partial publishes each."
+        )
+    if found.strangers is not None:
+        rows = [(each.created_at, each.kind, each.job_id, each.target) for each in found.strangers]
+        if not rows:
+            shown.show_text(f"Every job of the last 24 hours is one of {root}.")
+            return
+        shown.show_table("Jobs that no load here has", ("created", "kind", "job", "target"), rows, whole="job")
+
+
+def _show_line(text: str) -> None:
+    """One line of what strangers wrote, in part."""
+    shown.show_text(f"  {one_line(text, MOST)}")

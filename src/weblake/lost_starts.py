@@ -1,0 +1,121 @@
+"""Which jobs of the service's activity list a start without an answer may have made: the rules for whoever looks.
+
+Imports: errors, ledger, models, operation, operations, options, orders, replies, retry, steps, submitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from weblake import models, replies
+from weblake.errors import DeadlineExceeded, MalformedReply, OutcomeUnknown
+from weblake.ledger import Intent
+from weblake.operation import Operation
+from weblake.operations import list_activity
+from weblake.options import ActivityOptions
+from weblake.options.values import uuid_problem
+from weblake.orders import Endpoint
+from weblake.retry import SINGLE, Patience, Retry
+from weblake.steps import Flow, Reply, now
+from weblake.submitted import url_key
+
+#: What clocks may differ by when a job's time is held against the intent's: an HTTP date has whole seconds.
+CLOCK_SLACK_S = 2.0
+#: The service lists a day: an older intent cannot be looked up any more.
+WINDOW_S = 23.5 * 3600
+#: Pages of the activity list: 100 entries each.
+MAX_ACTIVITY_PAGES = 500
+#: Seconds in which it has to come to its end; a page that was asked for before is still waited for.
+LISTING_S = 900.0
+
+#: What a person can do about a start whose outcome is unknown.
+AGAIN = "Run the same command again when the service is up; or look for the job and `weblake land` it."
+AFRESH = "If it does not matter that it may be paid twice, start afresh with --new."
+KNOWN = "If the job is known, `weblake land` it; otherwise start afresh with --new."
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The activity list of one kind of call, read to its end."""
+
+    #: Each with the seconds by which the service's clock was ahead of ours when it was read.
+    entries: tuple[tuple[models.ActivityEntry, float], ...]
+    #: When that was, in seconds of our wall clock.
+    at: float
+
+
+def listing(endpoint: Endpoint, retry: Retry, patience: Patience = SINGLE) -> Flow[Listing]:
+    """Reads the activity list of one kind of call to its end.
+
+    Raises:
+        WeblakeError: It cannot be read as a whole; a part of it would say that something was not started.
+    """
+    until = (yield from now()) + LISTING_S
+    entries: list[tuple[models.ActivityEntry, float]] = []
+    cursor: str | None = None
+    for _ in range(MAX_ACTIVITY_PAGES):
+        query: ActivityOptions = {"endpoint": endpoint, "limit": 100}
+        if cursor:
+            query["cursor"] = cursor
+        operation = list_activity(**query)
+        page, skew = yield from retry.exchange(operation, partial(_activity, operation), patience)
+        entries += [(entry, skew) for entry in page.data]
+        cursor = page.cursor
+        if not cursor:
+            return Listing(tuple(entries), (yield from now(wall=True)))
+        if (yield from now()) >= until:
+            raise DeadlineExceeded(f"The activity list was not read to its end in {LISTING_S:.0f} s.")
+    raise MalformedReply("The activity list of the service does not end.")
+
+
+def candidates(intent: Intent, found: Listing, owners: Mapping[str, str]) -> list[str]:
+    """Jobs of the list that this intent may have started, but for those that belong to another load.
+
+    Raises:
+        OutcomeUnknown: The list does not go back so far, or something in it that may be the job cannot be read.
+    """
+    if found.at - intent.created_seconds() > WINDOW_S:
+        raise unknown(intent, "it is too long ago for the activity list", KNOWN)
+    jobs: dict[str, None] = {}
+    for entry, skew in found.entries:
+        job_id = (entry.id or "").lower()
+        of_another = owners.get(job_id, intent.load_id) != intent.load_id
+        if of_another or not _may_fit(entry, intent, intent.created_seconds() + skew):
+            continue
+        if uuid_problem(job_id) or entry.endpoint is None or models.parse_time(entry.created_at) is None:
+            raise unknown(intent, "the activity list has an entry that may be it and cannot be read", KNOWN)
+        jobs[job_id] = None
+    return list(jobs)
+
+
+def _may_fit(entry: models.ActivityEntry, intent: Intent, since: float) -> bool:
+    """Whether nothing speaks against it that this job is the intent's; what cannot be read does not."""
+    created = models.parse_time(entry.created_at)
+    if entry.endpoint not in (None, intent.kind):
+        return False
+    if created is not None and created.timestamp() < since - CLOCK_SLACK_S:
+        return False
+    return not entry.target or not intent.first_target or url_key(entry.target) == url_key(intent.first_target)
+
+
+def _activity(operation: Operation[models.ActivityPage], reply: Reply) -> tuple[models.ActivityPage, float]:
+    """The page, and by how many seconds the service's clock is ahead of ours.
+
+    Raises:
+        MalformedReply: It is no list of jobs. An empty one would say that nothing was started.
+    """
+    value = replies.value_of(reply, operation.name)
+    listed = value.get("data") if isinstance(value, dict) else None
+    page = operation.decode(value)
+    odd_cursor = isinstance(value, dict) and page.cursor is None and value.get("cursor") is not None
+    if not isinstance(listed, list) or len(page.data) < len(listed) or odd_cursor:
+        raise MalformedReply(f"{operation.name}: the service did not answer with a list of jobs.")
+    at = replies.http_date(reply.headers.get("date", ""))
+    return page, 0.0 if at is None else at - reply.wall
+
+
+def unknown(intent: Intent, why: str, hint: str) -> OutcomeUnknown:
+    """What to raise where nobody can tell whether an intent's job was started."""
+    return OutcomeUnknown(f"The start of load {intent.load_id} got no answer, and {why.rstrip('.')}.", hint=hint)

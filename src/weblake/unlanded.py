@@ -1,0 +1,267 @@
+"""What was meant to land and has not: for each such load what is on record, and what the service knows of its job.
+
+A look and nothing more: nothing is started, adopted, cancelled or written. Whoever meant the load finishes it, for only
+that knows what was sent. Imports: client, errors, identity, lake, layout, ledger, lost_starts, orders, publishing,
+starts, usage, waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from typing import get_args
+
+from weblake import layout, lost_starts, starts
+from weblake.client import Client
+from weblake.errors import FixRequest, GiveUp, JobGone, OutcomeUnknown, WeblakeError
+from weblake.identity import JOB_KINDS
+from weblake.lake import open_dataset
+from weblake.ledger import Intent, Job
+from weblake.lost_starts import Listing
+from weblake.orders import Endpoint
+from weblake.publishing import DOCUMENTS, Dataset
+from weblake.staging import Runs
+from weblake.storage import RootPath
+from weblake.waiting import JobRef, glance
+
+#: What is on record of a load, in the order in which it comes about.
+NOT_STARTED, OPEN, STARTED, PUBLISHED = "not started", "start unanswered", "started", "published"
+#: Our own word for a job that the service does not have any more.
+GONE = "gone"
+#: Jobs that are asked after at the same time.
+AT_ONCE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """One load that was meant and has not landed."""
+
+    load_id: str
+    #: batch_scrape, crawl, scrape or parse.
+    kind: str
+    #: When it was first meant: ISO 8601, UTC.
+    created_at: str
+    #: The service it was meant for.
+    service: str | None
+    #: URLs that were to be sent; None where only the service knows.
+    submitted: int | None
+    first_target: str | None
+    #: Path keys of the dataset; None for `load_date`.
+    partition: dict[str, str] | None
+    #: The slot and the run of the orchestrator that asked; None for the command line and for Python.
+    slot: str | None
+    run: str | None
+    #: One of NOT_STARTED, OPEN, STARTED, PUBLISHED.
+    record: str
+    #: Start requests on record, and when the last one was about to be sent.
+    starts: int = 0
+    started_at: str | None = None
+    #: Whether the service declared that the same key is no second start.
+    replay: bool = False
+    #: The job, where its id is on record, and whether it was started elsewhere and only to be landed here.
+    job_id: str | None = None
+    elsewhere: bool = False
+    #: The service's word for how the job is doing, or `gone`; None where it was not asked or did not say.
+    state: str | None = None
+    #: Jobs of the activity list that the unanswered start may have made; None where that could not be found out.
+    candidates: tuple[str, ...] | None = None
+    #: Why the service could not tell; empty where it could, or need not.
+    why: str = ""
+
+    @property
+    def paid(self) -> bool | None:
+        """Whether a job was bought for it; None where nobody knows."""
+        if self.record == OPEN:
+            return True if self.candidates else None
+        return self.record in (STARTED, PUBLISHED)
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready."""
+        return asdict(self) | {"paid": self.paid}
+
+
+@dataclass(frozen=True, slots=True)
+class Stranger:
+    """A job of the activity list that is in no record of this root."""
+
+    job_id: str
+    kind: str
+    created_at: str | None
+    target: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Unlanded:
+    """What a look at a root found."""
+
+    #: Oldest first.
+    orphans: tuple[Orphan, ...]
+    #: Loads that were read to their end and did not add up: their checked files are kept.
+    refused: tuple[str, ...] = ()
+    #: Jobs of the last 24 hours that are in no record of this root; None where they were not asked for.
+    strangers: tuple[Stranger, ...] | None = None
+    #: Why the service was asked nothing more, if it was not.
+    unasked: WeblakeError | None = None
+
+
+def orphans(
+    root: RootPath, *, client: Client | None = None, offline: bool = False, strangers: bool = False
+) -> Unlanded:
+    """Lists the loads of a root that were meant and have not landed, with what the service knows of their jobs.
+
+    Some of them may be under way at this moment. A load whose pages all failed has landed, and so has one whose job
+    another load has landed.
+
+    Args:
+        root: The dataset.
+        client: The service; by default the one that WEBLAKE_BASE_URL names, or the embedded one.
+        offline: Goes by the ledger alone.
+        strangers: Also lists jobs of the last 24 hours that are in no record of this root.
+
+    Raises:
+        StorageRefused: A record cannot be read, so that nobody can say which jobs are taken.
+    """
+    dataset = open_dataset(root)
+    if offline:
+        return on_record(dataset)
+    if client is not None:
+        return look(client, dataset, strangers=strangers)
+    with Client() as own:
+        return look(own, dataset, strangers=strangers)
+
+
+def on_record(dataset: Dataset) -> Unlanded:
+    """The same from the ledger alone, which a reader may look at whatever else is down."""
+    ledger, found, refused = dataset.ledger, list[Orphan](), list[str]()
+    landed = ledger.landed()
+    for load in ledger.loads():
+        intent = load.intent
+        if intent is None or load.done is not None:
+            continue
+        job = ledger.job(load.load_id)
+        if job is not None and ledger.lander(job.kind, job.job_id) in landed:
+            continue
+        if dataset.storage.exists(layout.refused_path(DOCUMENTS, load.load_id)):
+            refused.append(load.load_id)
+            continue
+        found.append(_orphan(dataset, intent, job))
+    return Unlanded(tuple(found), tuple(refused))
+
+
+def look(client: Runs, dataset: Dataset, *, strangers: bool = False) -> Unlanded:
+    """The same with what the service knows; of one that cannot be asked, the ledger's part and why."""
+    known = on_record(dataset)
+    looking = _Looking(client, dataset, known.orphans)
+    try:
+        found = looking.all()
+        return replace(known, orphans=found, strangers=looking.strangers() if strangers else None)
+    except WeblakeError as error:
+        return replace(known, unasked=error)
+
+
+class _Looking:
+    """One look at the service: each activity list is read once."""
+
+    def __init__(self, client: Runs, dataset: Dataset, known: Sequence[Orphan]) -> None:
+        self._client, self._dataset, self._known = client, dataset, known
+        self._listings: dict[str, Listing | WeblakeError] = {}
+        self._owners: dict[str, str] | None = None
+
+    def all(self) -> tuple[Orphan, ...]:
+        """Each with what the service says. Raises what kept the service from saying anything about any of them."""
+        for kind in sorted({each.kind for each in self._ours() if each.record == OPEN}):
+            self._read(kind)
+        with ThreadPoolExecutor(AT_ONCE) as asking:
+            return tuple(asking.map(self._asked, self._known))
+
+    def strangers(self) -> tuple[Stranger, ...]:
+        """Jobs of the activity lists that no load here has, and none here may have started."""
+        taken = self._owned().keys() | {job for each in self._known for job in each.candidates or ()}
+        found: dict[str, Stranger] = {}
+        for kind in get_args(Endpoint):
+            listed = self._read(kind)
+            if isinstance(listed, WeblakeError):
+                raise listed
+            for entry, _ in listed.entries:
+                job_id = (entry.id or "").lower()
+                if job_id and job_id not in taken:
+                    found[job_id] = Stranger(job_id, entry.endpoint or kind, entry.created_at, entry.target)
+        return tuple(sorted(found.values(), key=lambda each: each.created_at or ""))
+
+    def _ours(self) -> list[Orphan]:
+        return [each for each in self._known if each.service in (None, self._client.service)]
+
+    def _read(self, kind: str) -> Listing | WeblakeError:
+        endpoint = next((each for each in get_args(Endpoint) if each == kind), None)
+        if endpoint is None:
+            return OutcomeUnknown("the activity list does not have this kind of call")
+        if kind not in self._listings:
+            try:
+                self._listings[kind] = self._client.run(lost_starts.listing(endpoint, self._client.retry))
+            except (FixRequest, GiveUp) as error:  # this service has no such list, or a false one
+                self._listings[kind] = error
+        return self._listings[kind]
+
+    def _owned(self) -> dict[str, str]:
+        if self._owners is None:
+            self._owners = self._dataset.ledger.owners()
+        return self._owners
+
+    def _asked(self, orphan: Orphan) -> Orphan:
+        if orphan.record not in (OPEN, STARTED):
+            return orphan
+        if orphan.service not in (None, self._client.service):
+            return replace(orphan, why=f"it was started at {orphan.service}, and this is {self._client.service}")
+        return self._looked_up(orphan) if orphan.record == OPEN else self._polled(orphan)
+
+    def _looked_up(self, orphan: Orphan) -> Orphan:
+        listed = self._read(orphan.kind)
+        if isinstance(listed, WeblakeError):
+            return replace(orphan, why=listed.message)
+        intent = self._dataset.ledger.intent(orphan.load_id)
+        assert intent is not None
+        try:
+            return replace(orphan, candidates=tuple(lost_starts.candidates(intent, listed, self._owned())))
+        except OutcomeUnknown as error:
+            return replace(orphan, why=error.message)
+
+    def _polled(self, orphan: Orphan) -> Orphan:
+        job_id, retry = str(orphan.job_id), self._client.retry
+        try:
+            if orphan.kind not in JOB_KINDS:
+                self._client.run(starts.read_scrape(job_id, retry))
+                return replace(orphan, state="completed")
+            head = self._client.run(glance(JobRef(orphan.kind, job_id), retry))
+        except JobGone:
+            return replace(orphan, state=GONE)
+        except (FixRequest, GiveUp) as error:
+            return replace(orphan, why=error.message)
+        return replace(orphan, state=str(head.get("status")).lower()[:40])
+
+
+def _orphan(dataset: Dataset, intent: Intent, job: Job | None) -> Orphan:
+    known = dataset.ledger.starts(intent.load_id)
+    if dataset.storage.exists(dataset.path(DOCUMENTS, intent)):
+        record = PUBLISHED
+    elif job is not None:
+        record = STARTED
+    else:
+        record = OPEN if known and not known[-1].void else NOT_STARTED
+    return Orphan(
+        load_id=intent.load_id,
+        kind=intent.kind,
+        created_at=intent.created_at,
+        service=intent.service,
+        submitted=intent.submitted,
+        first_target=intent.first_target,
+        partition=intent.partition,
+        slot=intent.slot,
+        run=intent.run,
+        record=record,
+        starts=len(known),
+        started_at=known[-1].at if known else None,
+        replay=bool(intent.replay),
+        job_id=job.job_id if job else None,
+        elsewhere=not intent.request_sha256,
+    )

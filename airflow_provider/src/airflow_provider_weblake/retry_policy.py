@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 #: Seconds before the first retry after network trouble, the most between two, and the most that is taken from
 #: Retry-After: a service that says "next week" is not worth a task that waits for it.
 FIRST_S, MOST_S, RETRY_AFTER_MOST_S = 15.0, 900.0, 6 * 3600.0
+#: What may be added to the time that the service names, as a share of it: a thousand mapped tasks are told the same
+#: time, each in a process of its own, and must not come back together.
+SPREAD = 0.25
 
 
 class WeblakeRetryPolicy(RetryPolicy):
@@ -34,7 +37,7 @@ class WeblakeRetryPolicy(RetryPolicy):
 
     - 400, 401, 402, 403, an option outside the contract, a root that cannot be written, a start whose outcome nobody
       knows: no retry, because the same call would end the same way, or buy twice.
-    - 429: after the time that the service names, in `Retry-After` or its text.
+    - 429: after the time that the service names, in `Retry-After` or its text, and up to a quarter more.
     - Network trouble and 5xx: after a pause that doubles from 15 seconds to 15 minutes, with jitter.
     - A job that ended as failed or cancelled: as the task is configured; the retry buys a new job.
     - Anything else that is final (expired, incomplete, a broken contract, over its deadline): no retry.
@@ -79,10 +82,11 @@ def _weblake_error(exception: BaseException) -> WeblakeError | None:
 
 def _pause(error: RetryLater, try_number: int) -> float:
     named = min(error.retry_after or 0.0, RETRY_AFTER_MOST_S)
+    named *= 1 + SPREAD * random.random()  # noqa: S311  # jitter, no secret
     if isinstance(error, RateLimited) and error.retry_after is not None:
         return named + 1.0  # a second more: both sides round
     backoff = min(MOST_S, FIRST_S * 2.0 ** min(max(0, try_number - 1), 16))
-    return max(named, backoff * (0.5 + 0.5 * random.random()))  # noqa: S311  # jitter, no secret
+    return max(named, backoff * (0.5 + 0.5 * random.random()))  # noqa: S311
 
 
 def _name(error: WeblakeError) -> str:

@@ -19,6 +19,8 @@ from weblake import orchestration
 from weblake.errors import InvalidOption, WeblakeError
 
 if TYPE_CHECKING:
+    from airflow.sdk import Connection
+
     import weblake
 
 #: Seconds after which a connection test has failed: somebody sits in front of the form.
@@ -65,15 +67,19 @@ class WeblakeHook(BaseHook):
 
     def endpoint(self) -> Endpoint:
         """Returns what the connection says; raises as `get_conn` does."""
-        connection = self.get_connection(self.weblake_conn_id)
-        found = Endpoint.of(connection, connection.extra_dejson)
+        try:
+            found = _read(self.get_connection(self.weblake_conn_id))
+        except WeblakeError as error:
+            raise error.with_traceback(None) from None  # below, locals hold a Connection: its repr shows the password
         mask_secret(found.api_key)
         return found
 
     async def aendpoint(self) -> Endpoint:
         """The same without blocking the event loop: a synchronous read there stalls every trigger."""
-        connection = await self.aget_connection(self.weblake_conn_id)
-        found = Endpoint.of(connection, await connection.aextra_dejson())
+        try:
+            found = await _aread(await self.aget_connection(self.weblake_conn_id))
+        except WeblakeError as error:
+            raise error.with_traceback(None) from None
         await amask_secret(found.api_key)
         return found
 
@@ -114,3 +120,11 @@ class WeblakeHook(BaseHook):
             return found.job_url.replace("{kind}", quote(kind, safe="")).replace("{job_id}", quoted)
         path = orchestration.STATUS_PATHS.get(kind)
         return "" if path is None else f"{found.base_url.rstrip('/')}{path}/{quoted}"
+
+
+def _read(connection: Connection) -> Endpoint:
+    return Endpoint.of(connection, connection.extra_dejson)
+
+
+async def _aread(connection: Connection) -> Endpoint:
+    return Endpoint.of(connection, await connection.aextra_dejson())

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 from urllib.parse import quote
 
 from airflow_provider_weblake import lineage
@@ -307,6 +307,7 @@ def _trouble(reply: Mapping[str, object]) -> str:
 
 
 def _fits_xcom(value: T, what: str) -> T:
+    value = cast("T", _without_nul(value))
     size = len(json.dumps(value).encode())
     if size > XCOM_BYTES:
         raise errors.FixRequest(
@@ -314,3 +315,12 @@ def _fits_xcom(value: T, what: str) -> T:
             hint="Set `to` to a file, which may be of any size and which other tasks can read.",
         )
     return value
+
+
+def _without_nul(value: object) -> object:
+    """As any metadata database takes it: PostgreSQL stores no JSON that holds a NUL, and the task would fail."""
+    if isinstance(value, str):
+        return value.replace("\0", "\ufffd")
+    if isinstance(value, Mapping):
+        return {_without_nul(name): _without_nul(each) for name, each in value.items()}
+    return [_without_nul(each) for each in value] if isinstance(value, list) else value

@@ -21,8 +21,8 @@ class WeblakeBatchScrapeOperator(JobOperator):
 
     A worker that is killed, a restarted triggerer and a retry go on with the job that is on record in the dataset, and
     land what has been paid for. Clearing a task that has succeeded buys again, as does clearing one whose job failed,
-    was cancelled or has expired; clearing any other lands the job that is there. Marking the task failed, clearing it
-    while it waits, and a run timeout cancel the job.
+    was cancelled or has expired; clearing any other lands the job that is there. Marking the task failed or successful,
+    clearing it while it waits (unless it has taken the job up again by then), and a run timeout cancel the job.
 
     Returns the receipt: load_id, job_id, status, complete, submitted, stored, failed, robots_blocked, rejected,
     missing, duplicates, credits_used and the files, under 2 KB and without a URL or a key.
@@ -53,7 +53,7 @@ class WeblakeBatchScrapeOperator(JobOperator):
     def order(self) -> Order:
         """One job for all URLs."""
         self._read = read_urls_or_shard(self.urls, self.column)
-        naming = orchestration.Naming(root="", partition=self.partition_keys())
+        naming = orchestration.Naming(partition=self.partition_keys())
         return orchestration.batch_order(self._read, naming, **(self.options or {}))
 
     def hosts(self) -> Sequence[str]:
@@ -80,7 +80,7 @@ class WeblakeCrawlOperator(JobOperator):
 
     def order(self) -> Order:
         """One job for the site; `max_credits` lowers its limit."""
-        naming = orchestration.Naming(root="", partition=self.partition_keys())
+        naming = orchestration.Naming(partition=self.partition_keys())
         return orchestration.crawl_order(self.url, naming, self.terms(), **(self.options or {}))
 
     def hosts(self) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""Whether a worker that is being stopped means that its job is not wanted any more. Imports: hooks.
+"""Whether a worker that is being stopped means that its job is not wanted any more. Imports: hooks, task_state.
 
 Airflow stops a task's process when somebody marks the task or clears it, when its time is up, when another worker has
 taken it over, and when the machine itself shuts down. Only the first two are a reason to cancel a paid job: after the
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk.exceptions import AirflowTaskTimeout
 
+from airflow_provider_weblake.task_state import state_of
 from weblake import errors, orchestration
 
 if TYPE_CHECKING:
@@ -66,17 +67,10 @@ class Killing:
         """What Airflow has the task for; asked in a thread, because the interrupted code may be asking, too."""
         asking = ThreadPoolExecutor(1)
         try:
-            answer: Future[str | None] = asking.submit(self._ask)
+            answer: Future[str | None] = asking.submit(state_of, self._ti)
             return True, answer.result(ANSWER_S)
         except Exception as error:  # noqa: BLE001  # whatever it is: without an answer nothing is cancelled
             self._log.debug("The state of the task is not known: %s", type(error).__name__)
             return False, None
         finally:
             asking.shutdown(wait=False)
-
-    def _ask(self) -> str | None:
-        ti = self._ti
-        index = ti.map_index if ti.map_index is not None and ti.map_index >= 0 else None
-        states = ti.get_task_states(dag_id=ti.dag_id, map_index=index, task_ids=[ti.task_id], run_ids=[ti.run_id])
-        of_run = states.get(ti.run_id) or {}
-        return next(iter(of_run.values()), None)

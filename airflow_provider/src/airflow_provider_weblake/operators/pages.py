@@ -34,7 +34,7 @@ class WeblakeScrapeOperator(LandingOperator):
 
     def order(self) -> Order:
         """One page."""
-        naming = orchestration.Naming(root="", partition=self.partition_keys())
+        naming = orchestration.Naming(partition=self.partition_keys())
         return orchestration.scrape_order(self.url, naming, **(self.options or {}))
 
     def hosts(self) -> Sequence[str]:
@@ -66,5 +66,5 @@ class WeblakeParseOperator(LandingOperator):
             raise errors.InvalidOption(
                 f"{path} is no file on this worker.", hint="Give a path that the worker can read."
             )
-        naming = orchestration.Naming(root="", partition=self.partition_keys())
+        naming = orchestration.Naming(partition=self.partition_keys())
         return orchestration.parse_order(path, naming, **(self.options or {}))

@@ -207,4 +207,5 @@ def _shown(target: str | None) -> str | None:
         place = parts.netloc.rpartition("@")[2]
     except ValueError:
         return None
-    return parts._replace(netloc=place, query="", fragment="").geturl()[:_TARGET_CHARS]
+    # PostgreSQL stores no JSON that holds a NUL.
+    return parts._replace(netloc=place, query="", fragment="").geturl().replace("\0", "")[:_TARGET_CHARS]

@@ -1,4 +1,5 @@
-"""Waits for one job on the triggerer's event loop. Imports: hooks.shared, triggers.events; weblake without Arrow.
+"""Waits for one job on the triggerer's event loop.
+Imports: hooks.shared, task_state, triggers.events; weblake without Arrow.
 
 A triggerer that is restarted finds in the arguments all that it needs: ids, numbers and the connection's name. Nothing
 here decides about money but the two limits that a task was given, and a kill by a person.
@@ -10,12 +11,14 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from airflow.sdk.exceptions import AirflowException
 from airflow.triggers.base import BaseTrigger, TaskSuccessEvent, TriggerEvent
 
 from airflow_provider_weblake.hooks.shared import shared_client
+from airflow_provider_weblake.task_state import GOES_ON, state_of
 from airflow_provider_weblake.triggers.events import WeblakeJobsCompletedTrigger, WeblakeUsagePeriodTrigger
 from weblake import errors, orchestration
 
@@ -33,6 +36,8 @@ FIRST_S = 5.0
 SPREAD = 0.5
 #: Seconds in which a cancel has to be over; Airflow gives `on_kill` thirty.
 CANCEL_S = 20.0
+#: Seconds that Airflow has to say what became of the task: the first question of a triggerer makes it load its API.
+ANSWER_S = 60.0
 #: Seconds after which even a trigger without a deadline gives up: Airflow's own timeout comes long before.
 NO_DEADLINE_S = 30 * 24 * 3600.0
 #: Seconds in which a job may not be found yet.
@@ -117,7 +122,12 @@ class WeblakeJobTrigger(BaseTrigger):
             yield TriggerEvent(event)
 
     async def on_kill(self) -> None:
-        """Cancels the job of a task that a person marked or cleared; a restart of the triggerer does not come here."""
+        """Cancels the job of a task that a person marked or cleared; a restart of the triggerer does not come here.
+
+        A triggerer that was silent for a while does: Airflow has given its triggers to another one meanwhile, and stops
+        them here as if a person had. And a task that was cleared may have taken its job up again by now. So Airflow is
+        asked first: what is waited for elsewhere goes on.
+        """
         if not self.cancel_on_kill:
             return
         # Airflow sends its cancel again every second until this trigger is gone, and breaks off with it whatever is
@@ -189,28 +199,46 @@ class WeblakeJobTrigger(BaseTrigger):
 
     async def _stop(self, client: AsyncClient, why: str) -> str:
         if self.owns_job:
-            try:
-                async with asyncio.timeout(CANCEL_S):
-                    await self._cancel(client, why)
-            except (errors.WeblakeError, TimeoutError) as error:
-                self._not_cancelled(why, error)
+            async with self._in_time(why):
+                await self._cancel(client, why)
         return why
 
     async def _kill(self) -> None:
         why = "its task was marked or cleared"
+        if await self._is_wanted():
+            return
+        async with self._in_time(why), shared_client(self.weblake_conn_id) as client:
+            await self._cancel(client, why)
+
+    async def _is_wanted(self) -> bool:
+        """Whether the task has the job in hand all the same; also where Airflow does not say."""
+        ti = self.task_instance
         try:
-            async with asyncio.timeout(CANCEL_S), shared_client(self.weblake_conn_id) as client:
-                await self._cancel(client, why)
-        except (errors.WeblakeError, AirflowException, TimeoutError) as error:
-            self._not_cancelled(why, error)
+            if ti is None:
+                raise LookupError("a trigger without a task")
+            async with asyncio.timeout(ANSWER_S):
+                state = await asyncio.to_thread(state_of, ti)
+        except Exception as error:  # noqa: BLE001  # whatever it is: without an answer nothing is cancelled
+            self.log.warning("This trigger is stopped, and Airflow does not say why: %s goes on.", self._job.words)
+            self.log.debug("The state of the task is not known: %s", type(error).__name__)
+            return True
+        if state in GOES_ON:
+            self.log.info("This trigger is stopped, and its task is %s: %s goes on.", state, self._job.words)
+        return state in GOES_ON
 
     async def _cancel(self, client: AsyncClient, why: str) -> None:
         await client.run(orchestration.cancel(self._job, client.retry))
         self.log.info("Cancelled %s: %s.", self._job.words, why)
 
-    def _not_cancelled(self, why: str, error: Exception) -> None:
-        said = str(error) or f"no answer within {CANCEL_S:g} s"
-        self.log.warning("%s is to be cancelled (%s), and could not be: %s", self._job.words, why, said)
+    @asynccontextmanager
+    async def _in_time(self, why: str) -> AsyncIterator[None]:
+        """A cancel that fails, or takes too long, is told in the log."""
+        try:
+            async with asyncio.timeout(CANCEL_S):
+                yield
+        except (errors.WeblakeError, AirflowException, TimeoutError) as error:
+            said = str(error) or f"no answer within {CANCEL_S:g} s"
+            self.log.warning("%s is to be cancelled (%s), and could not be: %s", self._job.words, why, said)
 
     def _left(self) -> float:
         """Seconds to the deadline."""

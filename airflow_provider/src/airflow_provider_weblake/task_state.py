@@ -1,0 +1,33 @@
+"""What Airflow has a task for, asked by code that Airflow is about to stop. Imports nothing of ours.
+
+Airflow stops a worker's process and a trigger in the same way for many reasons, and only some of them mean that the
+task's job is not wanted any more.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+#: States of a task that has its job in hand, or takes it up again.
+GOES_ON = frozenset({"running", "deferred", "up_for_retry", "up_for_reschedule"})
+
+
+class TaskInstance(Protocol):
+    """What names a task instance, in a worker and in a triggerer."""
+
+    dag_id: str
+    task_id: str
+    run_id: str
+    map_index: int | None
+
+
+def state_of(ti: TaskInstance) -> str | None:
+    """The state, None for a task that was cleared; waits for Airflow's answer, so not on an event loop."""
+    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
+    index = ti.map_index if ti.map_index is not None and ti.map_index >= 0 else None
+    states = RuntimeTaskInstance.get_task_states(
+        dag_id=ti.dag_id, map_index=index, task_ids=[ti.task_id], run_ids=[ti.run_id]
+    )
+    of_run = states.get(ti.run_id) or {}
+    return next(iter(of_run.values()), None)

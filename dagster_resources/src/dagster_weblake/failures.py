@@ -2,7 +2,8 @@
 
     a job that ended as failed or cancelled          the step's retry policy decides; the retry buys a new job
                                                      (and none follows in a step that only lands)
-    429, network trouble, 5xx                        likewise, after the time that the service names, if it names one
+    429, network trouble, 5xx                        likewise, after the time that the service names, if it names one,
+                                                     and up to a quarter more
     anything else (400, 401, 402, 403, an option     no retry: the same call would end the same way, or buy twice
     outside the contract, expired, incomplete, ...)
 
@@ -12,6 +13,7 @@ and buys nothing that has been bought.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -22,6 +24,9 @@ from weblake.errors import JobEnded, RetryLater, WeblakeError
 
 #: The most that is taken from Retry-After: a service that says "next week" is not worth a worker that waits for it.
 RETRY_AFTER_MOST_S = 6 * 3600.0
+#: What may be added to it, as a share: a thousand partitions are told the same time, each in a process of its own, and
+#: must not come back together.
+SPREAD = 0.25
 
 #: How assets of this package are retried where their author says nothing: after 15 s, 30 s and 60 s, with jitter.
 DEFAULT_RETRIES = dg.RetryPolicy(max_retries=3, delay=15, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS)
@@ -44,7 +49,8 @@ def as_failure(
     pause = error.retry_after if isinstance(error, RetryLater) else None
     policy = context.op_def.retry_policy
     if pause is not None and policy is not None and context.retry_number < policy.max_retries:
-        seconds = min(pause, RETRY_AFTER_MOST_S) + 1.0  # a second more: both sides round
+        spread = 1 + SPREAD * random.random()  # noqa: S311  # no secret
+        seconds = min(pause, RETRY_AFTER_MOST_S) * spread + 1.0  # a second more: both sides round
         context.log.warning("%s Again in %.0f s.", error, seconds)
         return dg.RetryRequested(max_retries=policy.max_retries, seconds_to_wait=seconds)
     again = isinstance(error, RetryLater) or (buys and isinstance(error, JobEnded))

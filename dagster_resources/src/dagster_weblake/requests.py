@@ -89,7 +89,7 @@ class LoadRequest:
 
     def naming(self, part: Part) -> orchestration.Naming:
         """Where it lands."""
-        return orchestration.Naming(root="", partition=filled(self.partition, part) if self.partition else None)
+        return orchestration.Naming(partition=filled(self.partition, part) if self.partition else None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

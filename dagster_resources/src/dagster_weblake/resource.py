@@ -103,15 +103,15 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
             AskPerson: The base URL or the key is not set.
             InvalidOption: One of them cannot be used.
         """
-        endpoint, patience = self._endpoint(), self._patience()
-        with speaking():
-            return weblake.Client(*endpoint, insecure=self.insecure, patience=patience)
+        patience = self._patience()
+        with speaking():  # the key stays out of the locals, which some tracebacks show
+            return weblake.Client(*self._endpoint(), insecure=self.insecure, patience=patience)
 
     def get_async_client(self) -> weblake.AsyncClient:
         """The same for an event loop."""
-        endpoint, patience = self._endpoint(), self._patience()
+        patience = self._patience()
         with speaking():
-            return weblake.AsyncClient(*endpoint, insecure=self.insecure, patience=patience)
+            return weblake.AsyncClient(*self._endpoint(), insecure=self.insecure, patience=patience)
 
     def dataset(self, to: str | None = None) -> Dataset:
         """Returns the dataset at `to`, or at the resource's root. Nothing is created or contacted yet.

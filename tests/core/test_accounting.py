@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from catalogue import proves
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weblake.accounting import Account, Tally, url_key
+from weblake.accounting import Account, Tally
 from weblake.models import JobErrors
+from weblake.submitted import url_key
 
 HEAD: dict[str, object] = {"status": "completed"}
 
@@ -44,18 +46,73 @@ def test_each_outcome_is_counted_and_has_a_row() -> None:
     }
 
 
-def test_a_url_given_twice_and_scraped_twice_is_two_documents() -> None:
+def test_h28_a_url_given_twice_and_scraped_twice_is_two_documents() -> None:
     tally = Tally(["http://a.test/", "http://a.test/"])
     assert arrive(tally, "http://a.test/", "http://a.test/") == [True, True]
     account = tally.close(errors(), HEAD)
     assert (account.stored, account.duplicates, account.missing) == (2, 0, 0)
 
 
-def test_a_url_given_twice_that_the_service_folds_is_one_document_and_a_duplicate() -> None:
+def test_h28_a_url_given_twice_that_the_service_folds_is_one_document_and_a_duplicate() -> None:
     tally = Tally(["http://a.test/", "http://a.test/"])
     arrive(tally, "http://a.test/")
     account = tally.close(errors(), HEAD | {"completed": 1})
     assert (account.stored, account.duplicates, account.missing) == (1, 1, 0)
+
+
+#: Two pages each, which one key cannot tell apart, or should not.
+ALIKE = [
+    ("http://a.test/s?q=AT%26T", "http://a.test/s?q=AT&T"),
+    ("http://a.test/a%2Fb", "http://a.test/a/b"),
+    ("http://a.test/dir", "http://a.test/dir/"),
+    ("http://a.test/", "https://a.test/"),
+    ("http://a.test/#/a", "http://a.test/#/b"),
+]
+
+
+@proves("2.1", at="src/weblake/accounting.py", line="and each.like_answered and respelled > 0:", becomes=":")
+@pytest.mark.parametrize(("one", "other"), ALIKE)
+def test_of_two_pages_with_urls_alike_none_is_taken_for_the_other(one: str, other: str) -> None:
+    tally = Tally([one, other])
+    assert arrive(tally, one) == [True]
+    account = tally.close(errors(), HEAD | {"completed": 1, "total": 2})
+    assert (account.stored, account.duplicates, account.missing_urls()) == (1, 0, [other])
+
+
+@proves(
+    "2.1",
+    at="src/weblake/submitted.py",
+    line="return self._answered[url] < self._sent[url]",
+    becomes="return self._arrived[url_key(url)] < self._keys[url_key(url)]",
+)
+@pytest.mark.parametrize(("one", "other"), ALIKE)
+def test_a_page_told_again_under_another_id_does_not_push_out_the_one_like_it(one: str, other: str) -> None:
+    tally = Tally([one, other])
+    assert arrive(tally, one, one, other) == [True, False, True]
+    assert tally.close(errors(), HEAD).whole
+
+
+def test_two_spellings_are_folded_where_the_service_says_that_it_had_one_page() -> None:
+    tally = Tally(["a.test/x", "http://a.test/x/"])
+    arrive(tally, "https://a.test/x")
+    account = tally.close(errors(), HEAD | {"completed": 1, "total": 1})
+    assert (account.stored, account.duplicates, account.missing) == (1, 1, 0)
+
+
+def test_a_respelled_answer_too_many_is_said_and_pushes_nothing_out() -> None:
+    tally = Tally(["http://a.test/x", "http://a.test/x/"])
+    assert arrive(tally, "https://a.test/x", "http://a.test/x", "http://a.test/x/") == [True, True, True]
+    account = tally.close(errors(), HEAD)
+    assert (account.stored, account.missing, account.foreign) == (3, 0, 1)
+    assert balances_but_foreign(account)
+
+
+def test_a_crawl_keeps_two_pages_with_urls_alike_and_an_error_beside_a_document() -> None:
+    tally = Tally(None)
+    assert tally.document(None, "http://a.test/x", None, b"")
+    assert tally.document(None, "https://a.test/x", None, b"")
+    account = tally.close(errors(["http://a.test/x/"]), HEAD)
+    assert (account.stored, account.failed) == (2, 1)
 
 
 def test_a_fold_is_no_fold_where_the_service_says_it_scraped_both() -> None:
@@ -65,7 +122,7 @@ def test_a_fold_is_no_fold_where_the_service_says_it_scraped_both() -> None:
     assert (account.duplicates, account.missing) == (0, 1)
 
 
-def test_documents_that_overlapping_chunks_repeat_are_stored_once() -> None:
+def test_h18_documents_that_overlapping_chunks_repeat_are_stored_once() -> None:
     tally = Tally(None)
     assert tally.document("same", "http://a.test/", None, b"")
     assert not tally.document("same", "http://a.test/", None, b"")
@@ -137,6 +194,7 @@ def test_without_a_list_the_counters_of_the_service_are_held_against_it(head: di
         ("http://example.org/a%20b", "http://example.org/a b"),
         ("http://bücher.example/", "http://xn--bcher-kva.example"),
         ("http://www.example.org/a#top", "http://example.org/a"),
+        ("http://example.org/(a)%2c%41", "http://example.org/%28a%29,A"),
     ],
 )
 def test_what_services_change_about_a_url_does_not_count(one: str, other: str) -> None:
@@ -153,6 +211,7 @@ def test_what_makes_another_page_does_count(one: str, other: str) -> None:
 names = st.sampled_from([f"http://a.test/{n}" for n in range(6)])
 
 
+@proves("2.1", at="src/weblake/accounting.py", line="account.duplicates += folded - kept", becomes="pass")
 @given(
     submitted=st.lists(names, min_size=1, max_size=10),
     documents=st.lists(st.tuples(names, st.one_of(st.none(), st.integers(0, 30))), max_size=14),
@@ -187,11 +246,32 @@ def test_the_account_always_balances(
         assert stored[url] or any(row.url == url for row in account.rows)
 
 
+alike = st.sampled_from(
+    [f"{scheme}://a.test/{n}{slash}" for scheme in ("http", "https") for n in "12" for slash in ("", "/")]
+)
+
+
+@given(
+    st.lists(alike, min_size=1, max_size=8), st.lists(alike, max_size=8), st.lists(alike, max_size=4), st.integers(0, 8)
+)
+def test_the_account_balances_where_urls_are_alike(
+    submitted: list[str], documents: list[str], failed: list[str], total: int
+) -> None:
+    tally = Tally(submitted)
+    stored = Counter(url for n, url in enumerate(documents) if tally.document(f"id-{n}", url, url, b""))
+    account = tally.close(errors(failed), HEAD | {"total": total, "completed": sum(stored.values())})
+    assert balances_but_foreign(account)
+    sent = Counter(submitted)
+    for url in sent:
+        assert stored[url] == min(sent[url], documents.count(url)), "none is stored for another, and none is left out"
+
+
 def balances_but_foreign(account: Account) -> bool:
     parts = account.stored - account.foreign + account.failed + account.robots_blocked + account.rejected
     return account.submitted == parts + account.missing + account.duplicates
 
 
+@proves("2.1", at="src/weblake/accounting.py", line="self.missing += pages", becomes="pass")
 @given(
     documents=st.lists(names, max_size=14),
     failed=st.lists(names, max_size=6),

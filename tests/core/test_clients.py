@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
+from catalogue import proves
 
 import weblake
 from weblake import contract, operations
@@ -196,6 +197,16 @@ def test_a_base_url_that_cannot_be_used_is_refused(url: str, monkeypatch: pytest
         weblake.Client(None, KEY)
 
 
+@proves(
+    "H14", at="src/weblake/secrets.py", line='(parts.hostname or "").encode("idna")', becomes='(parts.hostname or "")'
+)
+@pytest.mark.parametrize("host", ["a..b.test", ".test", "x" * 64 + ".test", "bücher.test", "٣.test"])
+def test_h14_a_host_that_no_lookup_takes_is_refused_at_once(host: str) -> None:
+    for door in (weblake.Client, weblake.AsyncClient):
+        with pytest.raises(InvalidOption, match="base URL is not usable"):
+            door(f"https://{host}", KEY)
+
+
 def test_plain_http_beyond_loopback_has_to_be_allowed() -> None:
     with pytest.raises(InvalidOption, match="in the clear"):
         weblake.Client("http://service.example", KEY)
@@ -224,3 +235,16 @@ def test_environment_proxies_are_used_beyond(recorder: Any, monkeypatch: pytest.
     with weblake.Client("http://service.example", KEY, insecure=True) as client:
         client.credit_usage()
     assert recorder.seen[0]["headers"]["host"] == "service.example"
+
+
+@proves("H10", at="src/weblake/transport.py", line='else "gzip",', becomes='else "gzip, deflate, br, zstd",')
+def test_h10_nothing_but_gzip_is_asked_for(recorder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On loopback not even that: the bytes are free there."""
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.setenv("HTTP_PROXY", recorder.url)
+    monkeypatch.setenv("http_proxy", recorder.url)
+    for base in ("http://service.example", recorder.url):
+        with weblake.Client(base, KEY, insecure=True) as client:
+            client.credit_usage()
+    assert [seen["headers"]["accept-encoding"] for seen in recorder.seen] == ["gzip", "identity"]

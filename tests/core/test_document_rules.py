@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from catalogue import proves
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -39,7 +40,13 @@ def row_of(document: object) -> dict:
     return rows_of(document if isinstance(document, bytes) else json.dumps(document).encode())[0]
 
 
-def test_a_document_beside_one_of_depth_five_thousand_is_untouched() -> None:
+@proves(
+    "H25",
+    at="src/weblake/tables/document_rows.py",
+    line="return _parse_odd(raw)",
+    becomes='raise MalformedReply("It is no JSON.")',
+)
+def test_h25_a_document_beside_one_of_depth_five_thousand_is_untouched() -> None:
     bad = b'{"markdown":"deep","json":' + b"[" * 5000 + b"]" * 5000 + b"}"
     rows = rows_of(b'{"markdown":"one"}', bad, b'{"markdown":"two"}')
     assert [(row["markdown"], row["repaired"]) for row in rows] == [("one", False), ("deep", False), ("two", False)]
@@ -54,7 +61,13 @@ def test_a_list_too_deep_for_a_value_still_has_a_first_text() -> None:
     assert row["metadata"][0] == ("title", f'[{BOTTOMLESS},"x"]')
 
 
-def test_invalid_utf8_is_mended_wherever_it_stands() -> None:
+@proves(
+    "H26",
+    at="src/weblake/wire.py",
+    line='text = text.decode(errors="replace").encode()',
+    becomes='text = text.decode(errors="ignore").encode()',
+)
+def test_h26_invalid_utf8_is_mended_wherever_it_stands() -> None:
     for where in ("markdown", "links", "json", "unknown", "metadata", "key"):
         values = {"links": b'["\xff"]', "json": b'{"a":"\xff"}', "metadata": b'{"title":"\xff"}'}
         name = b"\xff" if where == "key" else where.encode()
@@ -64,7 +77,8 @@ def test_invalid_utf8_is_mended_wherever_it_stands() -> None:
         assert "�" in str(row[where] if where in row else row["extra"])
 
 
-def test_an_escaped_surrogate_inside_json_text_is_mended_and_a_pair_is_not() -> None:
+@proves("H26", at="src/weblake/wire.py", line='if found["lone"]:', becomes="if False:")
+def test_h26_an_escaped_surrogate_inside_json_text_is_mended_and_a_pair_is_not() -> None:
     row = row_of(rb'{"json":{"a":"\ud83d\ude00 \ud800"},"new":"\udc00"}')
     assert row["json"] == r'{"a":"\ud83d\ude00 \ufffd"}'
     assert row["extra"] == r'{"new":"\ufffd"}'
@@ -72,7 +86,13 @@ def test_an_escaped_surrogate_inside_json_text_is_mended_and_a_pair_is_not() -> 
     assert row_of(rb'{"json":{"a":"\ud83d\ude00"}}')["repaired"] is False
 
 
-def test_json_text_columns_hold_json_whatever_came() -> None:
+@proves(
+    "H25",
+    at="src/weblake/wire.py",
+    line='return _ESCAPE.sub(_mended_escape, text) if text[:1] == b\'"\' else b"null"',
+    becomes="return _ESCAPE.sub(_mended_escape, text)",
+)
+def test_h25_json_text_columns_hold_json_whatever_came() -> None:
     row = row_of(b'{"json":{"v":NaN,"w":[-Infinity]},"metadata":{"score":NaN,"title":"a\tb"},"x":"\x01"}')
     assert json.loads(row["json"]) == {"v": None, "w": [None]}
     assert row["metadata"] == [("score", None), ("title", "a\tb")]
@@ -80,14 +100,26 @@ def test_json_text_columns_hold_json_whatever_came() -> None:
     assert row["repaired"] is True
 
 
-def test_nul_characters_are_kept() -> None:
+@proves(
+    "H26",
+    at="src/weblake/tables/schemas.py",
+    line="builder.append_values(values)",
+    becomes='builder.append_values([v and v.replace("\\0", "") for v in values])',
+)
+def test_h26_nul_characters_are_kept() -> None:
     row = row_of({"markdown": "a\x00b", "metadata": {"title": "\x00"}})
     assert row["markdown"] == "a\x00b"
     assert row["metadata"] == [("title", "\x00")]
 
 
+@proves(
+    "H24",
+    at="src/weblake/tables/document_rows.py",
+    line='self.malformed.append(f"entry {self._entries} is no JSON object: {wire.excerpt(raw, 60)}")',
+    becomes="raise",
+)
 @pytest.mark.parametrize("entry", [b"1", b"null", b'"x"', b"[]", b"[{}]", b'{"a":foo}', b'{"a":1', b"{]", b""])
-def test_an_entry_that_is_no_object_is_named_and_the_page_goes_on(entry: bytes) -> None:
+def test_h24_an_entry_that_is_no_object_is_named_and_the_page_goes_on(entry: bytes) -> None:
     batches = document_rows.DocumentBatches(**LOAD, loaded_at=WHEN)
     for raw in (b"{}", entry, b"{}"):
         parsed = batches.parse(raw)
@@ -142,7 +174,13 @@ def test_what_is_no_number_of_milliseconds_is_null(value: str) -> None:
 # --- what the table is made of ---
 
 
-def test_the_documents_table_is_the_one_in_the_design() -> None:
+@proves(
+    "H27",
+    at="src/weblake/tables/schemas.py",
+    line='("markdown", pa.large_string()),',
+    becomes='("markdown", pa.string()),',
+)
+def test_h27_the_documents_table_is_the_one_in_the_design() -> None:
     names = """load_id job_id job_kind position url source_url scrape_id status_code title description language keywords
         content_type og_locale_alternate markdown summary html raw_html screenshot audio video answer highlights links
         images json actions change_tracking branding warning error concurrency_limited concurrency_queue_duration_ms

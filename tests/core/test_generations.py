@@ -1,87 +1,38 @@
-"""What a retry and a Clear mean, on the real service: which of them buys, and which lands what has been bought."""
+"""What a retry and a Clear mean, on the real service: which of them buys, and which lands what has been bought.
+
+Rows O1 and O2 of the fault catalogue, as every orchestrator has them; the real ones are tested beside it.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import fake_web
 import pytest
+from catalogue import proves
+from task_lab import CLEAR, RETRY, URLS, TaskLab, task_lab
 
-from weblake import Client, Terms, errors, generations, load, orders, publishing, starts
+from weblake import Terms, errors, generations, load, orders, starts
 from weblake.generations import Task
-from weblake.lake import open_dataset
-from weblake.orders import Naming, Order
-from weblake.publishing import Dataset
-from weblake.service.server import LocalService
 from weblake.waiting import JobRef, glance
-
-URLS = [f"http://pages.test/{n}" for n in range(3)]
-RETRY, CLEAR = "max_tries=1", "max_tries=2"
-
-
-@dataclass
-class Lab:
-    """One task of one run, executed as often as a test likes."""
-
-    service: LocalService
-    client: Client
-    web: Any
-    dataset: Dataset
-    urls: list[str] = field(default_factory=lambda: list(URLS))
-
-    def order(self) -> Order:
-        return orders.batch(self.urls, Naming(root=""))
-
-    def choose(self, occasion: str, terms: Terms | None = None) -> int:
-        task = Task(("airflow", "dag", "task", -1), "run-1", occasion)
-        return generations.choose(self.client, self.dataset, task, terms or Terms())
-
-    def placed(self, occasion: str, terms: Terms | None = None) -> Order:
-        task = Task(("airflow", "dag", "task", -1), "run-1", occasion)
-        return generations.place(self.order(), task, self.choose(occasion, terms))
-
-    def land(self, occasion: str, terms: Terms | None = None) -> publishing.Landing:
-        terms = terms or Terms(poll_s=0.2)
-        return load.land(self.client, self.dataset, self.placed(occasion, terms), terms)
-
-    def start(self, occasion: str) -> JobRef:
-        _, job, _ = load.begin(self.client, self.dataset, self.placed(occasion))
-        return JobRef(job.kind, job.job_id)
-
-    def cancel(self, job: JobRef) -> None:
-        self.client.run(starts.cancel(job, self.client.retry))
-
-    def hold(self) -> None:
-        self.web.held.add("*")
-
-    def release(self) -> None:
-        self.web.held.clear()
-
-    @property
-    def started(self) -> int:
-        return self.service.counts().get("batch_scrape_started", 0)
-
-    @property
-    def visible(self) -> list[str]:
-        root = Path(self.dataset.storage.url.removeprefix("file://"))
-        return sorted(path.name[:16] for path in root.glob("documents/**/*.parquet"))
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    web = fake_web.FakeWeb()
-    with (
-        LocalService(web=lambda config: web) as service,
-        Client(service.url, service.key) as client,
-    ):
-        yield Lab(service, client, web, open_dataset(tmp_path / "lake"))
+def lab(tmp_path: Path) -> Iterator[TaskLab]:
+    with task_lab(tmp_path) as lab:
+        yield lab
 
 
-def test_the_first_time_is_generation_zero_and_a_retry_stays_with_it(lab: Lab) -> None:
+@proves(
+    "O1",
+    at="src/weblake/generations.py",
+    line="return generation if _is_over(",
+    becomes="return generation if True or _is_over(",
+)
+def test_o1_the_first_time_is_generation_zero_and_a_retry_stays_with_it(lab: TaskLab) -> None:
     lab.hold()
     job = lab.start(RETRY)
     assert lab.choose(RETRY) == 0
@@ -91,7 +42,9 @@ def test_the_first_time_is_generation_zero_and_a_retry_stays_with_it(lab: Lab) -
     assert lab.started == 1
 
 
-def test_a_retry_of_a_landed_load_returns_its_receipt_and_a_clear_buys_again(lab: Lab) -> None:
+@proves("O1", at="src/weblake/generations.py", line="again = newest.occasion != task.occasion", becomes="again = True")
+@proves("O2", at="src/weblake/generations.py", line="again = newest.occasion != task.occasion", becomes="again = False")
+def test_o1_o2_a_retry_of_a_landed_load_returns_its_receipt_and_a_clear_buys_again(lab: TaskLab) -> None:
     first = lab.land(RETRY).receipt
     again = lab.land(RETRY)
     assert (again.receipt, again.landed_at is not None, lab.started) == (first, True, 1)
@@ -103,7 +56,13 @@ def test_a_retry_of_a_landed_load_returns_its_receipt_and_a_clear_buys_again(lab
     assert lab.started == 2
 
 
-def test_a_clear_lands_a_job_that_runs_or_has_ended_and_buys_nothing(lab: Lab) -> None:
+@proves(
+    "O2",
+    at="src/weblake/generations.py",
+    line='if str(head.get("status")).lower() not in _IN_VAIN:',
+    becomes="if not again:",
+)
+def test_o2_a_clear_lands_a_job_that_runs_or_has_ended_and_buys_nothing(lab: TaskLab) -> None:
     lab.hold()
     job = lab.start(RETRY)
     assert lab.choose(CLEAR) == 0
@@ -112,8 +71,15 @@ def test_a_clear_lands_a_job_that_runs_or_has_ended_and_buys_nothing(lab: Lab) -
     assert lab.started == 1
 
 
+@proves(
+    "O2",
+    at="src/weblake/generations.py",
+    line='_IN_VAIN = frozenset({"failed", "cancelled"})',
+    becomes='_IN_VAIN = frozenset({"failed"})',
+    case="max_tries=1",
+)
 @pytest.mark.parametrize("occasion", [RETRY, CLEAR])
-def test_after_a_cancelled_job_both_buy_again(lab: Lab, occasion: str) -> None:
+def test_o2_after_a_cancelled_job_both_buy_again(lab: TaskLab, occasion: str) -> None:
     lab.hold()
     lab.cancel(lab.start(RETRY))
     lab.release()
@@ -122,15 +88,23 @@ def test_after_a_cancelled_job_both_buy_again(lab: Lab, occasion: str) -> None:
     assert lab.started == 2
 
 
+@proves(
+    "O2",
+    at="src/weblake/generations.py",
+    line='_IN_VAIN = frozenset({"failed", "cancelled"})',
+    becomes='_IN_VAIN = frozenset({"cancelled"})',
+    case="max_tries=1",
+)
 @pytest.mark.parametrize("occasion", [RETRY, CLEAR])
-def test_after_a_failed_job_both_buy_again(lab: Lab, occasion: str) -> None:
+def test_o2_after_a_failed_job_both_buy_again(lab: TaskLab, occasion: str) -> None:
     lab.start(RETRY)
     body = {"success": True, "status": "failed", "total": 3, "completed": 0, "data": [], "creditsUsed": 0}
     lab.service.faults({"match": {"method": "GET"}, "times": 1, "effect": {"status": 200, "body": body}})
     assert lab.choose(occasion) == 1
 
 
-def test_an_expired_job_is_bought_again_by_a_clear_and_named_by_a_retry(lab: Lab) -> None:
+@proves("O2", at="src/weblake/generations.py", line="return again  # to a retry", becomes="return True  # to a retry")
+def test_o2_an_expired_job_is_bought_again_by_a_clear_and_named_by_a_retry(lab: TaskLab) -> None:
     job = lab.start(RETRY)
     deadline = time.monotonic() + 20
     while str(lab.client.run(glance(job, lab.client.retry)).get("status")) != "completed":
@@ -142,7 +116,13 @@ def test_an_expired_job_is_bought_again_by_a_clear_and_named_by_a_retry(lab: Lab
     assert lab.choose(CLEAR) == 1
 
 
-def test_a_job_that_only_our_own_limit_has_stopped_is_bought_again_by_a_clear_only(lab: Lab) -> None:
+@proves(
+    "3.3",
+    at="src/weblake/generations.py",
+    line="return again or not _stopped_by_us(head, newest, terms)",
+    becomes="return True",
+)
+def test_o2_a_job_that_only_our_own_limit_has_stopped_is_bought_again_by_a_clear_only(lab: TaskLab) -> None:
     lab.hold()
     lab.cancel(lab.start(RETRY))
     late = Terms(timeout_s=0.001, ends_job=True)
@@ -150,7 +130,13 @@ def test_a_job_that_only_our_own_limit_has_stopped_is_bought_again_by_a_clear_on
     assert lab.choose(CLEAR, late) == 1
 
 
-def test_a_refused_load_is_promoted_where_the_terms_allow_it_now(lab: Lab) -> None:
+@proves(
+    "3.3",
+    at="src/weblake/generations.py",
+    line="if terms.allow_partial and dataset.storage.exists(",
+    becomes="if False and dataset.storage.exists(",
+)
+def test_a_refused_load_is_promoted_where_the_terms_allow_it_now(lab: TaskLab) -> None:
     lab.hold()
     lab.cancel(lab.start(RETRY))
     lab.release()
@@ -162,7 +148,10 @@ def test_a_refused_load_is_promoted_where_the_terms_allow_it_now(lab: Lab) -> No
     assert lab.choose(RETRY, Terms(allow_partial=True)) == 0
 
 
-def test_a_job_of_another_service_is_never_taken_for_gone(lab: Lab) -> None:
+@proves(
+    "3.3", at="src/weblake/generations.py", line="if newest.service not in (None, client.service):", becomes="if False:"
+)
+def test_a_job_of_another_service_is_never_taken_for_gone(lab: TaskLab) -> None:
     order = replace(lab.placed(RETRY), slot=None)
     intent = load._intent(order, "https://other.test", None)
     lab.dataset.preflight(None)
@@ -179,7 +168,13 @@ def test_a_job_of_another_service_is_never_taken_for_gone(lab: Lab) -> None:
         lab.choose(CLEAR)
 
 
-def test_a_job_that_was_landed_as_one_from_elsewhere_counts_as_landed(lab: Lab) -> None:
+@proves(
+    "3.3",
+    at="src/weblake/generations.py",
+    line="if job is not None and publishing.find_job",
+    becomes="if False and publishing.find_job",
+)
+def test_a_job_that_was_landed_as_one_from_elsewhere_counts_as_landed(lab: TaskLab) -> None:
     job = lab.start(RETRY)
     order = orders.elsewhere(job.kind, job.job_id)
     load.land(lab.client, lab.dataset, order, Terms(poll_s=0.2))
@@ -187,7 +182,13 @@ def test_a_job_that_was_landed_as_one_from_elsewhere_counts_as_landed(lab: Lab) 
     assert lab.choose(CLEAR) == 1
 
 
-def test_other_runs_tasks_and_indexes_are_other_loads(lab: Lab) -> None:
+@proves(
+    "O1",
+    at="src/weblake/generations.py",
+    line='return load_id_of("task", *self._whole(), self.run, generation)',
+    becomes='return load_id_of("task", *self._whole()[:-1], self.run, generation)',
+)
+def test_o1_other_runs_tasks_and_indexes_are_other_loads(lab: TaskLab) -> None:
     tasks = [
         Task(("airflow", dag, task, index), run, RETRY)
         for dag in ("a", "b")
@@ -202,7 +203,13 @@ def test_other_runs_tasks_and_indexes_are_other_loads(lab: Lab) -> None:
     assert len(days) == 2
 
 
-def test_a_job_is_cancelled_at_its_own_deadline_and_what_it_had_is_kept(lab: Lab) -> None:
+@proves(
+    "3.3",
+    at="src/weblake/load.py",
+    line="client.run(starts.cancel(ref, client.retry))",
+    becomes='raise DeadlineExceeded("The time limit passed.")',
+)
+def test_a_job_is_cancelled_at_its_own_deadline_and_what_it_had_is_kept(lab: TaskLab) -> None:
     lab.web.held.add(URLS[2])
     terms = Terms(timeout_s=2.0, ends_job=True, poll_s=0.2)
     with pytest.raises(errors.DeadlineExceeded) as caught:
@@ -215,7 +222,7 @@ def test_a_job_is_cancelled_at_its_own_deadline_and_what_it_had_is_kept(lab: Lab
     assert lab.started == 1
 
 
-def test_a_job_that_completes_as_it_is_cancelled_lands(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_completes_as_it_is_cancelled_lands(lab: TaskLab, monkeypatch: pytest.MonkeyPatch) -> None:
     lab.hold()
     order = lab.placed(RETRY)
     cancel = starts.cancel

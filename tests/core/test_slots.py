@@ -13,9 +13,13 @@ from weblake import publishing
 from weblake.accounting import Tally
 from weblake.errors import InvalidOption
 from weblake.ledger import Intent, Ledger
+from weblake.models import JobError, JobErrors
 from weblake.publishing import Dataset
-from weblake.staging import Identity, stage_document
+from weblake.receipt import Receipt
+from weblake.staging import Identity, Staged, stage_document
 from weblake.storage.local import LocalStorage
+from weblake.tables import schemas
+from weblake.tables.parquet import ParquetFile
 
 BEGAN = datetime(2026, 11, 21, 6, tzinfo=UTC)
 
@@ -114,6 +118,27 @@ def test_a_retirement_that_was_cut_off_is_finished_by_the_next_run(
     assert visible(tmp_path) == [old.load_id, new.load_id]
     assert publishing.find(dataset, new.load_id) is not None
     assert visible(tmp_path) == [new.load_id]
+
+
+@pytest.mark.parametrize("order", [(1, 2), (2, 1)])
+def test_a_load_without_a_document_takes_nobodys_place(tmp_path: Path, order: tuple[int, int]) -> None:
+    """All its pages failed, so the run failed: what stood before stands, whichever of the two lands first."""
+    dataset = Dataset.at(LocalStorage(tmp_path))
+    for n in order:
+        if n == 1:
+            land(dataset, intent(1, partition=True))
+            continue
+        dataset.ledger.begin(intent(2, partition=True))
+        tally, failed = Tally(["http://a.test/2"]), JobErrors(errors=[JobError(url="http://a.test/2", error="gone")])
+        with dataset.storage.scratch() as scratch:
+            rows = ParquetFile(scratch / "documents.parquet", schemas.DOCUMENTS)
+            with rows:
+                receipt = Receipt(load_id=f"{2:016x}", kind="scrape", submitted=1, failed=1)
+                staged = Staged(rows.close(b"{}"), tally.close(failed, {}), receipt)
+            publishing.publish(dataset, intent(2, partition=True), staged)
+    assert visible(tmp_path) == [f"{1:016x}"]
+    land(dataset, intent(3, partition=True))
+    assert visible(tmp_path) == [f"{3:016x}"]
 
 
 def test_a_table_that_holds_nothing_has_its_columns(tmp_path: Path) -> None:

@@ -141,6 +141,7 @@ def write_list(kind: str, urls: list[str], group: int = 3) -> bytes:
 
 
 @pytest.mark.parametrize("kind", ["txt", "csv", "parquet"])
+@pytest.mark.system
 def test_a_list_on_s3(s3_root: str, kind: str) -> None:
     import boto3
 

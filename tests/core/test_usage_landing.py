@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from catalogue import proves
 
 from weblake import layout, usage_landing
 from weblake.errors import StorageRefused
@@ -89,6 +90,12 @@ def test_a_day_is_merged_by_id_and_its_records_stay_for_a_day(storage: Storage) 
     assert {name for name in storage.list("") if not name.startswith(PENDING)} == {file.path for file in again}
 
 
+@proves(
+    "1.6",
+    at="src/weblake/usage_landing.py",
+    line="        if merged and merged.issuperset(pending):",
+    becomes="        if merged:",
+)
 def test_two_runs_lose_nothing_wherever_they_meet() -> None:
     calls = calls_of_one_run(["old"])
     assert calls > 6

@@ -85,6 +85,16 @@ def lives(pid: int) -> bool:
     return pid in _living()
 
 
+def stacks(pid: int) -> str:
+    """Where each thread of a Python process stands, down to its C functions; or why nobody can tell."""
+    command = ["py-spy", "dump", "--native", "--nonblocking", "--pid", str(pid)]
+    try:
+        told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"({error})"
+    return told.stdout or told.stderr
+
+
 def _signal(pids: Iterable[int], number: int) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):

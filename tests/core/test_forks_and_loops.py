@@ -1,0 +1,130 @@
+"""One client in forked processes, in many threads, and after the event loop is gone on which it was used."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import multiprocessing
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from multiprocessing.connection import Connection
+
+import pytest
+from catalogue import proves
+
+from weblake import AsyncClient, Client
+
+JOBS = [f"0b8f3c52-6f0d-4a41-9d1c-{n:012x}" for n in range(64)]
+
+
+class Service(ThreadingHTTPServer):
+    """Answers each status read with the number of its job and of the connection that it came over."""
+
+    daemon_threads = True
+    request_queue_size = 256
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.connections: list[object] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Service
+
+    def setup(self) -> None:
+        super().setup()
+        self.server.connections.append(self.client_address)
+
+    def do_GET(self) -> None:
+        job = self.path.rpartition("/")[2]
+        body = {"status": "scraping", "total": JOBS.index(job), "completed": 0, "data": [], "id": job}
+        data = json.dumps(body).encode()
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    server = Service()
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def _asks(client: Client, job: int, told: Connection) -> None:
+    told.send(client.get_crawl(JOBS[job]).total)
+    client.close()
+
+
+@proves("P11", at="src/weblake/transport.py", line="        if self._pid != os.getpid():", becomes="        if False:")
+def test_p11_a_forked_child_has_connections_of_its_own(service: Service) -> None:
+    with Client(service.url, "test-key") as client:
+        assert client.get_crawl(JOBS[1]).total == 1
+        context = multiprocessing.get_context("fork")
+        for job in (2, 3):  # one after the other: each finds the parent's connection idle
+            ours, theirs = context.Pipe(duplex=False)
+            child = context.Process(target=_asks, args=(client, job, theirs))
+            child.start()
+            assert (ours.recv() if ours.poll(30) else None) == job
+            child.join(30)
+            assert child.exitcode == 0
+        assert client.get_crawl(JOBS[4]).total == 4, "the parent's own connection is as it was"
+    assert len(service.connections) == 3, "one of the parent, and one of each child"
+
+
+def test_p11_many_threads_share_a_client(service: Service) -> None:
+    """Each gets its own answers, and afterwards there are no more connections than threads."""
+    gate, wrong = threading.Barrier(32), list[object]()
+
+    def reads(first: int) -> None:
+        gate.wait(30)
+        for n in range(20):
+            job = (first + n) % len(JOBS)
+            found = client.get_crawl(JOBS[job])
+            if found.total != job or found.raw["id"] != JOBS[job]:
+                wrong.append((job, found.total))
+
+    with Client(service.url, "test-key") as client:
+        threads = [threading.Thread(target=reads, args=(n,)) for n in range(gate.parties)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    assert wrong == []
+    assert not any(thread.is_alive() for thread in threads)
+    assert len(service.connections) > 1
+
+
+@proves(
+    "P11",
+    at="src/weblake/transport.py",
+    line="        if self._loop is not loop:",
+    becomes="        if self._loop is None:",
+)
+def test_p11_an_async_client_outlives_the_loop_on_which_it_was_used(service: Service) -> None:
+    client = AsyncClient(service.url, "test-key")
+
+    async def story() -> list[object]:
+        found = await asyncio.gather(*(client.get_crawl(job) for job in JOBS))
+        return [each.total for each in found]
+
+    assert asyncio.run(story()) == list(range(len(JOBS)))
+    before = len(service.connections)
+    assert asyncio.run(story()) == list(range(len(JOBS))), "its first loop is closed"
+    assert len(service.connections) > before
+    asyncio.run(client.aclose())

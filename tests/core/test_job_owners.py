@@ -1,0 +1,170 @@
+"""A job belongs to one load of a root, whichever of the ways to it is taken first: by what was asked, or by its id."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from catalogue import proves
+from landing_lab import LandingLab, landing_lab
+from polling import until
+
+from weblake import Terms, load, operations, orders, read, starts, unlanded
+from weblake.errors import OutcomeUnknown
+from weblake.lake import open_dataset
+from weblake.ledger import Intent, Ledger
+from weblake.orders import Naming, Order, with_key
+from weblake.retry import Retry
+from weblake.steps import NoReply, Now, Reply, Send
+
+URLS = [f"http://pages.test/{n}" for n in range(3)]
+SOON = Terms(poll_s=0.2, timeout_s=60)
+JOBS = [f"00000000-0000-4000-8000-00000000000{n}" for n in range(9)]
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[LandingLab]:
+    with landing_lab(LandingLab, tmp_path / "lake") as made:
+        yield made
+
+
+def batch() -> Order:
+    return orders.batch(URLS, Naming(key="a"))
+
+
+def rows(lab: LandingLab) -> int:
+    return int(read(str(lab.root)).to_table().num_rows)
+
+
+@proves("2.6", at="src/weblake/load.py", line="job_id = order.job_id or (job and job.job_id)", becomes="job_id = None")
+def test_what_has_landed_by_its_request_does_not_land_by_its_id(lab: LandingLab) -> None:
+    first = load.land(lab.client, lab.dataset, batch(), SOON)
+    assert first.receipt.job_id is not None
+    again = load.land(lab.client, lab.dataset, orders.elsewhere("batch", first.receipt.job_id), SOON)
+    assert again.receipt == first.receipt
+    assert again.landed_at is not None
+    assert rows(lab) == len(URLS)
+
+
+@proves(
+    "2.6",
+    at="src/weblake/load.py",
+    line="job_id = order.job_id or (job and job.job_id)",
+    becomes="job_id = order.job_id",
+)
+def test_what_has_landed_by_its_id_does_not_land_by_its_request(lab: LandingLab) -> None:
+    _, job, _ = load.begin(lab.client, lab.dataset, batch())
+    first = load.land(lab.client, lab.dataset, orders.elsewhere("batch", job.job_id), SOON)
+    again = load.land(lab.client, lab.dataset, batch(), SOON)
+    assert again.receipt == first.receipt
+    assert again.landed_at is not None
+    assert rows(lab) == len(URLS)
+
+
+@proves("2.6", at="src/weblake/publishing.py", line="if by != intent.load_id:", becomes="if False:")
+def test_two_commands_that_land_one_job_at_the_same_moment_land_it_once(lab: LandingLab) -> None:
+    lab.web.held.add("*")
+    _, job, _ = load.begin(lab.client, lab.dataset, batch())
+    orders_of_it = (batch(), orders.elsewhere("batch", job.job_id), orders.elsewhere("batch", job.job_id))
+    with ThreadPoolExecutor() as both:
+        waiting = [both.submit(load.land, lab.client, lab.dataset, order, SOON) for order in orders_of_it]
+        until(lambda: sum("/v2/batch/scrape/" in str(each["path"]) for each in lab.service.requests()) >= 6)
+        lab.web.held.clear()
+        receipts = [each.result(60).receipt for each in waiting]
+    assert len({receipt.load_id for receipt in receipts}) == 1
+    assert {receipt.stored for receipt in receipts} == {len(URLS)}
+    assert rows(lab) == len(URLS)
+    assert unlanded.look(lab.client, lab.dataset).orphans == ()
+
+
+@proves("2.6", at="src/weblake/load.py", line="return read(its, scratch)", becomes="return read(intent, scratch)")
+def test_a_job_whose_claimant_died_is_landed_as_the_load_that_it_meant(lab: LandingLab) -> None:
+    intent, job, _ = load.begin(lab.client, lab.dataset, batch())
+    assert lab.dataset.ledger.land_as(job.kind, job.job_id, intent.load_id) == intent.load_id  # its last act
+    by_id = load.land(lab.client, lab.dataset, orders.elsewhere("batch", job.job_id), SOON)
+    assert by_id.receipt.load_id == intent.load_id
+    again = load.land(lab.client, lab.dataset, batch(), SOON)
+    assert again.receipt == by_id.receipt
+    assert rows(lab) == len(URLS)
+
+
+class Starting:
+    """A start whose request is lost, stopped when it has chosen a job of the activity list."""
+
+    def __init__(self, ledger: Ledger, load_id: str, clock: list[float], *, replay: bool = False) -> None:
+        self.jobs: list[str] = []
+        self.posted = 0
+        self._clock = clock
+        intent = ledger.begin(
+            Intent(
+                load_id=load_id,
+                kind="batch_scrape",
+                endpoint="batch_scrape",
+                created_at="2027-01-15T08:00:00+00:00",
+                request_sha256="a",
+                first_target=URLS[0],
+                replay=replay,
+            )
+        )
+        operation = operations.start_batch_scrape(URLS)
+        plan = starts.Plan(intent, lambda key: with_key(operation, key), "batch_scrape")
+        self._flow = starts.start(plan, ledger, Retry(jitter=lambda: 0.5))
+        self._answer: Any = None
+
+    def until(self, stop: Callable[[object], bool]) -> str | None:
+        """Goes on until a step for which this is true, which is not answered yet; the job's id where it has ended."""
+        while True:
+            try:
+                step = self._flow.send(self._answer)
+            except StopIteration as end:
+                return str(end.value[0].job_id)
+            self._answer = self._told(step)
+            if stop(step):
+                return None
+
+    def _told(self, step: object) -> object:
+        if isinstance(step, Now):
+            return self._clock[0]
+        if isinstance(step, Send):
+            return self._replied(step)
+        self._clock[0] += step.seconds  # type: ignore[attr-defined]
+        return None
+
+    def _replied(self, step: Send) -> Reply | NoReply:
+        if step.request.method == "POST":
+            self.posted += 1
+            if not self.jobs:
+                return NoReply("reset")
+            return Reply(200, {}, json.dumps({"success": True, "id": self.jobs[0]}).encode(), wall=self._clock[0])
+        entry = {"id": JOBS[0], "endpoint": "batch_scrape", "created_at": "2027-01-15T08:00:01Z", "target": URLS[0]}
+        return Reply(200, {}, json.dumps({"success": True, "data": [entry]}).encode(), wall=self._clock[0])
+
+
+@proves(
+    "2.6", at="src/weblake/starts.py", line="if owner not in (load_id, job_load_id(kind, job_id)):", becomes="if 0:"
+)
+def test_of_two_loads_that_find_the_same_job_one_takes_it(tmp_path: Path) -> None:
+    ledger, clock = open_dataset(tmp_path / "lake").ledger, [1_800_000_000.0]
+    one, other = (Starting(ledger, load_id, clock) for load_id in ("a" * 16, "b" * 16))
+    for each in (one, other):  # both have read the list, and neither has written
+        assert each.until(lambda step: isinstance(step, Send) and step.request.method == "GET") is None
+    assert one.until(lambda step: False) == JOBS[0]
+    other.jobs = [JOBS[1]]
+    assert other.until(lambda step: False) == JOBS[1]
+    assert ledger.owners() == {JOBS[0]: "a" * 16, JOBS[1]: "b" * 16}
+
+
+@proves("3.1", at="src/weblake/starts.py", line="        if adopted:", becomes="        if True:")
+@pytest.mark.parametrize("replay", [True, False])
+def test_a_service_that_answers_two_starts_with_one_job_is_asked_no_more(tmp_path: Path, *, replay: bool) -> None:
+    ledger, clock = open_dataset(tmp_path / "lake").ledger, [1_800_000_000.0]
+    one, other = (Starting(ledger, load_id, clock, replay=replay) for load_id in ("a" * 16, "b" * 16))
+    one.jobs = other.jobs = [JOBS[0]]
+    assert one.until(lambda step: False) == JOBS[0]
+    with pytest.raises(OutcomeUnknown, match=f"job {JOBS[0]}, which load {'a' * 16} has"):
+        other.until(lambda step: False)
+    assert other.posted == 1

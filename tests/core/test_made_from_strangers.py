@@ -1,0 +1,105 @@
+"""S10: nothing is made into objects or code of what strangers sent. A rule over every line of the product."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from catalogue import proves
+
+REPOSITORY = Path(__file__).parents[2]
+#: Beside the core.
+OTHERS = ("airflow_provider/src", "dagster_resources/src", "docs", "example_dags")
+#: Modules that make objects, or code, of bytes.
+_MODULES = (
+    "pickle _pickle cPickle cloudpickle dill joblib marshal shelve jsonpickle copyreg code codeop xmlrpc xml.etree "
+    "xml.dom xml.sax lxml ruamel"
+)
+MODULES = frozenset(_MODULES.split())
+_CALLS = (
+    "eval exec compile __import__ yaml.load yaml.unsafe_load yaml.full_load yaml.load_all numpy.load np.load "
+    "pd.read_pickle pandas.read_pickle pd.eval torch.load pa.ipc.open_stream pa.ipc.open_file pa.ipc.read_message "
+    "pa.deserialize pyarrow.ipc.open_stream pyarrow.ipc.open_file ipc.open_stream ipc.open_file feather.read_table "
+    "os.system os.popen subprocess.getoutput msgspec.msgpack.decode import_module importlib.import_module"
+)
+CALLS = frozenset(_CALLS.split())
+#: What is done all the same, by file and name, and why no stranger has a say in it.
+ALLOWED = {
+    ("src/weblake/contract.py", "yaml.load"): "the contract in the package, with the safe loader",
+    ("src/weblake/__init__.py", "import_module"): "lazy names of the public door, from a table in the file",
+    ("src/weblake/orchestration.py", "import_module"): "the same",
+    ("src/weblake/testing/__init__.py", "import_module"): "the same",
+    ("src/weblake/service/web/sitemap.py", "xml.etree"): "the types of defusedxml's elements; defusedxml reads",
+    ("src/weblake/service/files/properties.py", "xml.etree"): "the same",
+    ("src/weblake/testing/site_files.py", "xml.sax"): "its escape; nothing is read with it",
+}
+SHELL = "shell"
+
+
+def found(path: Path) -> Iterator[tuple[str, int]]:
+    """What the file uses of all that, with its line."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else [each.name for each in node.names]
+            for name in modules:
+                for module in MODULES:
+                    if name == module or name.startswith(f"{module}."):
+                        yield module, node.lineno
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            if called in CALLS:
+                yield called, node.lineno
+            if any(each.arg == SHELL and ast.unparse(each.value) != "False" for each in node.keywords):
+                yield SHELL, node.lineno
+        # One that only refuses makes nothing.
+        if (
+            isinstance(node, ast.FunctionDef)
+            and node.name in ("__reduce__", "__reduce_ex__", "__setstate__")
+            and not all(isinstance(each, ast.Raise | ast.Expr) for each in node.body)
+        ):
+            yield node.name, node.lineno
+
+
+def product() -> list[Path]:
+    """Where the modules lie that this run has imported, so that the rule meets a changed copy too."""
+    import weblake
+
+    core = Path(weblake.__file__).parents[1]
+    return [core, *(REPOSITORY / each for each in OTHERS)]
+
+
+@proves(
+    "S10",
+    at="src/weblake/service/files/worker.py",
+    line="reply = pack(convert(msgspec.json.decode(task, type=Task), body))",
+    becomes="reply = pack(convert(__import__('pickle').loads(task), body))",
+)
+@proves("S10", at="src/weblake/contract.py", line="text(), Loader=loader)", becomes="text(), Loader=yaml.Loader)")
+def test_s10_nothing_makes_objects_or_code_of_what_strangers_sent() -> None:
+    core, *others = product()
+    used = {
+        (f"src/{path.relative_to(core)}" if root == core else str(path.relative_to(REPOSITORY)), name): line
+        for root in (core, *others)
+        for path in sorted(root.rglob("*.py"))
+        for name, line in found(path)
+    }
+    assert {place: line for place, line in used.items() if place not in ALLOWED} == {}
+    assert set(ALLOWED) == set(used), "the list names what is no longer there"
+    source = (core / "weblake/contract.py").read_text()
+    assert source.count("yaml.load(text(), Loader=loader)") == 1
+    assert 'loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)' in source
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import pickle", "from pickle import loads", "import marshal as m", "eval(x)", "yaml.load(x)",
+        "subprocess.run(x, shell=True)", "from xml.etree import ElementTree", "pa.ipc.open_stream(x)",
+        "class A:\n def __reduce__(self): return 1", "__import__(x)",
+    ],
+)  # fmt: skip
+def test_the_rule_sees_it(tmp_path: Path, source: str) -> None:
+    (tmp_path / "a.py").write_text(source)
+    assert list(found(tmp_path / "a.py"))

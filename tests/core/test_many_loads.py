@@ -1,0 +1,76 @@
+"""A root with thousands of loads: they are all told, in order, and to find one no other is looked at."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from catalogue import proves
+
+from weblake import layout
+from weblake.lake import open_dataset
+from weblake.ledger import Done, Intent
+from weblake.publishing import Dataset, find, history
+from weblake.receipt import Receipt
+from weblake.storage.local import LocalStorage
+
+BEGUN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def filled(root: Path, count: int) -> Dataset:
+    """A root whose loads have landed in the reverse order of their ids; every tenth has only begun."""
+    ledger = root / layout.LEDGER
+    ledger.mkdir(parents=True)
+    for n in range(count):
+        load_id, at = f"{n:016x}", (BEGUN + timedelta(seconds=count - n)).isoformat()
+        intent = Intent(
+            load_id=load_id, kind="crawl", endpoint="crawl", created_at=at, request_sha256="ab" * 32, writer="test"
+        )
+        (ledger / f"{load_id}.json").write_bytes(msgspec.json.encode(intent))
+        if n % 10:
+            receipt = Receipt(load_id=load_id, kind="crawl", job_id=f"job-{n}", stored=n).to_dict()
+            done = Done(load_id=load_id, at=at, receipt=receipt, writer="test")
+            (ledger / f"{load_id}.done.json").write_bytes(msgspec.json.encode(done))
+    return open_dataset(root)
+
+
+@proves(
+    "P14",
+    at="src/weblake/ledger.py",
+    line="        yield from sorted(found, key=lambda load: (datetime.fromisoformat(load.at()), load.load_id))",
+    becomes="        yield from found",
+    case="2000",
+)
+@pytest.mark.parametrize("count", [2000, pytest.param(100_000, marks=[pytest.mark.system, pytest.mark.timeout(1800)])])
+def test_p14_every_load_is_told_in_its_order(tmp_path: Path, count: int) -> None:
+    dataset = filled(tmp_path / "lake", count)
+    landed = [f"{n:016x}" for n in reversed(range(count)) if n % 10]
+    rows = history(dataset)
+    assert [row.receipt.load_id for row in rows] == landed
+    assert sum(row.receipt.stored for row in rows) == sum(n for n in range(count) if n % 10)
+    assert [row.receipt.load_id for row in history(dataset, since=landed[-3])] == landed[-2:]
+    assert dataset.ledger.landed() == set(landed)
+    assert len(dataset.ledger.owners()) == len(landed)
+
+
+def test_p14_to_find_one_load_no_other_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = filled(tmp_path / "lake", 100)
+    read: list[str] = []
+    real = LocalStorage.read
+
+    def spied(self: LocalStorage, name: str) -> bytes | None:
+        read.append(name)
+        return real(self, name)
+
+    def refuse(self: LocalStorage, prefix: str) -> Any:
+        raise AssertionError(f"{prefix} was listed")
+
+    monkeypatch.setattr(LocalStorage, "read", spied)
+    monkeypatch.setattr(LocalStorage, "list", refuse)
+    landing = find(dataset, f"{57:016x}")
+    assert landing is not None
+    assert landing.receipt.stored == 57
+    assert all(f"{57:016x}" in name for name in read)

@@ -1,0 +1,235 @@
+"""Loads that were meant and have not landed: what is on record, what the service knows, and that a look is only that.
+
+Every schedule of a start ends in such a look, too: `test_starts.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from catalogue import proves
+from landing_lab import LandingLab, landing_lab
+
+import weblake
+from weblake import Client, Terms, errors, generations, load, orders, starts, unlanded
+from weblake.cli.orphans import advice
+from weblake.generations import Task
+from weblake.ledger import Start, new_nonce, utc_now
+from weblake.orders import Naming, Order
+from weblake.unlanded import Orphan
+from weblake.waiting import JobRef
+
+URLS = [f"http://pages.test/{n}" for n in range(3)]
+SOON = Terms(poll_s=0.2, timeout_s=60)
+
+
+class Lab(LandingLab):
+    def begin(self, order: Order) -> str:
+        return load.begin(self.client, self.dataset, order)[1].job_id
+
+    def lost(self, order: Order, *, arrives: bool, replay: bool = False) -> str:
+        """A start whose process died before its answer was on record; returns the job, if it arrived."""
+        ledger = self.dataset.ledger
+        intent = ledger.begin(load._intent(order, self.client.service, replay))
+        assert order.start is not None
+        key = starts.Plan(intent, order.start, order.endpoint).key(1)
+        ledger.record_start(Start(load_id=order.load_id, n=1, key=key, at=utc_now(), writer=new_nonce()))
+        if not arrives:
+            return ""
+        answer: Any = self.client.call(order.start(key))
+        return str(answer.id)
+
+    def look(self, **more: Any) -> unlanded.Unlanded:
+        return weblake.orphans(self.root, client=self.client, **more)
+
+    def one(self) -> Orphan:
+        (found,) = self.look().orphans
+        return found
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    with landing_lab(Lab, f"memory://orphans-{tmp_path.name}") as made:  # a directory's turn comes with the command
+        yield made
+
+
+def a_batch(key: str = "a") -> Order:
+    return orders.batch(URLS, Naming(key=key))
+
+
+def test_a_root_where_nothing_is_open_has_none_and_is_not_touched(lab: Lab) -> None:
+    assert lab.look().orphans == ()
+    load.land(lab.client, lab.dataset, a_batch(), SOON)
+    asked = len(lab.service.requests())
+    assert lab.look() == unlanded.Unlanded(())
+    assert len(lab.service.requests()) == asked, "there is nothing to ask"
+
+
+@proves(
+    "3.7",
+    at="src/weblake/unlanded.py",
+    line="_orphan(dataset, intent, job)",
+    becomes="_orphan(dataset, intent, None)",
+)
+def test_a_job_on_record_is_named_with_its_state(lab: Lab) -> None:
+    lab.web.held.add("*")
+    job_id = lab.begin(a_batch())
+    running = lab.one()
+    assert (running.record, running.job_id, running.state, running.paid) == ("started", job_id, "scraping", True)
+    assert (running.submitted, running.first_target) == (3, URLS[0])
+    said = " ".join(advice(running, lab.root))
+    assert f"`weblake cancel batch {job_id}`" in said
+    assert "run the same `weblake batch …` again" in said
+    assert f"`weblake land batch {job_id} --to {lab.root}`" in said
+    lab.client.run(starts.cancel(JobRef("batch_scrape", job_id), lab.client.retry))
+    lab.web.held.clear()
+    cancelled = lab.one()
+    assert cancelled.state == "cancelled"
+    assert "--allow-partial" in advice(cancelled, lab.root)[0]
+
+
+@proves(
+    "3.7",
+    at="src/weblake/unlanded.py",
+    line="candidates=tuple(lost_starts.candidates(intent, listed, self._owned()))",
+    becomes="candidates=()",
+)
+def test_a_start_without_an_answer_is_looked_up_in_the_activity_list(lab: Lab) -> None:
+    job_id = lab.lost(a_batch(), arrives=True)
+    found = lab.one()
+    assert (found.record, found.candidates, found.paid) == ("start unanswered", (job_id,), True)
+    assert job_id in " ".join(advice(found, lab.root))
+    other = lab.lost(a_batch("b"), arrives=True)
+    assert all(set(each.candidates or ()) == {job_id, other} for each in lab.look().orphans[:1])
+
+
+def test_a_job_of_another_load_is_no_candidate(lab: Lab) -> None:
+    lab.lost(a_batch(), arrives=False)
+    load.land(lab.client, lab.dataset, a_batch("b"), SOON)
+    found = lab.one()
+    assert (found.candidates, found.paid) == ((), None)
+    assert "so nothing was bought, unless it is being started now" in advice(found, lab.root)[0]
+
+
+def test_a_refused_start_was_not_paid(lab: Lab) -> None:
+    lab.service.faults({"match": {"method": "POST"}, "effect": {"status": 402}})
+    with pytest.raises(errors.CreditsExhausted):
+        lab.begin(a_batch())
+    found = lab.one()
+    assert (found.record, found.starts, found.paid) == ("not started", 1, False)
+    assert "Nothing was bought" in advice(found, lab.root)[0]
+
+
+def test_a_load_of_an_orchestrator_is_gone_on_with_by_its_task(lab: Lab) -> None:
+    task = Task(("airflow", "dag", "task", -1), "run-1", "max_tries=1")
+    lab.begin(generations.place(orders.crawl(URLS[0], Naming(), limit=1), task, 0))
+    found = lab.one()
+    assert (found.kind, found.run, found.first_target) == ("crawl", "run-1", URLS[0])
+    assert "retry the task that asked for it, in its run run-1" in advice(found, lab.root)[0]
+
+
+def test_a_job_started_elsewhere_has_a_command_of_its_own(lab: Lab) -> None:
+    job_id = lab.client.start_batch_scrape(URLS, idempotency_key="6f1c2a52-8a57-5f0e-9a3c-5d0a3c6f7b11").id
+    assert job_id is not None
+    lab.begin(orders.elsewhere("batch", job_id, {"ds": "a b"}))
+    assert f"`weblake land batch {job_id} --to {lab.root} --partition 'ds=a b'`" in advice(lab.one(), lab.root)[0]
+
+
+def test_what_another_load_has_landed_is_no_orphan(lab: Lab) -> None:
+    job_id = lab.begin(a_batch())
+    load.land(lab.client, lab.dataset, orders.elsewhere("batch", job_id), SOON)
+    assert lab.look().orphans == ()
+
+
+def test_a_refused_load_is_said_and_is_no_orphan(lab: Lab) -> None:
+    lab.web.held.add("*")
+    order = a_batch()
+    job_id = lab.begin(order)
+    lab.client.run(starts.cancel(JobRef("batch_scrape", job_id), lab.client.retry))
+    lab.web.held.clear()
+    with pytest.raises(errors.WeblakeError):
+        load.land(lab.client, lab.dataset, order, SOON)
+    found = lab.look()
+    assert (found.orphans, found.refused) == ((), (order.load_id,))
+
+
+def test_a_published_load_whose_record_is_missing_is_said(lab: Lab) -> None:
+    order = a_batch()
+    receipt = load.land(lab.client, lab.dataset, order, SOON).receipt
+    lab.dataset.storage.delete(f"_weblake/ledger/{order.load_id}.done.json")
+    found = lab.one()
+    assert (found.record, found.job_id, found.state) == ("published", receipt.job_id, None)
+    assert load.land(lab.client, lab.dataset, order, SOON).receipt.stored == 3
+    assert lab.look().orphans == ()
+
+
+def test_jobs_of_nobody_here_are_listed_where_they_are_asked_for(lab: Lab) -> None:
+    mine = lab.begin(a_batch())
+    other = lab.client.start_crawl(URLS[0], limit=1, idempotency_key="6f1c2a52-8a57-5f0e-9a3c-5d0a3c6f7b11").id
+    assert lab.look().strangers is None
+    found = lab.look(strangers=True).strangers
+    assert found is not None
+    assert [(each.job_id, each.kind) for each in found] == [(other, "crawl")]
+    assert mine not in {each.job_id for each in found}
+
+
+def test_without_a_service_the_ledger_still_speaks(lab: Lab) -> None:
+    job_id = lab.begin(a_batch())
+    alone = weblake.orphans(lab.root, offline=True)
+    assert [(each.job_id, each.state) for each in alone.orphans] == [(job_id, None)]
+    lab.service.faults({"match": {"path": "/v2/batch/scrape/.*"}, "times": 99, "effect": {"status": 401}})
+    found = lab.look()
+    assert [(each.job_id, each.state) for each in found.orphans] == [(job_id, None)]
+    assert isinstance(found.unasked, errors.AuthenticationFailed)
+
+
+def test_a_job_at_another_service_is_not_asked_after_here(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab.begin(a_batch())
+    asked = len(lab.service.requests())
+    monkeypatch.setattr(Client, "service", "https://other.test")
+    found = lab.one()
+    assert (found.state, "this is https://other.test" in found.why) == (None, True)
+    assert len(lab.service.requests()) == asked
+
+
+def test_a_job_that_the_service_has_dropped_is_gone(lab: Lab) -> None:
+    lab.begin(a_batch())
+    lab.service.faults({"match": {"path": "/v2/batch/scrape/.*"}, "times": 9, "effect": {"status": 404}})
+    found = lab.one()
+    assert found.state == "gone"
+    assert "lost" in advice(found, lab.root)[0]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        {"success": True, "data": None},
+        {"success": True, "data": [{"id": "../../x", "endpoint": "batch_scrape", "target": None}], "cursor": None},
+        {"success": True, "data": [{"id": None, "endpoint": None}], "cursor": None},
+        {"success": True, "data": [7], "cursor": None},
+        {"success": True, "data": [], "cursor": "again"},
+    ],
+)
+def test_a_false_activity_list_is_no_evidence(lab: Lab, page: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weblake.lost_starts.MAX_ACTIVITY_PAGES", 5)
+    lab.lost(a_batch(), arrives=True)
+    effect = {"status": 200, "body": json.dumps(page)}
+    lab.service.faults({"match": {"path": "/v2/team/activity.*"}, "times": 99, "effect": effect})
+    found = lab.one()
+    assert (found.candidates, found.paid) == (None, None)
+    assert found.why
+    assert "is not known" in advice(found, lab.root)[0]
+
+
+def test_a_record_that_cannot_be_read_stops_the_look(lab: Lab) -> None:
+    """Its job would be taken for nobody's."""
+    lab.begin(a_batch())
+    name = next(each for each in lab.dataset.storage.list("_weblake/ledger") if each.endswith(".job.json"))
+    lab.dataset.storage.delete(name)
+    lab.dataset.storage.create(name, b"{")
+    with pytest.raises(errors.StorageRefused, match="damaged"):
+        lab.look()

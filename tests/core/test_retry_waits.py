@@ -1,0 +1,237 @@
+"""How long is waited before a call is sent again: what the service says, by which clock, and what is never believed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta, timezone
+from email.utils import format_datetime
+
+import pytest
+from catalogue import proves
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scripted_line import READ, START, Line, reply, retry
+
+from weblake import replies
+from weblake.errors import RateLimited
+from weblake.operation import Operation
+from weblake.retry import SINGLE, Patience, Retry, RetryBudget
+
+#: What is added to what the service asks for: a moment, and a tenth, which is for chance.
+AT_LEAST_S, SPREAD = 0.05, 0.1
+
+
+@proves("H1", at="src/weblake/retry.py", line="2.0 ** min(failures - 1, 16)", becomes="1.0")
+@proves(
+    "H1",
+    at="src/weblake/retry.py",
+    line="return self.jitter() * min(patience.cap_s",
+    becomes="return min(patience.cap_s",
+)
+@pytest.mark.parametrize("chance", [0.0, 0.5, 0.999])
+@pytest.mark.parametrize("operation", [READ, START], ids=["read", "start"])
+def test_h1_a_bare_429_is_waited_out_in_pauses_that_grow_and_are_left_to_chance(
+    operation: Operation[object], chance: float
+) -> None:
+    line = Line([reply(429)])
+    with pytest.raises(RateLimited) as caught:
+        line.run(retry(lambda: chance).call(operation))
+    assert caught.value.retry_after is None
+    assert line.slept == pytest.approx([AT_LEAST_S + chance * 0.5 * 2**n for n in range(SINGLE.tries - 1)])
+
+
+@proves("H1", at="src/weblake/retry.py", line="if not self.budget.take():", becomes="if False:")
+def test_h1_a_bare_429_spends_what_all_calls_may_repeat() -> None:
+    rules, line = Retry(budget=RetryBudget(10), jitter=lambda: 0.0), Line([reply(429)])
+    for _ in range(3):
+        with pytest.raises(RateLimited):
+            line.run(rules.call(READ))
+    assert len(line.sent) == 3 + 10 // 5
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "least", "most"),
+    [
+        ({"retry-after": "25"}, {}, 25, 28),
+        ({"retry-after": "0"}, {}, 0.04, 0.5),
+        ({"retry-after": "-3"}, {}, 0.04, 0.5),
+        ({"retry-after": "Sat, 21 Nov 2026 10:00:30 GMT", "date": "Sat, 21 Nov 2026 10:00:00 GMT"}, {}, 30, 32),
+        ({"retry-after": "Sat, 21 Nov 1996 10:00:30 GMT"}, {}, 0.04, 0.5),
+        ({}, {"error": "x", "details": {"retryAfterSeconds": 12}}, 12, 14),
+        ({}, {"error": "Rate limit exceeded, please retry after 17s, resets at noon"}, 17, 19),
+        ({"retry-after": "garbage"}, {"error": "retry after 9s"}, 9, 11),
+    ],
+)
+def test_what_the_service_says_about_waiting_is_obeyed(
+    headers: Mapping[str, str], body: object, least: float, most: float
+) -> None:
+    line = Line([reply(429, body, headers, wall=1.8e9), reply()])
+    line.run(retry().call(READ))
+    assert least <= line.slept[0] <= most
+
+
+def waited(header: str, chance: float, status: int, **more: str) -> tuple[list[float], RateLimited | None]:
+    """The pauses before a second try, and what was raised in place of one."""
+    line = Line([reply(status, {}, {"retry-after": header, **more}, wall=1.8e9), reply()])
+    try:
+        line.run(retry(lambda: chance).call(READ))
+    except RateLimited as error:
+        return line.slept, error
+    return line.slept, None
+
+
+NUMBERS = st.one_of(
+    st.integers(-(10**11), 10**11).map(str),
+    st.decimals(-(10**6), 10**6, places=3).map(lambda number: f"{number:f}"),
+    st.floats(0, 59).map(lambda number: f"{number:.6f}"),
+)
+
+
+@proves("H2", at="src/weblake/retry.py", line="return waited + wait <= patience.wait_s", becomes="return True")
+@proves("H2", at="src/weblake/retry.py", line="return error.retry_after + 0.05 +", becomes="return 0.05 +")
+@settings(deadline=None)
+@given(number=NUMBERS, chance=st.floats(0, 0.999))
+def test_h2_a_number_of_seconds_is_obeyed_up_to_a_minute_and_handed_on_above(number: str, chance: float) -> None:
+    asked = max(0.0, float(number))
+    # Between the two lies what chance adds: it may be too much for a minute, or not.
+    assume(not 54 < asked <= 60)
+    slept, error = waited(number, chance, 429)
+    if asked > 60:
+        assert slept == []
+        assert error is not None
+        assert error.retry_after == asked
+    else:
+        assert error is None
+        assert len(slept) == 1
+        assert asked + AT_LEAST_S <= slept[0] <= asked + AT_LEAST_S + min(1.0, SPREAD * asked)
+
+
+#: What other readers take for numbers.
+ODD = ["9e9", "1e3", "nan", "inf", "-Infinity", "1_0", "0x10", "5 5", "1,5", "soon", " "]
+
+
+@proves("H2", at="src/weblake/replies.py", line=r'(\.\d{1,9})?", text)', becomes=r'(\.\d{1,9})?(e\d)?", text)')
+@settings(deadline=None)
+@given(
+    header=st.sampled_from(ODD)
+    | st.text(st.characters(codec="latin-1", exclude_categories=("Nd",)), max_size=40).map(str.strip),
+    chance=st.floats(0, 0.999),
+)
+def test_h2_what_is_neither_a_number_nor_a_date_leaves_weblake_its_own_pause(header: str, chance: float) -> None:
+    slept, error = waited(header, chance, 429)
+    assert error is None
+    assert slept == pytest.approx([AT_LEAST_S + chance * 0.5])
+
+
+def test_h2_a_wait_beyond_a_minute_is_handed_to_the_caller() -> None:
+    line = Line([reply(429, {}, {"retry-after": "3600"}), reply()])
+    with pytest.raises(RateLimited) as caught:
+        line.run(retry().call(READ))
+    assert caught.value.retry_after == 3600
+    assert not line.slept
+
+
+@proves(
+    "H2",
+    at="src/weblake/retry.py",
+    line="+ wait < patience.until",
+    becomes="< patience.until and wait < 60",
+)
+def test_h2_within_a_job_it_is_obeyed_up_to_the_jobs_deadline() -> None:
+    line = Line([reply(429, {}, {"retry-after": "3600"}), reply()])
+    line.run(retry().call(READ, Patience(until=line.at + 4000)))
+    assert line.slept[0] >= 3600
+    line = Line([reply(429, {}, {"retry-after": "3600"}), reply()])
+    with pytest.raises(RateLimited):
+        line.run(retry().call(READ, Patience(until=line.at + 100)))
+
+
+@pytest.fixture(params=["UTC", "America/New_York", "Asia/Tokyo"])
+def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Where this machine stands: what a date means must not depend on it."""
+    monkeypatch.setenv("TZ", request.param)
+    time.tzset()
+    yield request.param
+    monkeypatch.undo()
+    time.tzset()
+
+
+#: The three forms of a date that HTTP allows, and those with which services err.
+FORMS = {
+    "usual": lambda at: format_datetime(at, usegmt=True),
+    "as of 1994": lambda at: at.strftime("%A, %d-%b-%y %H:%M:%S GMT"),
+    "as C prints it": lambda at: at.strftime("%a %b %e %H:%M:%S %Y"),
+    "another zone": lambda at: format_datetime(at.astimezone(timezone(timedelta(hours=5, minutes=30)))),
+    "no zone": lambda at: at.strftime("%a, %d %b %Y %H:%M:%S"),
+    "a zone of which nobody knows": lambda at: at.strftime("%a, %d %b %Y %H:%M:%S -0000"),
+}
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+@proves(
+    "H3",
+    at="src/weblake/replies.py",
+    line="return (then if then.tzinfo else then.replace(tzinfo=UTC)).timestamp()",
+    becomes="return then.timestamp()",
+    case="Asia/Tokyo-no zone",
+)
+@pytest.mark.parametrize("form", FORMS)
+def test_h3_a_date_means_the_same_in_every_form_and_on_every_machine(form: str, zone: str) -> None:
+    header = FORMS[form](NOON + timedelta(seconds=30))
+    slept, error = waited(header, 0.0, 429, date=format_datetime(NOON, usegmt=True))
+    assert error is None
+    assert slept == [pytest.approx(30 + AT_LEAST_S)]
+    assert replies.http_date(FORMS[form](NOON)) == NOON.timestamp()
+
+
+@proves(
+    "H3",
+    at="src/weblake/replies.py",
+    line="then - (reply.wall if base is None else base)",
+    becomes="then - reply.wall",
+    case="429--86400",
+)
+@pytest.mark.parametrize("ahead", [-86400, -3600, 0, 45, 86400 * 365])
+@pytest.mark.parametrize("status", [429, 503])
+def test_h3_a_date_is_reckoned_by_the_clock_that_made_it(status: int, ahead: int) -> None:
+    """Our clock is somewhere else: by it, the wait would be a day, or none at all."""
+    headers = {
+        "retry-after": format_datetime(NOON + timedelta(seconds=20), usegmt=True),
+        "date": format_datetime(NOON, usegmt=True),
+    }
+    line = Line([reply(status, {}, headers, wall=NOON.timestamp() + ahead), reply()])
+    line.run(retry(lambda: 0.0).call(READ))
+    assert line.slept == [pytest.approx(20 + AT_LEAST_S)]
+
+
+@proves(
+    "H3",
+    at="src/weblake/replies.py",
+    line="return None if then is None else then - (reply.wall if base is None else base)",
+    becomes="return None if then is None or base is None else then - base",
+)
+@pytest.mark.parametrize("date", ["", "yesterday", "Sat, 99 Foo 99999 99:99:99 GMT"])
+def test_h3_without_a_date_of_its_own_it_is_reckoned_by_ours(date: str) -> None:
+    headers = {"retry-after": format_datetime(NOON, usegmt=True), "date": date}
+    line = Line([reply(429, {}, headers, wall=NOON.timestamp() - 20), reply()])
+    line.run(retry(lambda: 0.0).call(READ))
+    assert line.slept == [pytest.approx(20 + AT_LEAST_S)]
+
+
+@proves("H3", at="src/weblake/replies.py", line="max(0.0, asked)", becomes="asked")
+@settings(deadline=None)
+@given(at=st.datetimes(datetime(1970, 1, 1), datetime(9999, 12, 31)), ours=st.floats(0, 2.5e11))
+def test_h3_a_date_that_has_passed_is_now_and_one_far_ahead_is_the_callers(at: datetime, ours: float) -> None:
+    then = at.replace(tzinfo=UTC, microsecond=0)
+    line = Line([reply(429, {}, {"retry-after": format_datetime(then, usegmt=True)}, wall=ours), reply()])
+    ahead = then.timestamp() - ours
+    assume(not 59.9 < ahead <= 60)
+    if ahead <= 60:
+        line.run(retry(lambda: 0.0).call(READ))
+        assert line.slept == [pytest.approx(max(0.0, ahead) + AT_LEAST_S)]
+    else:
+        with pytest.raises(RateLimited) as caught:
+            line.run(retry(lambda: 0.0).call(READ))
+        assert caught.value.retry_after == pytest.approx(ahead)
+        assert not line.slept

@@ -1,0 +1,85 @@
+"""An object store whose answer is lost or in doubt, and one that takes a name twice."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+from catalogue import proves
+
+from weblake.errors import StorageRefused
+from weblake.storage.objects import ObjectStorage
+
+
+class _Loses:
+    """A file system that does what it is told and loses the answer."""
+
+    protocol = "memory"
+
+    def __init__(self, fs: object, error: Exception, *, first: bool) -> None:
+        self._fs, self._error, self._first = fs, error, first
+        self.asked = 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._fs, name)
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite") -> None:
+        self.asked += 1
+        if self._first or self.asked > 1:
+            self._fs.pipe_file(path, value, mode=mode)  # type: ignore[attr-defined]
+        raise self._error
+
+
+@pytest.mark.parametrize("error", [FileExistsError("412"), TimeoutError("lost"), OSError(errno.EREMOTEIO, "500")])
+def test_own_record_behind_a_lost_answer_is_ours(error: Exception) -> None:
+    import fsspec
+
+    fs = _Loses(fsspec.filesystem("memory"), error, first=True)
+    storage = ObjectStorage("memory", fs, f"/{os.urandom(4).hex()}", "memory://x")  # type: ignore[arg-type]
+    assert storage.create("a.json", b"with-a-nonce")
+    assert not storage.create("a.json", b"of-another")
+    assert storage.read("a.json") == b"with-a-nonce"
+
+
+def test_a_put_that_did_not_arrive_is_sent_again_and_then_told() -> None:
+    import fsspec
+
+    memory = fsspec.filesystem("memory")
+    fs = _Loses(memory, TimeoutError("lost"), first=False)
+    storage = ObjectStorage("memory", fs, f"/{os.urandom(4).hex()}", "memory://x")  # type: ignore[arg-type]
+    assert storage.create("a.json", b"x")
+    assert fs.asked == 2
+
+    class _Dead(_Loses):
+        def pipe_file(self, path: str, value: bytes, mode: str = "overwrite") -> None:
+            self.asked += 1
+            raise self._error
+
+    dead = _Dead(memory, TimeoutError("sig=abcdef lost at //user:pass@host"), first=False)
+    storage = ObjectStorage("memory", dead, f"/{os.urandom(4).hex()}", "memory://x")  # type: ignore[arg-type]
+    with pytest.raises(StorageRefused, match=r"refused to create a\.json") as caught:
+        storage.create("a.json", b"x")
+    assert dead.asked == 3
+    assert "abcdef" not in str(caught.value)
+    assert "pass" not in str(caught.value)
+
+
+@proves(
+    "1.5",
+    at="src/weblake/storage/objects.py",
+    line="            if not self.create(probe, first) or self.create(probe, second) or self.read(probe) != first:",
+    becomes="            if not self.create(probe, first):",
+)
+def test_a_store_that_takes_a_name_twice_is_refused() -> None:
+    import fsspec
+
+    class _Careless(_Loses):
+        def pipe_file(self, path: str, value: bytes, mode: str = "overwrite") -> None:
+            self._fs.pipe_file(path, value)  # type: ignore[attr-defined]
+
+    fs = _Careless(fsspec.filesystem("memory"), OSError(), first=True)
+    storage = ObjectStorage("memory", fs, f"/{os.urandom(4).hex()}", "memory://x")  # type: ignore[arg-type]
+    with pytest.raises(StorageRefused, match="twice"):
+        storage.preflight("documents/k=1")
+    assert storage.list("") == []

@@ -1,0 +1,172 @@
+"""S11: what pages and services say, shown to people: on a terminal it is text, and moves, colours and hides nothing."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from catalogue import proves
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weblake import shown
+from weblake.errors import FixRequest
+
+JOB = "01234567-89ab-4cde-8123-456789abcdef"
+#: Sets a title, clears the screen, writes a link, deletes what stands before, and does it in one byte; then the rest.
+EVIL = "\x1b]0;owned\x07\x1b[2J\x1b]8;;http://evil.test\x1b\\\x9b31m\r\x08\x00\x7f\u202egnp.exe"
+MARKUP = "[red]red[/red] [link=http://evil.test]here[/link] <script>alert(1)</script> =cmd|' /C calc'!A0"
+OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def made_terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """A terminal that keeps what it is given; without colours, so that no escape in it is ours.
+
+    Called in the test, no fixture: pytest puts its own streams in place between the two.
+    """
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    made = Terminal()
+    monkeypatch.setattr(sys, "stdout", made)
+    monkeypatch.setattr(sys, "stderr", made)
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setenv("NO_COLOR", "1")
+    return made
+
+
+@proves("S11", at="src/weblake/shown.py", line="return _OBEYED.sub(_REPLACED, text)", becomes="return text")
+def test_s11_nothing_of_a_page_or_a_service_is_obeyed_by_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = made_terminal(monkeypatch)
+    text = EVIL + MARKUP
+    shown.show_text(f"# A page\n\n{text}\tend")
+    shown.show_table(f"Of {EVIL}", ("url", "error"), [(text, EVIL), (None, MARKUP)])
+    shown.show_bars("Credits", {text: 3.0}, "credits")
+    shown.show_error(FixRequest(f"The service said {text}.", hint=EVIL), as_json=True)
+    shown.note(EVIL)
+    given = terminal.getvalue()
+    assert OBEYED.findall(given) == []
+    assert "# A page\n\n" in given
+    assert "\tend" in given
+    assert "gnp.exe" in given
+
+
+@proves("S11", at="src/weblake/shown.py", line="escape(harmless(str(cell)))", becomes="harmless(str(cell))")
+def test_s11_markup_in_a_page_is_text_in_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = made_terminal(monkeypatch)
+    shown.show_table("t", ("a",), [(MARKUP,)])
+    shown.show_error(FixRequest(MARKUP), as_json=False)
+    flat = " ".join(terminal.getvalue().split())
+    assert flat.count("[red]red[/red]") == 2
+    assert flat.count("[link=http://evil.test]here[/link]") == 2
+
+
+@proves(
+    "S11",
+    at="src/weblake/shown.py",
+    line='_write(_OBEYED.sub(lambda found: f"\\\\u{ord(found[0]):04x}", text))',
+    becomes="_write(text)",
+)
+@given(st.text(alphabet=st.characters() | st.sampled_from(EVIL)))
+def test_s11_a_json_line_is_harmless_and_says_the_same(text: str) -> None:
+    kept, sys.stdout = sys.stdout, io.StringIO()
+    try:
+        shown.show_json({"markdown": text})
+        line = sys.stdout.getvalue()
+    finally:
+        sys.stdout = kept
+    assert OBEYED.findall(line) == []
+    assert json.loads(line) == {"markdown": text}
+
+
+def test_s11_a_pipe_gets_a_page_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    shown.show_text(EVIL)
+    assert capsys.readouterr().out == f"{EVIL}\n"
+
+
+@pytest.fixture
+def evil_service() -> Iterator[str]:
+    """A service whose every text is an attack."""
+    error = {"id": "x", "error": EVIL + MARKUP, "url": f"http://a.example/{EVIL}", "code": EVIL, "timestamp": EVIL}
+    page = {"success": True, "data": {"markdown": EVIL + MARKUP, "metadata": {"statusCode": 200, "title": EVIL}}}
+    status = {"success": True, "status": f"completed{EVIL}", "total": 1, "completed": 1, "data": [], "warning": EVIL}
+    answers = {"errors": {"errors": [error], "robotsBlocked": [EVIL]}, "scrape": page}
+
+    class Service(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            name = self.path.partition("?")[0].rpartition("/")[2]
+            failed = {"success": False, "error": EVIL + MARKUP, "code": EVIL}
+            code, body = (200, answers.get(name, status)) if "crawl/active" not in self.path else (400, failed)
+            raw = json.dumps(body).encode()
+            self.send_response(code)
+            self.send_header("Content-Length", str(len(raw)))
+            self.end_headers()
+            self.wfile.write(raw)
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.do_GET()
+
+        do_DELETE = do_GET
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Service) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["status", "batch", JOB], ["errors", "batch", JOB], ["cancel", "crawl", JOB], ["scrape", "http://a.example/"],
+        ["crawls"], ["status", "crawl", JOB, "--json"], ["scrape", "http://a.example/", "--json"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_s11_a_command_on_a_terminal_shows_what_it_was_told(evil_service: str, command: list[str]) -> None:
+    """On a real pseudo-terminal: what the command writes there holds no order of a stranger's."""
+    import pty
+
+    main, other = pty.openpty()
+    environment = {**os.environ, "WEBLAKE_BASE_URL": evil_service, "WEBLAKE_API_KEY": "test-key", "TERM": "dumb"}
+    environment |= {"NO_COLOR": "1", "COLUMNS": "200"}
+    with subprocess.Popen(
+        [sys.executable, "-m", "weblake", *command], stdin=other, stdout=other, stderr=other, env=environment
+    ) as process:
+        os.close(other)
+        got = b""
+        while True:
+            try:
+                piece = os.read(main, 65536)
+            except OSError:  # its other end is closed
+                break
+            if not piece:
+                break
+            got += piece
+        process.wait(60)
+    os.close(main)
+    text = got.decode().replace("\r\n", "\n")
+    assert OBEYED.findall(text) == [], text
+    assert "gnp.exe" in text or "owned" in text, text
+    assert "Traceback" not in text
+
+
+def test_s11_there_is_no_file_that_a_spreadsheet_would_run() -> None:
+    """No command writes CSV; whoever makes one of a Parquet file has the text as it was."""
+    writes = re.compile(r"csv\.(writer|DictWriter)|write_csv|to_csv")
+    assert not [path for path in Path(shown.__file__).parent.rglob("*.py") if writes.search(path.read_text())]

@@ -1,0 +1,174 @@
+"""The forms in which a key can leak, and where one of them stands: in bytes, in what they hold wrapped, in files.
+
+A text is searched as it is, as JSON and HTML write it, percent-encoded, in hexadecimal, in UTF-16 of both orders, and
+in base64 at each of its three alignments; in bytes as they are, and in what they hold compressed (zlib, gzip, zip,
+Parquet), encrypted (Fernet, where its key is given), encoded (base64) or stored (SQLite).
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import html
+import io
+import json
+import re
+import sqlite3
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+#: How many wrappings inside each other are opened, and how many bytes of one.
+DEPTH, MOST = 3, 64 << 20
+_FERNET = re.compile(rb"gAAAA[A-Za-z0-9_-]{60,}={0,2}")
+_BASE64 = re.compile(rb"[A-Za-z0-9+/]{40,}={0,2}|[A-Za-z0-9_-]{40,}={0,2}")
+#: Where a stream of zlib begins, at each of its usual levels, and one of gzip.
+_DEFLATED = re.compile(rb"\x78[\x01\x5e\x9c\xda]|\x1f\x8b\x08")
+
+
+@lru_cache
+def forms_of(text: str) -> dict[str, bytes]:
+    """A text in every form that is searched for, by the form's name."""
+    plain = text.encode()
+    percent = quote(text, safe="").encode()
+    found = {
+        "plain": plain,
+        "percent": percent,
+        "percent in lower case": re.sub(rb"%..", lambda match: match.group().lower(), percent),
+        "percent for each byte": "".join(f"%{byte:02X}" for byte in plain).encode(),
+        "HTML": html.escape(text).encode(),
+        "UTF-16-LE": text.encode("utf-16-le"),
+        "UTF-16-BE": text.encode("utf-16-be"),
+    }
+    for name in ("plain", "UTF-16-LE", "UTF-16-BE"):
+        data = found[name]
+        found |= {f"hexadecimal of {name}": data.hex().encode(), f"HEXADECIMAL of {name}": data.hex().upper().encode()}
+        for before in range(3):
+            encoded = base64.b64encode(b"\0" * before + data)[4 if before else 0 : -4]
+            found[f"base64 of {name} at {before}"] = encoded
+            found[f"base64 for URLs of {name} at {before}"] = encoded.translate(bytes.maketrans(b"+/", b"-_"))
+    return found | {f"JSON {number}": each for number, each in enumerate(sorted(_in_json(text)))}
+
+
+def _in_json(text: str) -> set[bytes]:
+    """A text as JSON writes it, also in JSON that lies in JSON, as some columns have it."""
+    found = {text}
+    for _ in range(3):
+        found |= {json.dumps(each, ensure_ascii=ascii_only)[1:-1] for each in found for ascii_only in (True, False)}
+    return {each.encode() for each in found}
+
+
+def holds(data: bytes, text: str, fernet_key: str | None = None) -> bool:
+    """Whether a text stands in these bytes in any form, wrapped or not."""
+    words = set(forms_of(text).values())
+    return any(word in each for each in _unwrapped(data, _decrypter(fernet_key)) for word in words)
+
+
+def in_files(roots: Iterable[Path], text: str, fernet_key: str | None = None) -> list[str]:
+    """The files below these roots in whose bytes or path a text stands."""
+    found = []
+    for root in roots:
+        for path in sorted(root.rglob("*")):
+            if holds(str(path.relative_to(root)).encode("utf-8", "surrogateescape"), text):
+                found.append(f"path {path}")
+            try:
+                data = path.read_bytes() if path.is_file() else b""
+            except OSError:  # a socket, or gone meanwhile
+                continue
+            if holds(data, text, fernet_key):
+                found.append(f"file {path}")
+    return found
+
+
+Decrypt = Callable[[bytes], bytes | None]
+
+
+def _decrypter(key: str | None) -> Decrypt | None:
+    if not key:
+        return None
+    from cryptography.fernet import Fernet, InvalidToken
+
+    fernet = Fernet(key)
+
+    def decrypt(token: bytes) -> bytes | None:
+        with contextlib.suppress(InvalidToken):
+            return fernet.decrypt(token)
+        return None
+
+    return decrypt
+
+
+def _unwrapped(data: bytes, decrypt: Decrypt | None, depth: int = 0) -> Iterator[bytes]:
+    """The bytes, and what they hold compressed, encrypted, encoded or stored."""
+    yield data
+    if depth < DEPTH:
+        for inner in _inside(data, decrypt):
+            yield from _unwrapped(inner, decrypt, depth + 1)
+
+
+def _inside(data: bytes, decrypt: Decrypt | None) -> Iterator[bytes]:
+    if data.startswith(b"PAR1"):
+        yield from _of_parquet(data)
+    elif data.startswith(b"SQLite format 3\0"):
+        yield from _of_sqlite(data)
+    elif data.startswith(b"PK\x03\x04"):
+        yield from _of_zip(data)
+    else:
+        # Anywhere: a column of a database may have a head of its own before what is compressed.
+        for match in _DEFLATED.finditer(data):
+            with contextlib.suppress(zlib.error):
+                yield zlib.decompressobj(wbits=47).decompress(memoryview(data)[match.start() :], MOST)
+    for match in _FERNET.finditer(data) if decrypt else ():
+        yield decrypt(match.group()) or b""  # type: ignore[misc]
+    for match in _BASE64.finditer(data):
+        token = match.group().rstrip(b"=").translate(bytes.maketrans(b"-_", b"+/"))
+        whole = token[: len(token) - (len(token) % 4 == 1)]
+        yield base64.b64decode(whole + b"=" * (-len(whole) % 4))
+
+
+def _of_parquet(data: bytes) -> Iterator[bytes]:
+    """Pages are compressed: what stands in them, and in the footer, shows only when they are read."""
+    with contextlib.suppress(pa.ArrowInvalid):  # a part of a file, as a killed writer leaves it
+        file = pq.ParquetFile(io.BytesIO(data))
+        yield from _texts(file.schema_arrow.metadata or {})
+        for group in range(file.num_row_groups):
+            yield from _texts(file.read_row_group(group).to_pydict())
+
+
+def _of_sqlite(data: bytes) -> Iterator[bytes]:
+    """Every value: a long one lies in pieces in the file, and a compressed one is opened only whole."""
+    database = sqlite3.connect(":memory:")
+    with contextlib.closing(database), contextlib.suppress(sqlite3.DatabaseError):
+        # Bytes 18 and 19 say that there is a journal beside it, which a copy in memory does not have.
+        database.deserialize(data[:18] + b"\x01\x01" + data[20:])
+        database.text_factory = bytes
+        for (table,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+            with contextlib.suppress(sqlite3.OperationalError):  # an index of an extension that is not there
+                for row in database.execute(f'SELECT * FROM "{table.decode()}"'):
+                    yield from _texts(row)
+
+
+def _of_zip(data: bytes) -> Iterator[bytes]:
+    with contextlib.suppress(zipfile.BadZipFile, RuntimeError), zipfile.ZipFile(io.BytesIO(data)) as archive:
+        yield archive.comment
+        for each in archive.infolist():
+            yield archive.read(each)
+
+
+def _texts(value: object) -> Iterator[bytes]:
+    """Every text and every bytes in a value, however deep."""
+    if isinstance(value, bytes):
+        yield value
+    elif isinstance(value, str):
+        yield value.encode("utf-8", "surrogatepass")
+    elif isinstance(value, dict):
+        yield from _texts([*value, *value.values()])
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _texts(each)

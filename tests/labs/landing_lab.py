@@ -1,0 +1,40 @@
+"""An embedded service with a fake web, a client of it, and a root to land in: to see what a load leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import fake_web
+
+from weblake import Client
+from weblake.lake import open_dataset
+from weblake.publishing import Dataset
+from weblake.service.server import LocalService
+
+
+@dataclass
+class LandingLab:
+    service: LocalService
+    client: Client
+    web: Any
+    root: str | Path
+
+    @property
+    def dataset(self) -> Dataset:
+        """Opened anew each time, as another process would."""
+        return open_dataset(self.root)
+
+
+Lab = TypeVar("Lab", bound=LandingLab)
+
+
+@contextmanager
+def landing_lab(kind: type[Lab], root: str | Path) -> Iterator[Lab]:
+    """A lab of this kind, with its service up."""
+    web = fake_web.FakeWeb()
+    with LocalService(web=lambda config: web) as service, Client(service.url, service.key) as client:
+        yield kind(service, client, web, root)

@@ -1,0 +1,48 @@
+"""A transport that plays a script of replies, on a clock that only the flow itself moves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from weblake import operations
+from weblake.retry import Retry
+from weblake.steps import Flow, NoReply, Reply, Request, run
+
+OK = {"success": True, "id": "11111111-2222-4333-8444-555555555555"}
+
+READ = operations.credit_usage()
+CANCEL = operations.cancel_crawl("11111111-2222-4333-8444-555555555555")
+START = operations.start_batch_scrape(["http://a.test/"])
+SCRAPE = operations.scrape("http://a.test/")
+
+
+@dataclass
+class Line:
+    """Plays each of the script once and the last for ever."""
+
+    script: list[Reply | NoReply]
+    sent: list[Request] = field(default_factory=list)
+    slept: list[float] = field(default_factory=list)
+    at: float = 1000.0
+
+    def send(self, request: Request) -> Reply | NoReply:
+        self.sent.append(request)
+        self.at += 0.01
+        return self.script.pop(0) if len(self.script) > 1 else self.script[0]
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.at += seconds
+
+    def run(self, flow: Flow[object]) -> object:
+        return run(flow, self, sleep=self.sleep, clock=lambda: self.at, wall=lambda: self.at)
+
+
+def reply(status: int = 200, body: object = OK, headers: Mapping[str, str] | None = None, wall: float = 0.0) -> Reply:
+    return Reply(status, dict(headers or {}), body if isinstance(body, bytes) else json.dumps(body).encode(), wall=wall)
+
+
+def retry(jitter: Callable[[], float] = lambda: 0.5) -> Retry:
+    return Retry(jitter=jitter)

@@ -1,0 +1,34 @@
+"""All that anybody gets to see of an error, for searches in it. Imports: catalogue, for where the tests lie."""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+
+from catalogue import TESTS
+
+from weblake.errors import WeblakeError
+
+
+def everything_of(error: BaseException, *, frames: bool = True) -> list[str]:
+    """All that a log, a debugger or another process gets to see of an error: also the locals of each frame of ours.
+
+    Frames of the tests are left out: they hold the key that they gave. Without `frames` the locals are, too: those of
+    whoever reads a reply hold what the service said in it, its own words.
+    """
+    told = [str(error), repr(error), repr(vars(error)) if frames else "", repr(error.args), repr(pickle.dumps(error))]
+    if isinstance(error, WeblakeError):
+        told.append(repr(error.to_dict()))
+    found: list[traceback.TracebackException] = [
+        traceback.TracebackException.from_exception(error, capture_locals=True)
+    ]
+    ours = 0
+    for each in found:
+        found += [inner for inner in (each.__cause__, each.__context__) if inner is not None]
+        told += each.format_exception_only()
+        for frame in each.stack:
+            if frames and not frame.filename.startswith(str(TESTS)):
+                ours += 1
+                told.append(f"{frame.filename}:{frame.lineno}: {frame.locals}")
+    assert ours or not frames, "the search finds frames"
+    return told

@@ -1,0 +1,300 @@
+"""Every schedule of processes that start one load: what may follow a state, worked out by the real start flow itself.
+
+A process is executed anew from its beginning for each of its acts: it is told again what it was told before, and stops
+at the first thing that nobody has told it yet. So a process is nothing but what it was told, a state can be compared
+with another one, and each is gone on from once. Faults come from a budget of crashes and of losses; what is bought is
+counted. Imports: start_service; weblake.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from typing import Any
+
+from start_service import BEGAN, Service, reply, stamp
+
+from weblake import starts
+from weblake.errors import WeblakeError
+from weblake.ledger import Intent, Ledger
+from weblake.operation import Operation
+from weblake.orders import Order
+from weblake.retry import Retry
+from weblake.steps import NoReply, Now, Reply, Send, Sleep
+
+#: Seconds until a job shows up in the activity list.
+LAG_S = 1.5
+
+
+@cache
+def started_by(order: Order, key: str) -> Operation[object]:
+    """The start, built once for each key."""
+    return order.start(key)  # type: ignore[misc]
+
+
+class Untold(BaseException):
+    """A process has come to something that has not happened yet."""
+
+    def __init__(self, *act: Any) -> None:
+        self.act = act
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process: all that it was told, and what it is about to do."""
+
+    told: tuple[Any, ...] = field(default=(), compare=False)
+    act: tuple[Any, ...] | None = field(default=None, compare=False)
+    #: Stands for both when states are compared.
+    mark: int = 0
+    #: When it goes on.
+    ready: float = BEGAN
+    #: The job's id, or the error that it ended with.
+    job: str | None = None
+    error: str | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.job is not None or self.error is not None
+
+
+@dataclass(frozen=True)
+class State:
+    """All there is."""
+
+    processes: tuple[Process, ...]
+    #: Process deaths, and lost replies and the like, that may still happen.
+    crashes: int
+    losses: int
+    now: float = BEGAN
+    records: tuple[tuple[str, bytes], ...] = ()
+    service: Service = field(default_factory=Service)
+    #: How it came to this.
+    trail: tuple[str, ...] = field(default=(), compare=False)
+
+    def with_process(self, n: int, process: Process, **changes: Any) -> State:
+        processes = (*self.processes[:n], process, *self.processes[n + 1 :])
+        return replace(self, processes=processes, **changes)
+
+
+@dataclass(frozen=True)
+class World:
+    """The rules: which order, which kind of service, and how finely processes take turns."""
+
+    order: Order
+    #: replay: same key, same answer; burnt: a key used again is a 409 without an id; none: keys are ignored.
+    kind: str
+    lists_activity: bool = True
+    #: Whether another process may come between two reads.
+    fine: bool = False
+    service: str = "given"
+    #: Seconds until a process that died runs again.
+    again_s: float = 0.0
+    #: How long a slow record takes, and how long the service has a start wait: longer than a lost start is waited for.
+    slow_s: float = 20.0
+    paced_s: int = 20
+
+    @property
+    def deadline_s(self) -> float:
+        """How long a start may take to arrive."""
+        return started_by(self.order, str(uuid.UUID(int=1, version=4))).request.deadline_s
+
+    def explore(self, state: State) -> Iterator[State]:
+        """Every state in which all processes have ended; raises where one never ends."""
+        seen, left = {state}, [state]
+        while left:
+            state = left.pop()
+            following = [each for each in self.after(state) if each not in seen]
+            if all(process.ended for process in state.processes):
+                yield replace(state, service=state.service.at(state.now + 1000, self.kind))
+            seen.update(following)
+            left += following
+
+    def after(self, state: State) -> Iterator[State]:
+        """Every state that may follow this one."""
+        waiting = [process.ready for process in state.processes if not process.ended]
+        if waiting and min(waiting) > state.now:
+            now = min([*waiting, *(when for when, _ in state.service.late)])
+            yield replace(state, now=now, service=state.service.at(now, self.kind))
+            return
+        for n, process in enumerate(state.processes):
+            if not process.ended and process.ready <= state.now:
+                if process.act is None:
+                    yield self.resumed(state, n)
+                else:
+                    yield from self.acts(state, n, process)
+
+    def resumed(self, state: State, n: int) -> State:
+        """The state in which a process has come to its next act, or to its end."""
+        process = state.processes[n]
+        others = [each for k, each in enumerate(state.processes) if k != n and not each.ended]
+        telling = Telling(self, state, list(process.told), alone=not others)
+        try:
+            answer = self._flow(telling)
+        except Untold as untold:
+            mark = hash((process.mark, *telling.told[len(process.told) :], untold.act[0]))
+            came = replace(process, told=tuple(telling.told), act=untold.act, mark=mark)
+        except WeblakeError as error:
+            came = Process(error=f"{type(error).__name__}: {error}")
+        else:
+            came = Process(job=answer)
+        now = telling.now
+        came = replace(came, ready=now)
+        return state.with_process(n, came, now=now, service=state.service.at(now, self.kind))
+
+    def acts(self, state: State, n: int, process: Process) -> Iterator[State]:
+        """The states after the next act of one process, for each fate that it may have."""
+        what = process.act[0]  # type: ignore[index]
+        if what == "create":
+            yield from self._created(state, n, process)
+        elif what == "send" and process.act[1].method == "POST":
+            yield from self._posted(state, n, process)
+        elif what == "send":
+            yield self.told(state, n, self.listed(state), "list")
+            if state.losses:
+                yield self.told(replace(state, losses=state.losses - 1), n, NoReply("reset"), "list lost")
+            yield from self._died(state, n, "before a list")
+        elif what == "sleep":
+            yield self.told(state, n, None, "sleeps", after=process.act[1])
+        else:
+            yield self.told(state, n, local(state, process.act), what)
+
+    def told(self, state: State, n: int, answer: Any, note: str, after: float = 0.0) -> State:
+        process = state.processes[n]
+        mark = hash((process.mark, answer))
+        came = replace(process, told=(*process.told, answer), act=None, mark=mark, ready=state.now + after)
+        return state.with_process(n, came, trail=(*state.trail, f"{n}: {note} at {state.now - BEGAN:g}"))
+
+    def _died(self, state: State, n: int, note: str) -> Iterator[State]:
+        if state.crashes:
+            trail = (*state.trail, f"{n}: dies {note} at {state.now - BEGAN:g}")
+            yield state.with_process(n, Process(ready=state.now + self.again_s), crashes=state.crashes - 1, trail=trail)
+
+    def _created(self, state: State, n: int, process: Process) -> Iterator[State]:
+        assert process.act is not None
+        _, name, data = process.act
+        known = dict(state.records)
+        fresh = name not in known
+        made = replace(state, records=tuple(sorted((known | {name: data}).items()))) if fresh else state
+        yield self.told(made, n, fresh, f"records {name.rpartition('/')[2]}")
+        if state.losses and ".start-" in name:
+            slow = replace(made, losses=state.losses - 1)
+            yield self.told(slow, n, fresh, "records its start slowly", after=self.slow_s)
+        yield from self._died(state, n, f"before {name}")
+        yield from self._died(made, n, f"after {name}")
+
+    def _posted(self, state: State, n: int, process: Process) -> Iterator[State]:
+        assert process.act is not None
+        key = dict(process.act[1].headers)["x-idempotency-key"]
+        service, job = state.service.start(key, state.now, self.kind)
+        taken = replace(state, service=service)
+        answer = self.started(job, state.now)
+        late = replace(state.service, late=(*state.service.late, (state.now + self.deadline_s, key)))
+        lag = replace(state, service=late)
+        yield self.told(taken, n, answer, "starts")
+        yield from self._died(state, n, "before its start")
+        yield from self._died(taken, n, "after its start")
+        yield from self._died(lag, n, "and its start comes late")
+        if state.losses:
+            paced = reply(429, {"success": False}, state.now, **{"retry-after": str(self.paced_s)})
+            for note, came, answer in (
+                ("its start's answer is lost", taken, NoReply("reset")),
+                ("its start is lost", state, NoReply("reset")),
+                ("its start comes late", lag, NoReply("reset")),
+                ("is told to wait", state, paced),
+                ("is refused a connection", state, NoReply("refused", sent=False)),
+            ):
+                yield self.told(replace(came, losses=state.losses - 1), n, answer, note)
+
+    def started(self, job: str | None, now: float) -> Reply:
+        if job is None:
+            return reply(409, {"success": False, "error": "Idempotency key already used"}, now)
+        if self.order.kind in ("scrape", "parse"):
+            return reply(200, {"success": True, "data": {"markdown": "a", "metadata": {"scrapeId": job}}}, now)
+        return reply(200, {"success": True, "id": job, "invalidURLs": []}, now)
+
+    def listed(self, state: State) -> Reply:
+        if not self.lists_activity:
+            return reply(404, {"success": False, "error": "no such thing"}, state.now)
+        entries = [
+            {"id": job, "endpoint": self.order.kind, "created_at": stamp(when), "target": self.order.first_target}
+            for job, when in state.service.jobs
+            if when + LAG_S <= state.now
+        ]
+        return reply(200, {"success": True, "data": entries, "cursor": None, "has_more": False}, state.now)
+
+    def intent(self, now: float) -> Intent:
+        return Intent(
+            load_id=self.order.load_id,
+            kind=self.order.kind,
+            endpoint=self.order.endpoint or "",
+            created_at=stamp(now),
+            request_sha256=self.order.request_sha,
+            first_target=self.order.first_target,
+            replay=self.kind == "replay",
+            service=self.service,
+        )
+
+    def _flow(self, telling: Telling) -> str:
+        """The real start flow, from the intent to the job's id."""
+        ledger = Ledger(telling)  # type: ignore[arg-type]
+        intent = ledger.begin(self.intent(telling("now")))
+        plan = starts.Plan(intent, partial(started_by, self.order), self.order.endpoint, service=self.service)
+        flow = starts.start(plan, ledger, Retry(jitter=lambda: 0.5))
+        answer: Any = None
+        while True:
+            try:
+                step = flow.send(answer)
+            except StopIteration as end:
+                return str(end.value[0].job_id)
+            match step:
+                case Send(request):
+                    answer = telling("send", request)
+                case Sleep(seconds):
+                    answer = telling("sleep", seconds)
+                case Now():
+                    answer = telling("now")
+
+
+class Telling:
+    """Tells a process what it was told, and what it can find out by itself; its storage, too."""
+
+    def __init__(self, world: World, state: State, told: list[Any], alone: bool) -> None:
+        self._world, self._state, self._alone = world, state, alone
+        self.told, self._next, self.now = told, 0, state.now
+
+    def __call__(self, *act: Any) -> Any:
+        if self._next == len(self.told):
+            self.told.append(self._found(act))
+        self._next += 1
+        return self.told[self._next - 1]
+
+    def _found(self, act: tuple[Any, ...]) -> Any:
+        if act[0] == "now":
+            return self.now
+        if act[0] == "sleep" and self._alone:
+            self.now += act[1]
+            return None
+        if act[0] in ("read", "list") and (self._alone or not self._world.fine):
+            return local(self._state, act)
+        raise Untold(*act)
+
+    def create(self, name: str, data: bytes) -> bool:
+        return bool(self("create", name, data))
+
+    def read(self, name: str) -> bytes | None:
+        found: bytes | None = self("read", name)
+        return found
+
+    def list(self, prefix: str) -> list[str]:
+        found: list[str] = self("list", prefix)
+        return found
+
+
+def local(state: State, act: tuple[Any, ...]) -> Any:
+    """What a look at the records gives."""
+    if act[0] == "read":
+        return dict(state.records).get(act[1])
+    return tuple(name for name, _ in state.records if name.startswith(act[1]))

@@ -1,0 +1,87 @@
+"""One task of an orchestrator's run, executed as often as a test likes, on the real service over an invented web."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import fake_web
+
+from weblake import Client, Terms, generations, load, orders, publishing, starts
+from weblake.generations import Task
+from weblake.lake import open_dataset
+from weblake.orders import Naming, Order
+from weblake.publishing import Dataset
+from weblake.service.server import LocalService
+from weblake.waiting import JobRef
+
+URLS = [f"http://pages.test/{n}" for n in range(3)]
+#: What makes an orchestrator ask: the first time and for a retry, and when somebody cleared the task.
+RETRY, CLEAR = "max_tries=1", "max_tries=2"
+
+
+@dataclass
+class TaskLab:
+    """One task of one run, executed as often as a test likes."""
+
+    service: LocalService
+    client: Client
+    web: Any
+    dataset: Dataset
+    urls: list[str] = field(default_factory=lambda: list(URLS))
+
+    #: The orchestrator's run and the path keys of what lands now.
+    run: str = "run-1"
+    keys: Mapping[str, str] | None = None
+
+    def order(self) -> Order:
+        return orders.batch(self.urls, Naming(partition=self.keys))
+
+    def task(self, occasion: str) -> Task:
+        return Task(("airflow", "dag", "task", -1), self.run, occasion)
+
+    def choose(self, occasion: str, terms: Terms | None = None) -> int:
+        return generations.choose(self.client, self.dataset, self.task(occasion), terms or Terms())
+
+    def placed(self, occasion: str, terms: Terms | None = None) -> Order:
+        return generations.place(self.order(), self.task(occasion), self.choose(occasion, terms))
+
+    def land(self, occasion: str, terms: Terms | None = None) -> publishing.Landing:
+        terms = terms or Terms(poll_s=0.2)
+        return load.land(self.client, self.dataset, self.placed(occasion, terms), terms)
+
+    def start(self, occasion: str) -> JobRef:
+        _, job, _ = load.begin(self.client, self.dataset, self.placed(occasion))
+        return JobRef(job.kind, job.job_id)
+
+    def cancel(self, job: JobRef) -> None:
+        self.client.run(starts.cancel(job, self.client.retry))
+
+    def hold(self) -> None:
+        self.web.held.add("*")
+
+    def release(self) -> None:
+        self.web.held.clear()
+
+    @property
+    def started(self) -> int:
+        return self.service.counts().get("batch_scrape_started", 0)
+
+    @property
+    def visible(self) -> list[str]:
+        return sorted(path.name[:16] for path in self.root.glob("documents/**/*.parquet"))
+
+    @property
+    def root(self) -> Path:
+        return Path(self.dataset.storage.url.removeprefix("file://"))
+
+
+@contextmanager
+def task_lab(folder: Path) -> Iterator[TaskLab]:
+    """A lab with a dataset in this folder."""
+    web = fake_web.FakeWeb()
+    with LocalService(web=lambda config: web) as service, Client(service.url, service.key) as client:
+        yield TaskLab(service, client, web, open_dataset(folder / "lake"))

@@ -1,0 +1,51 @@
+"""JSON as it is written: numbers keep their letters, objects their repeated keys, and depth has no bound."""
+
+from __future__ import annotations
+
+import json
+import re
+
+
+class Num(str):
+    """A number literal."""
+
+    __slots__ = ()
+
+
+class Deep(str):
+    """A list nested beyond every parser, as its text."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "Deep(…)"
+
+
+class Pairs(list):
+    """An object, its keys in order and possibly repeated."""
+
+    @property
+    def last(self) -> dict:
+        return dict(self)
+
+
+def dump(value: object, *, ascii_only: bool = True) -> str:
+    if isinstance(value, Num | Deep):
+        return str(value)
+    if isinstance(value, Pairs):
+        inner = (json.dumps(k, ensure_ascii=ascii_only) + ":" + dump(v, ascii_only=ascii_only) for k, v in value)
+        return "{" + ",".join(inner) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(dump(item, ascii_only=ascii_only) for item in value) + "]"
+    return json.dumps(value, ensure_ascii=ascii_only)
+
+
+def mended(value: object) -> object:
+    if isinstance(value, Pairs):
+        return Pairs((mended(k), mended(v)) for k, v in value)
+    if isinstance(value, list):
+        return [mended(item) for item in value]
+    if isinstance(value, str) and not isinstance(value, Num | Deep):
+        whole = value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+        return re.sub("[\ud800-\udfff]", "�", whole)
+    return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 # Test files are no package here (import mode importlib), so what they share is found by its directory.
 sys.path.insert(0, str(Path(__file__).parent))
 
+from both_clients import FAR
 from lake_run import KEY, Lake, leaks
 from scripted_service import ScriptedService
 
@@ -48,6 +50,25 @@ def lake(
 
 
 @pytest.fixture(autouse=True)
+def quiet_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No proxy and no permission but those that a test sets."""
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "WEBLAKE_INSECURE"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+
+
+@pytest.fixture
+def far_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name of the host beyond loopback leads to this machine."""
+    found = socket.getaddrinfo
+
+    def lookup(host: str | bytes | None, *args: object, **kwargs: object) -> object:
+        return found("127.0.0.1" if host in (FAR, FAR.encode()) else host, *args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+
+
+@pytest.fixture(autouse=True)
 def haste(monkeypatch: pytest.MonkeyPatch) -> None:
     """Backoff and the waits of a lost start, shortened for commands that run in this process."""
     monkeypatch.setattr("weblake.client.Retry", lambda: Retry(jitter=lambda: 0.0))
@@ -55,6 +76,6 @@ def haste(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(load, "ELSEWHERE_S", 1.0)
     monkeypatch.setattr(pages, "LAG_PAUSES_S", (0.02, 0.02))
     # A start may take half a second; one whose answer is lost is looked for 0.1 s after it was sent.
-    monkeypatch.setattr(starts, "MARGIN_S", -0.4)
+    monkeypatch.setattr(starts, "MARGIN_S", -0.4 - starts.PROMPT_S)
     monkeypatch.setattr(starts, "BETWEEN_S", 0.05)
     monkeypatch.setattr(operation, "START_S", 0.5)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import io
 import json
@@ -15,13 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import duckdb
 import polars as pl
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from key_forms import holds, in_files
 
 #: Has characters that percent-encoding changes.
 KEY = "test-key/canary+0=1"
@@ -34,7 +33,7 @@ HASTE = """
 import sys
 from pathlib import Path
 from weblake import cli, operation, starts
-operation.START_S, starts.MARGIN_S, starts.BETWEEN_S = 0.5, 0.1, 0.1
+operation.START_S, starts.PROMPT_S, starts.MARGIN_S, starts.BETWEEN_S = 0.5, 0.5, 0.1, 0.1
 peak = sys.argv.pop(1)
 try:
     cli.main()
@@ -189,24 +188,7 @@ def page_errors(root: Path) -> list[dict[str, Any]]:
     return [row for file in files for row in pq.read_table(file).to_pylist()]
 
 
-def forms_of(key: str) -> set[bytes]:
-    """The key as it might leak: plain, percent-encoded, UTF-16, hex and base64 at each alignment."""
-    plain = key.encode()
-    forms = {plain, quote(key, safe="").encode(), key.encode("utf-16-le"), plain.hex().encode()}
-    for before in range(3):
-        text = base64.b64encode(b"\0" * before + plain)
-        forms.add(text[4 if before else 0 : -4])
-    return forms
-
-
 def leaks(lake: Lake) -> list[str]:
     """Where the key stands, of all that the commands wrote or printed."""
-    told = {f"output {n}": (o.out + o.err).encode() for n, o in enumerate(lake.outcomes)}
-    for path in lake.root.rglob("*"):
-        if path.is_file():
-            told[str(path)] = path.read_bytes() + str(path).encode()
-            if path.suffix == ".parquet":
-                # Pages are compressed: what stands in them shows only when they are read.
-                table = pq.ParquetFile(path).read()
-                told[f"{path} read"] = repr((table.schema.metadata, table.to_pylist())).encode("utf-8", "replace")
-    return [where for where, data in told.items() if any(form in data for form in forms_of(KEY))]
+    printed = [f"output {n}" for n, each in enumerate(lake.outcomes) if holds((each.out + each.err).encode(), KEY)]
+    return printed + in_files([lake.root], KEY)

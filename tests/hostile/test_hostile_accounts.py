@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from catalogue import proves
 from job_script import ACTIVITY, JOB, Job, activity, page, pages, url_of
 from lake_run import Lake, documents, page_errors, published
 from scripted_service import ScriptedService, reply
@@ -21,19 +22,67 @@ def started(service: ScriptedService) -> None:
     service.on(START, reply(STARTED))
 
 
-def test_a_url_given_twice_and_folded_counts_once(service: ScriptedService, lake: Lake) -> None:
+@proves(
+    "H28",
+    at="src/weblake/accounting.py",
+    line="folded = each.times if each.answered else each.times - 1",
+    becomes="folded = 0",
+)
+def test_h28_a_url_given_twice_and_folded_counts_once(service: ScriptedService, lake: Lake) -> None:
     Job(service, pages(2))
     lake.run("batch", *urls(0, 0, 1, 0)).landed(pages(2), submitted=4, duplicates=2)
 
 
-def test_a_url_given_twice_and_scraped_twice_is_stored_twice(service: ScriptedService, lake: Lake) -> None:
+@proves(
+    "H28",
+    at="src/weblake/accounting.py",
+    line='identity = f"{scrape_id}\\x00{source_url}" if scrape_id else f"\\x00{page}"',
+    becomes='identity = f"{source_url}" if scrape_id else f"\\x00{page}"',
+)
+def test_h28_a_url_given_twice_and_scraped_twice_is_stored_twice(service: ScriptedService, lake: Lake) -> None:
     twice = [page(0), page(0), page(1)]
     twice[1]["metadata"] = {**twice[1]["metadata"], "scrapeId": "another"}  # type: ignore[dict-item]
     Job(service, twice)
     lake.run("batch", *urls(0, 0, 1)).landed(twice, duplicates=0)
 
 
-def test_rejected_urls_are_rows(service: ScriptedService, lake: Lake) -> None:
+@proves(
+    "H28",
+    at="src/weblake/accounting.py",
+    line="if page is not None and listed and self._list is not None and not self._list.has_room(page):",
+    becomes="if False:",
+)
+def test_h28_a_page_that_the_service_tells_again_under_another_id_is_stored_once(
+    service: ScriptedService, lake: Lake
+) -> None:
+    again = page(0)
+    again["metadata"] = {**again["metadata"], "scrapeId": "another"}  # type: ignore[dict-item]
+    Job(service, [page(0), again, page(1)])
+    lake.run("batch", *urls(0, 1)).landed(pages(2), duplicates=0)
+
+
+@proves(
+    "H28",
+    at="src/weblake/accounting.py",
+    line="for text in (source_url, url) if text]",
+    becomes="for text in (url, source_url) if text]",
+)
+def test_h28_pages_that_lead_to_one_address_are_all_kept(service: ScriptedService, lake: Lake) -> None:
+    told = pages(3)
+    for document in told[:2]:
+        document["metadata"] = {**document["metadata"], "url": url_of(2)}  # type: ignore[dict-item]
+    Job(service, told)
+    lake.run("batch", *urls(0, 1, 2)).landed(told, duplicates=0)
+    assert {row["url"] for row in documents(lake.root)} == {url_of(2)}
+
+
+@proves(
+    "H30",
+    at="src/weblake/load.py",
+    line="tally = Tally(order.submitted, job.rejected)",
+    becomes="tally = Tally(order.submitted)",
+)
+def test_h30_rejected_urls_are_rows(service: ScriptedService, lake: Lake) -> None:
     Job(service, pages(1))
     bad = "https://site.test/page/1"
     service.on(START, reply(STARTED | {"invalidURLs": [bad, 7, None, "https://never.asked/"]}))
@@ -42,15 +91,22 @@ def test_rejected_urls_are_rows(service: ScriptedService, lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("odd", ["text", {"a": 1}, 7, None, [["x"]]])
-def test_rejected_urls_of_the_wrong_type_count_as_none(service: ScriptedService, lake: Lake, odd: object) -> None:
+def test_h30_rejected_urls_of_the_wrong_type_count_as_none(service: ScriptedService, lake: Lake, odd: object) -> None:
     Job(service, pages(2))
     service.on(START, reply(STARTED | {"invalidURLs": odd}))
     lake.run("batch", *urls(0, 1)).landed(pages(2), rejected=0)
 
 
-def test_documents_in_another_order_and_spelling_belong_to_their_urls(service: ScriptedService, lake: Lake) -> None:
+@proves(
+    "H18",
+    at="src/weblake/submitted.py",
+    line="return f\"{host}{port_text}{_plain(parts.path).rstrip('/')}{query}\"",
+    becomes="return url",
+)
+def test_h18_documents_in_another_order_and_spelling_belong_to_their_urls(service: ScriptedService, lake: Lake) -> None:
     told = [page(2), page(0), page(1)]
-    told[1]["metadata"] = {**told[1]["metadata"], "sourceURL": "http://www.site.test/page/0/"}  # type: ignore[dict-item]
+    respelt = "http://www.site.test/page/0/"
+    told[1]["metadata"] = {**told[1]["metadata"], "sourceURL": respelt, "url": respelt}  # type: ignore[dict-item]
     told[2]["metadata"] = {**told[2]["metadata"], "url": "https://moved.test/", "sourceURL": url_of(1)}  # type: ignore[dict-item]
     Job(service, told)
     lake.run("batch", *urls(0, 1, 2)).landed(told)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
 import pytest
+from catalogue import proves
 from job_script import JOB, Job, pages
 from lake_run import KEY, Lake
 from scripted_service import Play, ScriptedService, Seen, each, reply
@@ -37,7 +38,9 @@ BODIES = {
 
 
 @pytest.mark.parametrize(("status", "kind"), REFUSALS.items())
-def test_a_refused_poll_is_told_and_not_repeated(service: ScriptedService, lake: Lake, status: int, kind: str) -> None:
+def test_h7_a_refused_poll_is_told_and_not_repeated(
+    service: ScriptedService, lake: Lake, status: int, kind: str
+) -> None:
     service.on(f"GET /v2/batch/scrape/{JOB}", reply(BODIES["json"], status))
     lake.land(job=JOB).refused(kind, "No, not [31m this one.")
     assert len(service.seen) == 1
@@ -59,7 +62,7 @@ def test_a_refusal_on_the_way_publishes_nothing(service: ScriptedService, lake: 
 
 
 @pytest.mark.parametrize("status", [401, 404, 429, 500, 200])
-def test_a_service_that_repeats_the_key_does_not_make_us_show_it(
+def test_s1_a_service_that_repeats_the_key_does_not_make_us_show_it(
     service: ScriptedService, lake: Lake, status: int
 ) -> None:
     told = {"success": False, "error": f"Invalid token: Bearer {KEY}", "code": KEY}
@@ -69,7 +72,7 @@ def test_a_service_that_repeats_the_key_does_not_make_us_show_it(
     assert KEY not in outcome.out + outcome.err
 
 
-def test_a_page_that_shows_the_headers_it_got_does_not_make_us_show_the_key(
+def test_s1_a_page_that_shows_the_headers_it_got_does_not_make_us_show_the_key(
     service: ScriptedService, lake: Lake
 ) -> None:
     service.on(f"GET /v2/batch/scrape/{JOB}", reply(f"Bearer {KEY}\n", content_type="text/plain"))
@@ -78,14 +81,14 @@ def test_a_page_that_shows_the_headers_it_got_does_not_make_us_show_the_key(
 
 @pytest.mark.parametrize("status", [408, 425, 500, 502, 503, 504, 599])
 @pytest.mark.parametrize("skip", [0, 2])
-def test_an_outage_that_passes_is_not_noticed(service: ScriptedService, lake: Lake, status: int, skip: int) -> None:
+def test_h4_an_outage_that_passes_is_not_noticed(service: ScriptedService, lake: Lake, status: int, skip: int) -> None:
     job = Job(service, pages(4), cut=2)
     service.first(job.at(skip), reply(HTML, status), reply({"success": False, "error": "again"}, status))
     lake.land(job=JOB).landed(pages(4))
 
 
 @pytest.mark.parametrize("status", [500, 503])
-def test_an_outage_that_stays_ends_the_load(service: ScriptedService, lake: Lake, status: int) -> None:
+def test_h4_an_outage_that_stays_ends_the_load(service: ScriptedService, lake: Lake, status: int) -> None:
     job = Job(service, pages(4), cut=2)
     job.always(2, reply({"success": False, "error": "the database is down"}, status))
     lake.land(job=JOB).refused("ServiceUnavailable", "the database is down", "nothing is paid twice")
@@ -173,21 +176,60 @@ def test_a_rate_limit_without_end_ends_with_the_time_limit(service: ScriptedServ
     assert len(service.seen) < 60
 
 
+#: Where a redirect may point: the stranger's port, ours, and what is no address of a service.
+PLACES = {
+    "another origin": "http://{stranger}/v2/crawl?skip=0",
+    "https": "https://{service}{path}",
+    "no scheme": "//{stranger}{path}",
+    "user info": "http://{service}@{stranger}{path}",
+    "itself": "http://{service}{path}",
+    "its own path": "{path}?skip=0",
+    "another path": "/v2/team/activity",
+    "a file": "file:///etc/passwd",
+    "a script": "javascript:alert(1)",
+    "nowhere": "",
+    "a secret": "http://{stranger}/?token=canary",
+}
+
+
+@proves(
+    "H15",
+    at="src/weblake/transport.py",
+    line="for part in response.iter_stream():",
+    becomes="for part in [httpx.get(dict(response.headers)[b'location'].decode(), headers=wire.headers).content]:",
+    case="302-another origin",
+)
+@proves(
+    "H15",
+    at="src/weblake/retry.py",
+    line="value, error = _outcome(reply, operation, read)",
+    becomes="value, error = _outcome((yield from send(request)), operation, read)",
+    case="302-itself",
+)
+@proves("H15", at="src/weblake/replies.py", line="if 300 <= status < 400:", becomes="if False:", case="302-itself")
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("status", [302, 307])
+def test_h15_no_redirect_is_followed_wherever_it_points(
+    service: ScriptedService, stranger: ScriptedService, lake: Lake, status: int, place: str
+) -> None:
+    job = Job(service, pages(2))
+    names = {"service": service.url[7:], "stranger": stranger.url[7:], "path": job.path}
+    job.always(0, reply("", status, location=PLACES[place].format(**names)))
+    outcome = lake.land(job=JOB)
+    outcome.refused("MalformedReply", "redirect", "WEBLAKE_BASE_URL")
+    assert len(service.seen) == 1
+    assert stranger.url not in outcome.out + outcome.err
+    assert "canary" not in (outcome.out + outcome.err).replace(KEY, "")
+
+
 @pytest.mark.parametrize("status", [300, 301, 302, 303, 304, 307, 308])
 @pytest.mark.parametrize("skip", [0, 2])
-def test_no_redirect_is_followed(
+def test_h15_no_redirect_of_any_kind_is_followed(
     service: ScriptedService, stranger: ScriptedService, lake: Lake, status: int, skip: int
 ) -> None:
     job = Job(service, pages(4), cut=2)
     job.always(skip, reply("", status, location=f"{stranger.url}{job.path}?skip={skip}"))
     lake.land(job=JOB, process=status == 301).refused("MalformedReply", "redirect", "WEBLAKE_BASE_URL")
-
-
-def test_no_redirect_to_itself_is_followed(service: ScriptedService, lake: Lake) -> None:
-    job = Job(service, pages(2))
-    job.always(0, reply("", 302, location=f"{service.url}{job.path}"))
-    lake.land(job=JOB).refused("MalformedReply", "redirect")
-    assert len(service.seen) == 1
 
 
 @pytest.mark.parametrize(

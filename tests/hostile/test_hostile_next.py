@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from catalogue import proves
 from job_script import JOB, OTHER, Job, pages
 from lake_run import Lake
 from scripted_service import ScriptedService
@@ -24,6 +25,10 @@ OURS = {
     "upper case": f"HTTP://HOST{PATH.upper()}?skip=2",
     "a host of 4000 characters": f"http://{'x' * 4000}{PATH}?skip=2",
     "a port that is none": f"http://HOST99999{PATH}?skip=2",
+    "its own name for itself": f"https://localhost:8443{PATH}?skip=2",
+    "punycode": f"https://xn--bcher-kva.test{PATH}?skip=2",
+    "letters of another script": f"https://bücher.test{PATH}?skip=2",
+    "a dot behind the host": f"http://127.0.0.1.:1{PATH}?skip=2",
 }
 
 ELSEWHERE = {
@@ -35,7 +40,13 @@ ELSEWHERE = {
     "an id in the fragment": f"http://HOST/#{PATH}?skip=2",
     "a script": "javascript:fetch('http://HOST/')",
     "a query only": "?skip=2",
-    "nothing": "",
+    "data": f"data:,{PATH}0?skip=2",
+    "a host only": "//HOST?skip=2",
+    "a relative path": f"../{JOB}?skip=2",
+    "a path that climbs": f"http://HOST{PATH}/../{OTHER}?skip=2",
+    "an escaped slash": f"http://HOST/v2/batch%2Fscrape/{JOB}?skip=2",
+    "an id with a dot": f"http://HOST{PATH}.?skip=2",
+    "an id with a slash": f"http://HOST{PATH}/?skip=2",
     "a space": f"http://HOST{PATH}?skip=2 HTTP/1.1",
     "a line break": f"http://HOST{PATH}?skip=2\r\nHost: HOST",
     "a back slash": f"http:\\\\HOST{PATH}?skip=2",
@@ -49,8 +60,24 @@ ELSEWHERE = {
 }
 
 
+# A naive reader goes where the link says; here by way of our own origin as the user of another one.
+@proves(
+    "H16",
+    at="src/weblake/pages.py",
+    line="operation = replace(self._read, request=replace(self._read.request, query=asked))",
+    becomes="operation = replace(self._read, request=replace(self._read.request, query=asked, path="
+    "str(self.head['next']).partition('?')[0].replace('http://', '@') if asked else self._read.request.path))",
+    case="another port",
+)
+@proves(
+    "H16",
+    at="src/weblake/next_link.py",
+    line="if not parts.path.lower().endswith(ending.lower()):",
+    becomes="if parts.scheme != 'http' or parts.path != path:",
+    case="another scheme",
+)
 @pytest.mark.parametrize("link", OURS.values(), ids=OURS)
-def test_only_the_query_of_a_link_is_believed(
+def test_h16_only_the_query_of_a_link_is_believed(
     service: ScriptedService, stranger: ScriptedService, lake: Lake, link: str
 ) -> None:
     job = Job(service, pages(4), cut=2)
@@ -59,8 +86,23 @@ def test_only_the_query_of_a_link_is_believed(
     assert len(service.asked(job.at(2))) == 1
 
 
+@pytest.mark.parametrize("end", ["", False, None])
+def test_h16_nothing_is_the_end_however_it_is_written(service: ScriptedService, lake: Lake, end: object) -> None:
+    job = Job(service, pages(4), cut=2)
+    job.chunks[2]["next"] = end
+    lake.land(job=JOB).landed(pages(4))
+
+
+@proves(
+    "H16",
+    at="src/weblake/next_link.py",
+    line="if not parts.path.lower().endswith(ending.lower()):",
+    becomes="if False:",
+    case="another job",
+)
+@proves("H16", at="src/weblake/next_link.py", line="MAX_QUERY = 4096", becomes="MAX_QUERY = 1 << 30", case="2 MB")
 @pytest.mark.parametrize("link", ELSEWHERE.values(), ids=ELSEWHERE)
-def test_a_link_that_leads_elsewhere_is_refused(
+def test_h16_a_link_that_leads_elsewhere_is_refused(
     service: ScriptedService, stranger: ScriptedService, lake: Lake, link: object
 ) -> None:
     job = Job(service, pages(4), cut=2)

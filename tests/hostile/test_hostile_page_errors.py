@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
+from catalogue import proves
 from job_script import JOB, Job, pages, url_of
 from lake_run import Lake, page_errors
 from scripted_service import ScriptedService, reply
@@ -27,7 +28,13 @@ def test_failed_and_blocked_pages_are_rows(service: ScriptedService, lake: Lake)
     assert len(receipt["files"]) == 2
 
 
-def test_failed_pages_that_left_the_total_are_rows(service: ScriptedService, lake: Lake) -> None:
+@proves(
+    "H21",
+    at="src/weblake/accounting.py",
+    line="known = account.stored + account.failed + account.robots_blocked + account.rejected",
+    becomes="known = account.stored",
+)
+def test_h21_failed_pages_that_left_the_total_are_rows(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(2))
     job.errors = {"errors": [failed(2), failed(3)], "robotsBlocked": []}
     lake.land(job=JOB).landed(pages(2), submitted=4, failed=2)

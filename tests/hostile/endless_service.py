@@ -1,0 +1,118 @@
+"""A service that never ends anything: it repeats a cycle of moods for ever, and costs whoever asks nothing but time."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from virtual_world import Clock, Page
+
+from weblake import steps
+from weblake.retry import Retry
+from weblake.steps import Flow, NoReply, Reply, Request
+
+T = TypeVar("T")
+
+#: Refusals, by name: the status, Retry-After, and the share of its deadline that the request takes.
+REFUSALS = {
+    "429": (429, "", 0.0),
+    "429, 0": (429, "0", 0.0),
+    "429, 1": (429, "1", 0.0),
+    "429, 59": (429, "59", 0.0),
+    "slow 429, 0": (429, "0", 0.9),
+    "429, a day": (429, "86400", 0.0),
+    "500": (500, "", 0.0),
+    "slow 503": (503, "", 0.9),
+    "503, 5": (503, "5", 0.0),
+}
+#: Nothing usable comes back, by name: how much of the deadline that takes, and whether the request was sent.
+SILENCE = {"timeout": (1.0, True), "reset": (0.0, True), "refused": (0.0, False)}
+#: A word for the job's status, whether new documents come, and whether `next` leads on.
+JOBS = {
+    "runs": ("scraping", False, False),
+    "ponders": ("pondering", False, False),
+    "grows": ("scraping", True, True),
+    "leads on": ("scraping", False, True),
+    "ended, and grows": ("completed", True, True),
+    "ended, and leads on": ("completed", False, True),
+}
+MOODS = [*JOBS, *REFUSALS, *SILENCE, "html", "cut"]
+
+
+class NoEnd(AssertionError):
+    """It was still asking after more requests than any bound allows."""
+
+
+@dataclass
+class EndlessService:
+    """What is asked of it, and how long that took."""
+
+    moods: list[str]
+    #: More requests than this are no end.
+    most: int = 20_000
+    #: Seconds that every answer takes.
+    latency_s: float = 0.0
+    replay: bool = False
+    clock: Clock = field(default_factory=Clock)
+    sent: int = 0
+    starts: int = 0
+    slept: float = 0.0
+
+    def sleep(self, seconds: float) -> None:
+        self.slept += seconds
+        self.clock.sleep(seconds)
+
+    def send(self, request: Request) -> Reply | NoReply:
+        self.sent += 1
+        self.starts += request.method == "POST"
+        if self.sent > self.most:
+            raise NoEnd(f"{self.sent} requests, {self.slept:.0f} s of waits: {self.moods}")
+        assert request.deadline_s > 0
+        mood = self.moods[(self.sent - 1) % len(self.moods)]
+        share = SILENCE[mood][0] if mood in SILENCE else REFUSALS[mood][2] if mood in REFUSALS else 0.0
+        self.clock.passed += min(request.deadline_s, max(self.latency_s, share * request.deadline_s))
+        if mood in SILENCE:
+            _, sent = SILENCE[mood]
+            return NoReply(mood, sent=sent)
+        if mood in REFUSALS:
+            status, after, _ = REFUSALS[mood]
+            return self.reply({"success": False, "error": mood}, status, {"retry-after": after} if after else {})
+        body = self.answer(request, *JOBS.get(mood, ("completed", True, True)))
+        if mood == "html":
+            return self.reply("<html></html>")
+        whole = self.reply(body)
+        return Reply(200, {}, bytes(whole.body[:-3]), wall=whole.wall) if mood == "cut" else whole
+
+    def answer(self, request: Request, status: str, new: bool, more: bool) -> object:
+        n = self.sent
+        if request.method in ("POST", "DELETE"):
+            return {"success": True, "id": str(uuid.UUID(int=n))}
+        if request.path.startswith("/v2/team/activity"):
+            entry = {"id": str(uuid.UUID(int=n)), "endpoint": "map", "created_at": "2026-11-21T00:00:00Z"}
+            return {"success": True, "data": [entry], "cursor": f"after {n}" if more else None, "has_more": more}
+        if request.path.startswith("/v2/team/"):
+            return {"success": True, "periods": []}
+        if request.path.endswith("/errors"):
+            return {"errors": [], "robotsBlocked": []}
+        page: Page = {"markdown": f"{n}", "metadata": {"sourceURL": f"https://site.test/page/{n}"}}
+        link = f"https://service.test{request.path}?skip={n}" if more else None
+        return {"status": status, "total": n, "completed": n, "next": link, "data": [page] if new else []}
+
+    def reply(self, body: object, status: int = 200, headers: dict[str, str] | None = None) -> Reply:
+        told = {"weblake-idempotency": "replay"} if self.replay else {}
+        return Reply(status, told | (headers or {}), json.dumps(body).encode(), wall=self.clock.wall())
+
+
+@dataclass
+class Patient:
+    """What asks: a client on the service's clock."""
+
+    world: EndlessService
+    retry: Retry = field(default_factory=Retry)
+    service: str = "given"
+
+    def run(self, flow: Flow[T]) -> T:
+        clock = self.world.clock
+        return steps.run(flow, self.world, sleep=self.world.sleep, clock=clock.monotonic, wall=clock.wall)

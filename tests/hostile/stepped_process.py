@@ -1,0 +1,168 @@
+"""Processes that move one act at a time, as they are told, and die between any two.
+
+An act is what others can see: a request, a wait, a change of the root. Each process is a thread of which only one runs
+at a time, so a schedule of several writers is played again exactly.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TypeVar
+
+from virtual_world import World
+
+from weblake import steps
+from weblake.errors import WeblakeError
+from weblake.retry import Retry
+from weblake.steps import Flow, NoReply, Reply, Request
+from weblake.storage import Storage
+
+T = TypeVar("T")
+
+_START = re.compile(r"_weblake/ledger/[0-9a-f]{16}\.start-\d+\.json")
+#: Seconds that one act may take on a busy machine.
+_PATIENCE = 120.0
+
+
+class Killed(BaseException):
+    """The process died."""
+
+
+class Process:
+    """One run of one piece of work."""
+
+    def __init__(self, work: Callable[[Process], object]) -> None:
+        self.result: object = None
+        self.error: BaseException | None = None
+        self.over = False
+        #: Whether a start is on record and not sent yet, and whether the clock has been held against that record: what
+        #: is sent after that look is sent at once, as weblake assumes (docs/promise.md, promise 3).
+        self.recorded = self.starting = False
+        self._killed = False
+        self._go, self._rest = threading.Semaphore(0), threading.Semaphore(0)
+        self._thread = threading.Thread(target=self._main, args=(work,), daemon=True)
+        self._thread.start()
+
+    def step(self) -> None:
+        """Lets it do one act."""
+        if not self.over:
+            self._go.release()
+            assert self._rest.acquire(timeout=_PATIENCE), "an act did not end"
+
+    def finish(self) -> None:
+        """Lets it come to its end."""
+        while not self.over:
+            self.step()
+        self._thread.join()
+
+    def kill(self) -> None:
+        """Ends it where it is; it changes nothing any more."""
+        self._killed = True
+        self.finish()
+
+    @property
+    def killed(self) -> bool:
+        return isinstance(self.error, Killed)
+
+    def act(self) -> None:
+        """Waits until it may do its next act; called by the process itself."""
+        if not self._killed:
+            self._rest.release()
+            self._go.acquire()
+        if self._killed:
+            raise Killed
+
+    def _main(self, work: Callable[[Process], object]) -> None:
+        self._go.acquire()
+        try:
+            if not self._killed:
+                self.result = work(self)
+        except (WeblakeError, AssertionError, Killed) as error:
+            self.error = error
+        except BaseException as error:  # noqa: BLE001 - told to whoever looks at the process
+            self.error = AssertionError(f"{type(error).__name__}: {error}")
+            self.error.__cause__ = error
+        finally:
+            self.over = True
+            self._rest.release()
+
+
+@dataclass
+class SteppedDriver:
+    """What load.land asks of a client; each request and each wait is an act of the process."""
+
+    world: World
+    process: Process
+    retry: Retry = field(default_factory=lambda: Retry(jitter=lambda: 0.5))
+    service: str = "given"
+
+    def run(self, flow: Flow[T]) -> T:
+        clock = self.world.clock
+        return steps.run(flow, self, sleep=self.sleep, clock=clock.monotonic, wall=self.wall)
+
+    def wall(self) -> float:
+        self.process.act()
+        self.process.starting = self.process.recorded
+        return self.world.clock.wall()
+
+    def send(self, request: Request) -> Reply | NoReply:
+        self.process.act()
+        if request.method == "POST":
+            self.process.recorded = self.process.starting = False
+        return self.world.send(request)
+
+    def sleep(self, seconds: float) -> None:
+        self.process.act()
+        self.world.clock.sleep(seconds)
+
+
+class SteppedStorage:
+    """A real storage; each change of it is an act of the process."""
+
+    def __init__(self, storage: Storage, process: Process) -> None:
+        self._storage, self._process = storage, process
+        self.url = storage.url
+        self.read, self.exists, self.settled = storage.read, storage.exists, storage.settled
+        self.list, self.size = storage.list, storage.size
+        self.local_path = storage.local_path
+
+    def create(self, name: str, data: bytes) -> bool:
+        self._process.act()
+        made = self._storage.create(name, data)
+        self._process.recorded |= made and _START.fullmatch(name) is not None
+        return made
+
+    def publish(self, local_file: Path, name: str) -> bool:
+        self._process.act()
+        return self._storage.publish(local_file, name)
+
+    def replace(self, name: str, local_file: Path) -> None:
+        self._process.act()
+        self._storage.replace(name, local_file)
+
+    def move(self, name: str, new_name: str) -> bool:
+        self._process.act()
+        return self._storage.move(name, new_name)
+
+    def delete(self, name: str) -> None:
+        self._process.act()
+        self._storage.delete(name)
+
+    def open_input(self, name: str) -> IO[bytes]:
+        return self._storage.open_input(name)
+
+    def scratch(self) -> AbstractContextManager[Path]:
+        return self._storage.scratch()
+
+    def preflight(self, keys_dir: str) -> None:
+        self._process.act()
+        self._storage.preflight(keys_dir)
+
+    def preflight_file(self, name: str) -> None:
+        self._process.act()
+        self._storage.preflight_file(name)

@@ -1,0 +1,118 @@
+"""Wall clocks that jump, by an hour and by ten years, while a load is bought, waited for and landed, and in between."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from catalogue import proves
+from job_script import url_of
+from virtual_world import Clock, Content, Driver, Page, World
+
+from weblake import load, orders
+from weblake.errors import DeadlineExceeded
+from weblake.lake import open_dataset
+from weblake.orders import Naming, Terms
+
+HOUR, YEARS = 3600.0, 10 * 365.25 * 86400.0
+URLS = [url_of(n) for n in range(3)]
+
+
+@dataclass
+class Jumping(Clock):
+    """Whoever asks for the wall's time gets it with the next jump in it; the monotonic clock runs on."""
+
+    jumps: list[float] = field(default_factory=list)
+
+    def wall(self) -> float:
+        if self.jumps:
+            self.wall_base += self.jumps.pop(0)
+        return super().wall()
+
+
+def content(polls: int) -> Content:
+    documents: list[Page] = [{"markdown": url, "metadata": {"sourceURL": url}} for url in URLS]
+    return Content(documents, polls=polls)
+
+
+def world(clock: Clock, *, polls: int = 4, replay: bool = True, tape: Sequence[str | None] = ()) -> World:
+    return World(lambda urls: content(polls), list(tape), replay=replay, clock=clock)
+
+
+@pytest.mark.parametrize("by", [HOUR, -HOUR, YEARS, -YEARS, None])
+def test_p8_a_load_takes_as_long_as_without_jumps(tmp_path: Path, by: float | None) -> None:
+    """`None` jumps to and fro."""
+
+    def taken(name: str, jumps: list[float]) -> float:
+        random.seed(6)  # the pauses are spread
+        clock = Jumping(jumps=jumps)
+        there = world(clock)
+        with clock.ruling():
+            order = orders.batch(URLS, Naming())
+            landing = load.land(Driver(there), open_dataset(tmp_path / name), order, Terms(timeout_s=600))
+        assert landing.receipt.stored == len(URLS)
+        assert len(there.jobs) == 1
+        return clock.passed
+
+    # Not between a start's record and its sending: there it is not sent, and recorded anew.
+    jumps = [0.0] * 4 + ([by] if by is not None else [YEARS, -2 * YEARS, YEARS] * 9)
+    assert taken("jumping", jumps) == pytest.approx(taken("steady", []), abs=0.5)
+
+
+@proves(
+    "P8",
+    at="src/weblake/ledger.py",
+    line="        return max(0.0, (datetime.now(UTC) - self.created()).total_seconds())",
+    becomes="        return (datetime.now(UTC) - self.created()).total_seconds()",
+    case="-315576000.0",
+)
+@pytest.mark.parametrize("by", [0.0, -HOUR, -YEARS])
+def test_p8_a_clock_set_back_does_not_move_the_time_limit(tmp_path: Path, by: float) -> None:
+    """A retry of a load whose job never ends: it is ended in time, whatever the clock has been set to since."""
+    clock = Clock()
+    there = world(clock, polls=10**9)
+    order = orders.batch(URLS, Naming())
+    terms = Terms(timeout_s=600, ends_job=True)
+    with clock.ruling():
+        dataset = open_dataset(tmp_path / "lake")
+        load.begin(Driver(there), dataset, order)
+        clock.wall_base += by
+        with suppress(DeadlineExceeded):
+            load.land(Driver(there), dataset, order, terms)
+    assert clock.passed < terms.timeout_s + load.SETTLE_S + 60
+
+
+@proves(
+    "P8",
+    at="src/weblake/starts.py",
+    line="    wait = min(window, last.at_seconds() + window - (yield from now(wall=True)))",
+    becomes="    wait = last.at_seconds() + window - (yield from now(wall=True))",
+    case="-3600.0",
+)
+@pytest.mark.parametrize("by", [0.0, -HOUR, -YEARS])
+def test_p8_a_lost_start_is_looked_up_in_time_after_the_clock_was_set_back(tmp_path: Path, by: float) -> None:
+    clock = Clock()
+    there = world(clock, replay=False, tape=[None, "late"])
+    order = orders.batch(URLS, Naming())
+
+    class Dies(Exception):
+        pass
+
+    def dies(seconds: float) -> None:
+        raise Dies
+
+    with clock.ruling():
+        dataset = open_dataset(tmp_path / "lake")
+        sleep, clock.sleep = clock.sleep, dies  # type: ignore[method-assign]
+        with pytest.raises(Dies):
+            load.begin(Driver(there), dataset, order)
+        clock.sleep = sleep  # type: ignore[method-assign]
+        clock.wall_base += by
+        begun = clock.passed
+        assert load.land(Driver(there), dataset, order, Terms(timeout_s=600)).receipt.stored == len(URLS)
+    assert len(there.jobs) == 1
+    assert clock.passed - begun < 120

@@ -1,0 +1,108 @@
+"""A record of the ledger that is damaged, at any step of a load: nothing is bought, and nothing is taken for absent."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+
+import pytest
+from catalogue import proves
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from job_script import url_of
+from virtual_world import Content, Driver, World
+
+from weblake import load, orders
+from weblake.errors import StorageRefused
+from weblake.lake import open_dataset
+from weblake.orders import Naming, Order, Terms
+from weblake.publishing import Dataset
+
+URL = url_of(0)
+STEPS = ["", ".start-1", ".job", ".done"]
+
+#: What becomes of the bytes of a record.
+DAMAGES: dict[str, Callable[[bytes, int], bytes]] = {
+    "cut off": lambda whole, at: whole[:at],
+    "a hole": lambda whole, at: b"\0" * at + whole[at:],
+    "all zeros": lambda whole, at: b"\0" * len(whole),
+    "another version": lambda whole, at: json.dumps(json.loads(whole) | {"version": at + 2}).encode(),
+    "of another load": lambda whole, at: json.dumps(json.loads(whole) | {"load_id": f"{at:016x}"}).encode(),
+}
+
+
+def bought(step: str) -> tuple[World, Dataset, Order]:
+    """A world and a root in which a load has come as far as this step."""
+    content = Content([{"markdown": "x", "metadata": {"sourceURL": URL}}])
+    world = World(lambda urls: content, replay=True)
+    dataset = open_dataset(f"memory://{uuid.uuid4().hex}/lake")
+    order = orders.batch([URL], Naming())
+    with world.clock.ruling():
+        if step == ".done":
+            load.land(Driver(world), dataset, order, Terms(timeout_s=60))
+        else:
+            load.begin(Driver(world), dataset, order)
+    if step == ".start-1":  # as a worker leaves it that dies before the job's id is on record
+        dataset.storage.delete(f"_weblake/ledger/{order.load_id}.job.json")
+    return world, dataset, order
+
+
+def damage(dataset: Dataset, name: str, made: Callable[[bytes], bytes]) -> bytes:
+    whole = dataset.storage.read(name)
+    assert whole is not None
+    damaged = made(whole)
+    dataset.storage.delete(name)
+    assert dataset.storage.create(name, damaged)
+    return damaged
+
+
+@proves(
+    "P13",
+    at="src/weblake/ledger.py",
+    line='            raise self._unknown(name, "it is damaged") from error',
+    becomes="            return None",
+    case="-cut off",
+)
+@proves(
+    "P13",
+    at="src/weblake/ledger.py",
+    line='                raise self._unknown(name, f"it has version {version}, which this weblake does not know")',
+    becomes="                return None",
+    case=".job-another version",
+)
+@proves(
+    "P13",
+    at="src/weblake/ledger.py",
+    line="        if record.load_id != load_id:",
+    becomes="        if False:",
+    case=".job-of another load",
+)
+@pytest.mark.parametrize("kind", DAMAGES)
+@pytest.mark.parametrize("step", STEPS)
+def test_p13_a_damaged_record_buys_nothing(step: str, kind: str) -> None:
+    _never_again(step, lambda whole: DAMAGES[kind](whole, len(whole) // 2))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.sampled_from(STEPS), st.sampled_from([*DAMAGES, "anything"]), st.data())
+def test_p13_whatever_a_record_becomes_nothing_is_bought_again(step: str, kind: str, data: st.DataObject) -> None:
+    def made(whole: bytes) -> bytes:
+        if kind == "anything":
+            return data.draw(st.binary(max_size=200))
+        return DAMAGES[kind](whole, data.draw(st.integers(1, len(whole) - 1)))
+
+    _never_again(step, made)
+
+
+def _never_again(step: str, made: Callable[[bytes], bytes]) -> None:
+    world, dataset, order = bought(step)
+    name = f"_weblake/ledger/{order.load_id}{step}.json"
+    damaged, asked = damage(dataset, name, made), world.sent
+    for _ in range(2):
+        with world.clock.ruling(), pytest.raises(StorageRefused, match="cannot be read") as caught:
+            load.land(Driver(world), dataset, order, Terms(timeout_s=60))
+        assert name in caught.value.message
+        assert caught.value.hint
+    assert (len(world.jobs), world.sent) == (1, asked), "somebody was asked before the record was read"
+    assert dataset.storage.read(name) == damaged, "what was left of the record is gone"

@@ -1,0 +1,238 @@
+"""A service of jobs, a network that spoils what it says, and a clock that only moves when something waits.
+
+A fault tape says what becomes of one request after another; once it is played, nothing goes wrong any more. So a case
+is its tape, its documents and its cuts: hypothesis draws them, prints them when a case fails, and plays them again.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, tzinfo
+from types import SimpleNamespace
+from typing import TypeVar
+from unittest import mock
+from urllib.parse import urlencode
+
+from weblake import ledger, load, steps
+from weblake.retry import Retry
+from weblake.steps import Flow, NoReply, Reply, Request
+
+T = TypeVar("T")
+
+Page = dict[str, object]
+
+#: What may happen to one request. `late` does what was asked and loses the answer.
+FAULTS = [
+    "429",
+    "429 after 7 s",
+    "500",
+    "503 after 2 s",
+    "404",
+    "refused",
+    "reset",
+    "late",
+    "timeout",
+    "cut",
+    "html",
+    "lag",
+]
+
+#: When every world begins: a case must play again exactly.
+BEGAN = datetime(2026, 11, 21, 6, tzinfo=UTC).timestamp()
+
+_KINDS = {"/v2/batch/scrape": "batch_scrape", "/v2/crawl": "crawl"}
+_PATHS = {kind: path for path, kind in _KINDS.items()}
+_JOBS = uuid.UUID("6f1c2a52-0000-4000-8000-5d0a3c6f7b11")
+
+
+@dataclass
+class Clock:
+    """A clock that only moves when something waits."""
+
+    wall_base: float = BEGAN
+    passed: float = 0.0
+
+    def sleep(self, seconds: float) -> None:
+        assert seconds >= 0
+        self.passed += seconds
+
+    def monotonic(self) -> float:
+        return 1000.0 + self.passed
+
+    def wall(self) -> float:
+        return self.wall_base + self.passed
+
+    def now(self, zone: tzinfo | None = None) -> datetime:
+        return datetime.fromtimestamp(self.wall(), zone)
+
+    @contextmanager
+    def ruling(self) -> Iterator[None]:
+        """Gives the rooms that read a clock by themselves this one."""
+        dates = SimpleNamespace(now=self.now, fromisoformat=datetime.fromisoformat)
+        clock = SimpleNamespace(monotonic=self.monotonic)
+        with mock.patch.object(load, "time", clock), mock.patch.object(ledger, "datetime", dates):
+            yield
+
+
+@dataclass
+class Content:
+    """What a job brings, as the service will tell it."""
+
+    documents: list[Page]
+    #: The URLs of failed pages.
+    failed: list[str] = field(default_factory=list)
+    #: How many documents the service counts and does not have.
+    lost: int = 0
+    #: The documents as they are cut; by default one chunk.
+    chunks: list[list[Page]] = field(default_factory=list)
+    #: Reads of its status before it has ended.
+    polls: int = 0
+    status: str = "completed"
+
+    def __post_init__(self) -> None:
+        self.chunks = self.chunks or [self.documents]
+
+
+@dataclass
+class Job:
+    """One job of the service."""
+
+    job_id: str
+    kind: str
+    target: str
+    created: float
+    content: Content
+
+    @property
+    def entry(self) -> dict[str, object]:
+        """As the activity list has it."""
+        created = datetime.fromtimestamp(self.created, UTC).isoformat()
+        return {"id": self.job_id, "endpoint": self.kind, "created_at": created, "target": self.target}
+
+    def chunk(self, at: int, *, lag: bool) -> dict[str, object]:
+        content = self.content
+        count = len(content.documents) + content.lost
+        head: dict[str, object] = {"total": count, "completed": count, "creditsUsed": len(content.documents)}
+        if content.polls > 0:
+            content.polls -= 1
+            return head | {"status": "scraping", "next": None, "data": []}
+        last = at + 1 == len(content.chunks)
+        link = f"http://elsewhere.test{_PATHS[self.kind]}/{self.job_id}?{urlencode({'cursor': at + 1})}"
+        if lag:  # another server, which has not heard of the last page yet
+            return head | {"status": "scraping", "next": None, "data": content.chunks[at][:-1]}
+        return head | {"status": content.status, "next": None if last else link, "data": content.chunks[at]}
+
+
+@dataclass
+class World:
+    """The jobs as they truly are, and a network that spoils what is said of them."""
+
+    #: What is found by a start of these URLs.
+    found: Callable[[Sequence[str]], Content]
+    tape: list[str | None] = field(default_factory=list)
+    #: Whether the service declares and keeps true replay.
+    replay: bool = False
+    clock: Clock = field(default_factory=Clock)
+    jobs: dict[str, Job] = field(default_factory=dict)
+    #: Every total of credits that was ever reported.
+    reported: set[float] = field(default_factory=set)
+    sent: int = 0
+    _keys: dict[str, str] = field(default_factory=dict)
+
+    def add(self, kind: str, target: str, content: Content, job_id: str | None = None) -> Job:
+        """A job that somebody has started."""
+        job_id = job_id or str(uuid.uuid5(_JOBS, str(len(self.jobs))))
+        job = self.jobs[job_id] = Job(job_id, kind, target, self.clock.wall(), content)
+        return job
+
+    def send(self, request: Request) -> Reply | NoReply:
+        self.sent += 1
+        self.clock.passed += 0.01
+        fault = self.fault(request)
+        if fault in ("refused", "reset"):
+            return NoReply("no", sent=fault == "reset")
+        if fault == "timeout":
+            self.clock.passed += request.deadline_s
+            return NoReply("late")
+        if fault is not None and fault[0].isdigit():
+            status, _, wait = fault.partition(" after ")
+            return self.reply({"success": False, "error": fault}, int(status), wait.removesuffix(" s"))
+        reply = self.reply(self.answer(request, lag=fault == "lag"))
+        if fault == "late":
+            return NoReply("the answer was lost")
+        if fault == "html":
+            return Reply(200, {}, b"<html></html>", wall=self.clock.wall())
+        return Reply(200, {}, reply.body[:-5], wall=self.clock.wall()) if fault == "cut" else reply
+
+    def fault(self, request: Request) -> str | None:
+        """What the tape has for this request."""
+        fault = self.tape.pop(0) if self.tape else None
+        # To a start, 404 is a clear refusal; of the errors, it says that the service has no such list.
+        if fault == "404" and (request.method == "POST" or request.path.endswith("/errors")):
+            return None
+        return fault
+
+    def answer(self, request: Request, *, lag: bool = False) -> object:
+        if request.path in _KINDS:
+            return {"success": True, "id": self.start(request).job_id}
+        if request.path == "/v2/team/activity":
+            return {"success": True, "data": [job.entry for job in self.jobs.values()], "cursor": None}
+        if request.path.startswith("/v2/team/credit-usage"):
+            return {"success": True, "periods": [self.period()]}
+        path, _, tail = request.path.removesuffix("/errors").rpartition("/")
+        job = self.jobs[tail]
+        assert _KINDS[path] == job.kind
+        if request.path.endswith("/errors"):
+            return {"errors": [{"url": url, "error": "x"} for url in job.content.failed], "robotsBlocked": []}
+        return job.chunk(int(dict(request.query).get("cursor", 0)), lag=lag)
+
+    def start(self, request: Request) -> Job:
+        key = dict(request.headers)["x-idempotency-key"]
+        if self.replay and key in self._keys:
+            return self.jobs[self._keys[key]]
+        body = json.loads(request.body or b"")
+        urls = body.get("urls") or [body["url"]]
+        job = self.add(_KINDS[request.path], urls[0], self.found(urls))
+        self._keys[key] = job.job_id
+        return job
+
+    def credits(self) -> float:
+        return float(sum(len(job.content.documents) for job in self.jobs.values()))
+
+    def period(self) -> dict[str, object]:
+        self.reported.add(self.credits())
+        first = datetime.fromtimestamp(self.clock.wall_base, UTC).replace(day=1, hour=0, minute=0, second=0)
+        return {"startDate": first.isoformat(), "endDate": None, "totalCredits": self.credits()}
+
+    def reply(self, body: object, status: int = 200, retry_after: str = "") -> Reply:
+        headers = {"retry-after": retry_after} if retry_after else {}
+        if self.replay:
+            headers["weblake-idempotency"] = "replay"
+        return Reply(status, headers, json.dumps(body).encode(), wall=self.clock.wall())
+
+
+@dataclass
+class Driver:
+    """What load.land asks of a client, on the world's clock."""
+
+    world: World
+    retry: Retry = field(default_factory=Retry)
+    service: str = "given"
+
+    def run(self, flow: Flow[T]) -> T:
+        clock = self.world.clock
+        return steps.run(flow, self.world, sleep=clock.sleep, clock=clock.monotonic, wall=clock.wall)
+
+
+def cut(documents: Sequence[Page], sizes: Sequence[int], back: Sequence[int]) -> list[list[Page]]:
+    """Chunks of these sizes, some empty, each of which may begin before the one in front of it ended."""
+    chunks, at = [], 0
+    for size, overlap in zip(sizes, back, strict=False):
+        begin = max(0, at - overlap)
+        chunks.append(list(documents[begin : at + size]))
+        at = min(len(documents), at + size)
+    return [*chunks, list(documents[at:])]

@@ -11,10 +11,13 @@ Imports: the rooms beside it. Nothing of Airflow: its processes are other proces
 from __future__ import annotations
 
 import base64
+import contextlib
+import os
 import secrets
 import shutil
 import signal
-from collections.abc import Mapping
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -24,7 +27,7 @@ import lab_grep
 from airflow_home import AIRFLOW, clean_environment, template_database
 from airflow_rest import AirflowRest
 from lab_home import free_port
-from lab_processes import Processes, descendants, tail
+from lab_processes import Processes, descendants, stacks, tail
 
 #: What a test needs that a production installation does not: short intervals, and nothing that leaves the machine.
 SETTINGS = {
@@ -175,6 +178,44 @@ class AirflowLab(AirflowRest):
         self._start("triggerer")
         self.until("a new triggerer", lambda: self._triggerer_job() > before, timeout, self._tails)
 
+    @contextlib.contextmanager
+    def hung_triggerer(self) -> Iterator[None]:
+        """SIGSTOP to the triggerer and all that it started, as on a machine that hangs, and SIGCONT at the end."""
+        pids = self._running.pids("triggerer")
+        for _ in range(20):
+            for pid in pids:
+                os.kill(pid, signal.SIGSTOP)
+            if self._writable():
+                break
+            for pid in pids:  # stopped in the middle of a write, it would stop everybody
+                os.kill(pid, signal.SIGCONT)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+
+    def start_second_triggerer(self, timeout: float = 120) -> None:
+        """Another triggerer beside the first, ready on return."""
+        before = self._triggerer_job()
+        self._start("triggerer-2", self.components()["triggerer"])
+        self.until("a second triggerer", lambda: self._triggerer_job() > before, timeout, self._tails)
+
+    def end_second_triggerer(self) -> None:
+        """SIGKILL to the second triggerer."""
+        self._running.end("triggerer-2", signal.SIGKILL)
+
+    def _writable(self) -> bool:
+        """Whether anybody can write to the metadata now."""
+        file = self.database.removeprefix("sqlite:///").partition("?")[0]
+        with contextlib.closing(sqlite3.connect(file, timeout=1, isolation_level=None)) as db:
+            try:
+                db.execute("BEGIN IMMEDIATE")
+                db.execute("ROLLBACK")
+            except sqlite3.OperationalError:
+                return False
+        return True
+
     def _triggerer_job(self) -> int:
         jobs = self.api("GET", "/jobs?job_type=TriggererJob&order_by=-id&limit=1")["jobs"]
         return int(jobs[0]["id"]) if jobs else 0
@@ -209,6 +250,14 @@ class AirflowLab(AirflowRest):
         (pid, *_) = self.worker_pids(dag_id, run_id, task_id, map_index)
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
+    def describe(self, dag_id: str, run_id: str) -> str:
+        """As it stands in the API and the logs, and where the processes of running tasks stand."""
+        lines = [super().describe(dag_id, run_id)]
+        for task in self.tasks(dag_id, run_id):
+            for pid in self.worker_pids(dag_id, run_id, task["task_id"], task["map_index"]):
+                lines.append(f"-- process {pid} of {task['task_id']}[{task['map_index']}]\n{stacks(pid)}")
+        return "\n".join(lines)
+
     # Search
 
     def grep(self, needle: str) -> list[str]:
@@ -226,8 +275,8 @@ class AirflowLab(AirflowRest):
         """Makes the metadata database."""
         shutil.copyfile(template_database(), self.home / "airflow.db")
 
-    def _start(self, name: str) -> None:
-        command = [AIRFLOW, *self.components()[name]]
+    def _start(self, name: str, arguments: Sequence[str] = ()) -> None:
+        command = [AIRFLOW, *(arguments or self.components()[name])]
         self._running.start(name, command, self.environment(), self.home / "processes" / f"{name}.log", cwd=self.home)
 
     def _healthy(self) -> bool:

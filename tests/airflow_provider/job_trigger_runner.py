@@ -9,12 +9,15 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from airflow.jobs import triggerer_job_runner
 from airflow.jobs.triggerer_job_runner import TriggerRunner
 from airflow.models.trigger import Trigger
+from airflow.sdk.execution_time import task_runner
+from airflow.sdk.execution_time.comms import GetTaskStates, TaskStatesResult
 from airflow.sdk.module_loading import import_string
 from airflow.triggers.base import TriggerEvent
 from event_triggerer import in_loop, until
@@ -30,17 +33,49 @@ NOBODY = "00000000-0000-4000-8000-000000000000"
 BY_A_PERSON = triggerer_job_runner._USER_ACTION_CANCEL_MSG
 
 
+@dataclass
+class Waiting:
+    """The task instance that is deferred, as a triggerer knows it."""
+
+    id: str = "00000000-0000-7000-8000-000000000000"
+    dag_id: str = "dag"
+    task_id: str = "land"
+    run_id: str = "run"
+    map_index: int = -1
+    try_number: int = 1
+    context_carrier: None = None
+
+
 class Runner:
-    """Airflow's runner of triggers without its supervisor: each trigger goes through what a database keeps of it."""
+    """Airflow's runner of triggers: each trigger goes through what a database keeps of it.
+
+    It is its supervisor, too, and answers what state the task of all its triggers is in.
+    """
 
     def __init__(self) -> None:
         self._runner = TriggerRunner()
+        #: What Airflow has the task for: None where it was cleared; an exception where Airflow does not answer.
+        self.state: str | Exception | None = None
+
+    def send(self, message: object) -> object:
+        """What the triggerer's supervisor answers."""
+        if not isinstance(message, GetTaskStates):
+            return None  # masks of secrets
+        if isinstance(self.state, Exception):
+            raise self.state
+        assert message.run_ids is not None
+        assert message.task_ids is not None
+        return TaskStatesResult(task_states={message.run_ids[0]: {message.task_ids[0]: self.state}})
+
+    async def asend(self, message: object) -> object:
+        return self.send(message)
 
     def start(self, trigger: WeblakeJobTrigger) -> asyncio.Task[None]:
         classpath, kwargs = trigger.serialize()
         kept = Trigger._decrypt_kwargs(Trigger(classpath=classpath, kwargs=kwargs).encrypted_kwargs)
         number = len(self._runner.triggers) + 1
         running = import_string(classpath)(**kept)
+        running.task_instance = Waiting()
         self._runner.triggers[number] = {"name": f"number {number}", "events": 0, "is_watcher": False}  # type: ignore[typeddict-item]
         task = asyncio.create_task(self._runner.run_trigger(number, running), name=f"trigger {number}")
         self._runner.triggers[number]["task"] = task
@@ -54,8 +89,10 @@ class Runner:
 @asynccontextmanager
 async def nothing_left() -> AsyncIterator[Runner]:
     """A runner, after which neither a task nor a client is left on this loop."""
-    before = asyncio.all_tasks()
-    yield Runner()
+    before, runner = asyncio.all_tasks(), Runner()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(task_runner, "SUPERVISOR_COMMS", runner, raising=False)
+        yield runner
     await until(lambda: asyncio.all_tasks() <= before)
     mine = shared._LOOPS.get(asyncio.get_running_loop())
     assert mine is None or (not mine.clients and not mine.reads)

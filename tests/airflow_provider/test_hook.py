@@ -14,6 +14,9 @@ import pytest
 from airflow.sdk import BaseHook, BaseOperator, Connection
 from airflow.sdk._shared.secrets_masker import redact
 from airflow.sdk.exceptions import AirflowNotFoundException
+from catalogue import proves
+from key_forms import holds
+from shown_errors import everything_of
 
 from airflow_provider_weblake.hooks import weblake as hook_module
 from airflow_provider_weblake.hooks.endpoint import Endpoint
@@ -132,11 +135,51 @@ def test_the_environment_of_the_command_line_is_not_used(monkeypatch: pytest.Mon
         connect(monkeypatch, {"host": "http://api.example.com", "password": "test-key"}).get_conn()
 
 
-def test_insecure_allows_plain_http(monkeypatch: pytest.MonkeyPatch) -> None:
+@proves(
+    "S3",
+    at="airflow_provider/src/airflow_provider_weblake/hooks/endpoint.py",
+    line='insecure=_flag(name, "insecure", extra.get("insecure")),',
+    becomes="insecure=True,",
+)
+def test_s3_a_connection_needs_insecure_for_plain_http(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, object] = {"host": "http://api.example.com", "password": "test-key"}
+    for value in (None, False, "false", "0", ""):
+        for attempt in (lambda hook: hook.get_conn(), lambda hook: asyncio.run(hook.aget_client())):
+            with pytest.raises(InvalidOption, match="in the clear"):
+                attempt(connect(monkeypatch, given | {"extra": {"insecure": value}}))
     for value in (True, "true", "1"):
-        given = {"host": "http://api.example.com", "password": "test-key", "extra": {"insecure": value}}
-        with connect(monkeypatch, given).get_conn() as client:
+        with connect(monkeypatch, given | {"extra": {"insecure": value}}).get_conn() as client:
             assert not client.is_embedded
+
+
+@proves(
+    "S1",
+    at="airflow_provider/src/airflow_provider_weblake/hooks/weblake.py",
+    line="raise error.with_traceback(None) from None  # below, locals hold a Connection: its repr shows the password",
+    becomes="raise",
+    case="its extra",
+)
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"extra": {"call_timeout_s": "soon"}},
+        {"extra": {"job_url": "javascript:x"}},
+        {"host": "https://u:p@a.example.com"},
+        {"host": "https://a.example.com:port"},
+        {"host": "http://api.example.com"},
+        {"host": ""},
+    ],
+    ids=["its extra", "its template", "user info", "its port", "plain http", "no host"],
+)
+def test_s1_no_error_of_a_connection_shows_its_password(
+    given: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also with the locals of each frame: the repr of Airflow's own Connection shows it."""
+    hook = connect(monkeypatch, {"host": "https://api.example.com", "password": "test-canary-0123"} | given)
+    for attempt in (hook.get_conn, lambda: asyncio.run(hook.aget_client())):
+        with pytest.raises((InvalidOption, AskPerson)) as caught:
+            attempt()
+        assert [each for each in everything_of(caught.value) if holds(each.encode(), "test-canary-0123")] == []
 
 
 def test_a_missing_connection_is_airflows_own_error() -> None:
@@ -178,7 +221,13 @@ def test_the_event_loop_never_reads_a_connection_synchronously(
     assert asyncio.run(ask())
 
 
-def test_the_key_is_masked_and_shown_by_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+@proves(
+    "S1",
+    at="airflow_provider/src/airflow_provider_weblake/hooks/endpoint.py",
+    line="api_key: str = field(repr=False)",
+    becomes="api_key: str",
+)
+def test_s1_the_key_is_masked_and_shown_by_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     canary = f"canary-{uuid.uuid4().hex}"
     hook = connect(monkeypatch, {"host": "https://api.example.com", "password": canary})
     assert canary not in repr(hook.endpoint())
@@ -212,7 +261,9 @@ def test_airflow_finds_the_hook_by_the_connections_type(
     assert isinstance(unsaved.get_hook(), WeblakeHook)
 
 
-def test_a_wrong_key_is_told_without_the_key(weblake_service: WeblakeService, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s1_a_wrong_key_is_told_without_the_key(
+    weblake_service: WeblakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
     canary = f"canary-{uuid.uuid4().hex}"
     hook = connect(monkeypatch, {"host": weblake_service.url, "password": canary})
     works, message = hook.test_connection()
@@ -224,7 +275,7 @@ def test_a_wrong_key_is_told_without_the_key(weblake_service: WeblakeService, mo
         client.credit_usage()
 
 
-def test_a_service_that_repeats_the_key_does_not_get_it_shown(
+def test_s1_a_service_that_repeats_the_key_does_not_get_it_shown(
     weblake_service: WeblakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     body = {"success": False, "error": f"no team for {weblake_service.key} here"}

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from airflow.serialization.encoders import encode_trigger
 from airflow.triggers.base import TaskSuccessEvent, TriggerEvent
+from catalogue import proves
 from event_triggerer import start, until
 from gated_site import GatedSite
 from job_trigger_runner import NOBODY, STATUS, Runner, asked, connect, fire, run, status_of, trigger
@@ -74,6 +75,12 @@ def test_a_job_that_was_cancelled_is_told_and_ends_no_task_with_success(
     run(story)
 
 
+@proves(
+    "5.4",
+    at="airflow_provider/src/airflow_provider_weblake/triggers/weblake.py",
+    line='return await self._stop(client, "deadline")',
+    becomes='return "deadline"',
+)
 @pytest.mark.parametrize("owns_job", [True, False])
 def test_its_deadline_ends_a_job_that_it_owns(
     weblake_connection: WeblakeService, site: GatedSite, owns_job: bool

@@ -7,6 +7,7 @@ import time
 
 import pytest
 from airflow.configuration import conf
+from catalogue import proves
 from event_triggerer import start, until
 from gated_site import GatedSite
 from job_trigger_runner import BY_A_PERSON, CANCEL, Runner, asked, run, status_of, trigger
@@ -17,7 +18,13 @@ from weblake.testing import WeblakeService
 pytestmark = pytest.mark.system
 
 
-def test_a_restarted_triggerer_neither_cancels_nor_loses_the_job(
+@proves(
+    "O4",
+    at="airflow_provider/src/airflow_provider_weblake/triggers/weblake.py",
+    line="async def on_kill(self) -> None:",
+    becomes="async def cleanup(self) -> None:",
+)
+def test_o4_a_restarted_triggerer_neither_cancels_nor_loses_the_job(
     weblake_connection: WeblakeService, site: GatedSite
 ) -> None:
     async def story(runner: Runner) -> None:
@@ -39,11 +46,84 @@ def test_a_restarted_triggerer_neither_cancels_nor_loses_the_job(
     run(story)
 
 
-@pytest.mark.parametrize("cancel_on_kill", [True, False])
-def test_a_kill_by_a_person_cancels_the_job_where_that_is_wanted(
-    weblake_connection: WeblakeService, site: GatedSite, cancel_on_kill: bool
+@pytest.mark.parametrize("how", ["both to the end", "one is stopped"])
+@proves(
+    "O4",
+    at="airflow_provider/src/airflow_provider_weblake/triggers/weblake.py",
+    line="return state in GOES_ON",
+    becomes="return False",
+    case="one is stopped",
+)
+def test_o4_two_that_run_one_trigger_only_ask(weblake_connection: WeblakeService, site: GatedSite, how: str) -> None:
+    """A triggerer was silent for a while; its trigger runs elsewhere now, and here it is stopped as by a person."""
+
+    async def story(runner: Runner) -> None:
+        job_id = await start(weblake_connection, *site.held(1))
+        mine = trigger(job_id, cancel_on_kill=True, owns_job=True, deadline=time.time() + 600)
+        first, second = runner.start(mine), runner.start(mine)
+        await until(lambda: asked(weblake_connection, "GET", job_id) >= 4)
+        if how == "one is stopped":
+            runner.state = "deferred"
+            first.cancel(BY_A_PERSON)
+            with pytest.raises(asyncio.CancelledError):
+                await first
+        assert await status_of(weblake_connection, job_id) == "scraping"
+        site.release()
+        await asyncio.wait({first, second}, timeout=30)
+        told = [event.payload["status"] for event in runner.fired]
+        assert told == ["completed"] * (1 if how == "one is stopped" else 2)
+        assert {each["method"] for each in weblake_connection.requests() if job_id in str(each["path"])} == {"GET"}
+
+    run(story)
+
+
+def test_a_task_that_was_cleared_and_has_taken_its_job_up_again_keeps_it(
+    weblake_connection: WeblakeService, site: GatedSite
 ) -> None:
     async def story(runner: Runner) -> None:
+        job_id = await start(weblake_connection, *site.held(1))
+        runner.state = "running"
+        task = runner.start(trigger(job_id, cancel_on_kill=True))
+        await until(lambda: asked(weblake_connection, "GET", job_id))
+        task.cancel(BY_A_PERSON)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await status_of(weblake_connection, job_id) == "scraping"
+
+    run(story)
+
+
+def test_o4_where_airflow_does_not_say_why_nothing_is_cancelled(
+    weblake_connection: WeblakeService, site: GatedSite, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async def story(runner: Runner) -> None:
+        job_id = await start(weblake_connection, *site.held(1))
+        runner.state = ConnectionResetError("the supervisor is gone")
+        task = runner.start(trigger(job_id, cancel_on_kill=True))
+        await until(lambda: asked(weblake_connection, "GET", job_id))
+        task.cancel(BY_A_PERSON)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await status_of(weblake_connection, job_id) == "scraping"
+
+    run(story)
+    assert "Airflow does not say why" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("cancel_on_kill", [True, False])
+@pytest.mark.parametrize("state", ["failed", "success", None, "queued"])
+@proves(
+    "O3",
+    at="airflow_provider/src/airflow_provider_weblake/triggers/weblake.py",
+    line="await client.run(orchestration.cancel(self._job, client.retry))",
+    becomes="pass",
+    case="failed-True",
+)
+def test_o3_a_kill_by_a_person_cancels_the_job_where_that_is_wanted(
+    weblake_connection: WeblakeService, site: GatedSite, cancel_on_kill: bool, state: str | None
+) -> None:
+    async def story(runner: Runner) -> None:
+        runner.state = state
         job_id = await start(weblake_connection, *site.held(1))
         task = runner.start(trigger(job_id, cancel_on_kill=cancel_on_kill))
         await until(lambda: asked(weblake_connection, "GET", job_id))
@@ -57,7 +137,13 @@ def test_a_kill_by_a_person_cancels_the_job_where_that_is_wanted(
     run(story)
 
 
-def test_a_kill_survives_that_airflow_repeats_it_every_second(
+@proves(
+    "O3",
+    at="airflow_provider/src/airflow_provider_weblake/triggers/weblake.py",
+    line="await asyncio.shield(killing)",
+    becomes="await killing",
+)
+def test_o3_a_kill_survives_that_airflow_repeats_it_every_second(
     weblake_connection: WeblakeService, site: GatedSite
 ) -> None:
     """The first try of the cancel fails; before the second, the next kill breaks off whatever `on_kill` awaits."""
@@ -80,7 +166,13 @@ def test_a_kill_survives_that_airflow_repeats_it_every_second(
     run(story)
 
 
-def test_a_kill_is_over_in_time_when_the_service_hangs(
+@proves(
+    "O3",
+    at="airflow_provider/src/airflow_provider_weblake/triggers/weblake.py",
+    line="async with asyncio.timeout(CANCEL_S):",
+    becomes="async with asyncio.timeout(None):",
+)
+def test_o3_a_kill_is_over_in_time_when_the_service_hangs(
     weblake_connection: WeblakeService,
     site: GatedSite,
     monkeypatch: pytest.MonkeyPatch,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import signal
 import tempfile
@@ -20,7 +21,9 @@ from typing import Any
 import duckdb
 import pytest
 from airflow_lab import AirflowLab
+from catalogue import proves
 from gated_site import GatedSite
+from key_forms import in_files
 
 from weblake import Client
 from weblake.service.config import ServiceKey
@@ -67,6 +70,10 @@ class World:
 
     def job(self, dag_id: str, run: str) -> str:
         return str(self.airflow.xcom(dag_id, run, "land", "job_id"))
+
+    def triggers(self, dag_id: str, run: str) -> str:
+        """What was logged of the task's first two tries."""
+        return "".join(self.airflow.log(dag_id, run, "land", number) for number in (1, 2))
 
     def has(self, text: str) -> bool:
         return any(text in str(request["path"]) for request in self.service.requests())
@@ -143,10 +150,7 @@ def _world(tmp_path_factory: pytest.TempPathFactory, canary: str) -> Iterator[Wo
                 assert any("xcom" in place for place in places), "the search finds XComs"
                 assert any(".log" in place for place in places), "the search finds logs"
                 assert lab.grep(canary) == []
-                in_roots = [
-                    path for path in roots.rglob("*") if path.is_file() and canary.encode() in path.read_bytes()
-                ]
-                assert in_roots == []
+                assert in_files([roots], canary) == []
     site.close()
 
 
@@ -173,19 +177,47 @@ def test_a_deferred_batch_lands(world: World) -> None:
     assert world.started == 1
 
 
-def test_cleared_while_it_waits_the_job_is_cancelled_and_bought_anew(world: World) -> None:
+@proves(
+    "4.2",
+    at="airflow_provider/src/airflow_provider_weblake/operators/landing.py",
+    line='context["ti"].xcom_push(key=JOB_URL, value=url)',
+    becomes='context["ti"].xcom_push(key=JOB_URL, value=f"{url}?key={self.hook.endpoint().api_key}")',
+)
+def test_s1_nothing_that_airflow_keeps_of_a_deferred_task_holds_the_key(world: World, canary: str) -> None:
+    """While it waits there is a trigger with its arguments; what a whole run leaves is searched when all is over."""
+    run = world.run("deferred", world.site.held(1))
+    job = world.deferred("deferred", run)
+    assert world.airflow.grep(job), "the search finds the trigger and what was pushed"
+    assert world.airflow.grep(canary) == []
+    world.site.release()
+    assert world.airflow.wait_run("deferred", run) == "success"
+    world.receipt("deferred", run)
+    assert world.airflow.grep(canary) == []
+    assert in_files([world.roots], canary) == []
+
+
+def test_o2_cleared_while_it_waits_the_job_is_cancelled_and_bought_anew_or_kept(world: World) -> None:
+    """Which of the two is Airflow's: it stops the trigger, and runs the task again, at about the same moment."""
     run = world.run("deferred", world.site.held(2))
     first = world.deferred("deferred", run)
     world.airflow.clear("deferred", run, ["land"])
-    world.poll(lambda: world.status(first) == "cancelled", "the first job to be cancelled")
-    world.poll(lambda: world.started == 2, "a second job")
+    world.poll(
+        lambda: world.started == 2 or f"{first} goes on" in world.triggers("deferred", run), "one or the other", 120
+    )
+    assert (world.status(first) == "cancelled") == (world.started == 2)
     world.site.release()
     assert world.airflow.wait_run("deferred", run) == "success"
-    assert world.receipt("deferred", run)["job_id"] != first
-    assert (len(world.files), world.started) == (1, 2)
+    assert (world.receipt("deferred", run)["job_id"] == first) == (world.started == 1)
+    assert len(world.files) == 1
 
 
-def test_cleared_after_success_it_is_bought_again_and_takes_the_first_ones_place(world: World) -> None:
+@proves(
+    "O2",
+    at="airflow_provider/src/airflow_provider_weblake/operators/landing.py",
+    line='("airflow", ti.dag_id, ti.task_id, map_index), ti.run_id, f"max_tries={ti.max_tries}")',
+    becomes='("airflow", ti.dag_id, ti.task_id, map_index), ti.run_id, "")',
+)
+def test_o2_cleared_after_success_it_is_bought_again_and_takes_the_first_ones_place(world: World) -> None:
     run = world.run("deferred", world.site.pages(2))
     assert world.airflow.wait_run("deferred", run) == "success"
     first = world.receipt("deferred", run)
@@ -197,16 +229,31 @@ def test_cleared_after_success_it_is_bought_again_and_takes_the_first_ones_place
     assert world.started == 2
 
 
-def test_marked_failed_while_it_waits_the_job_is_cancelled(world: World) -> None:
+@proves(
+    "O3",
+    at="airflow_provider/src/airflow_provider_weblake/triggers/weblake.py",
+    line="await asyncio.shield(killing)",
+    becomes="killing.cancel()",
+    case="success",
+)
+@pytest.mark.parametrize("state", ["failed", "success"])
+def test_o3_marked_while_it_waits_the_job_is_cancelled(world: World, state: str) -> None:
     run = world.run("deferred", world.site.held(2))
     job = world.deferred("deferred", run)
-    world.airflow.mark_task("deferred", run, "land", "failed")
+    world.airflow.mark_task("deferred", run, "land", state)
     world.poll(lambda: world.status(job) == "cancelled", "the job to be cancelled")
+    assert world.airflow.wait_run("deferred", run) == state
     assert world.files == []
     assert world.started == 1
 
 
-def test_marked_failed_while_a_worker_waits_the_job_is_cancelled(world: World) -> None:
+@proves(
+    "O3",
+    at="airflow_provider/src/airflow_provider_weblake/operators/killing.py",
+    line="self._cancel(f\"its task is {state or 'cleared'}\")",
+    becomes="pass",
+)
+def test_o3_marked_failed_while_a_worker_waits_the_job_is_cancelled(world: World) -> None:
     run = world.run("blocking", world.site.held(2))
     world.poll(lambda: world.started == 1, "the job")
     world.airflow.wait_worker("blocking", run, "land")
@@ -230,6 +277,12 @@ def job_path(world: World) -> str:
     return next((path for path in paths if path.startswith("/v2/batch/scrape/")), "nowhere")
 
 
+@proves(
+    "3.4",
+    at="airflow_provider/src/airflow_provider_weblake/operators/killing.py",
+    line="elif state in UNWANTED:",
+    becomes="elif True:",
+)
 def test_a_worker_that_is_shut_down_leaves_the_job_to_the_retry(world: World) -> None:
     run = world.run("blocking", world.site.held(2))
     pid = world.airflow.wait_worker("blocking", run, "land")
@@ -252,6 +305,12 @@ def test_a_run_that_takes_too_long_cancels_its_job(world: World) -> None:
     assert world.started == 1
 
 
+@proves(
+    "3.4",
+    at="airflow_provider/src/airflow_provider_weblake/operators/landing.py",
+    line="deadline=ends_at,",
+    becomes="deadline=None,",
+)
 def test_at_the_deadline_the_job_is_cancelled_and_the_task_fails_for_good(world: World) -> None:
     run = world.run("late", [*world.site.pages(1), *world.site.held(1)])
     job = world.deferred("late", run)
@@ -274,6 +333,12 @@ def test_at_the_deadline_what_there_is_can_be_published(world: World) -> None:
     assert (receipt["stored"], receipt["complete"], receipt["status"]) == (1, False, "cancelled")
 
 
+@proves(
+    "3.4",
+    at="airflow_provider/src/airflow_provider_weblake/retry_policy.py",
+    line='return RetryDecision.fail(reason=f"{_name(error)}: a retry would end the same way")',
+    becomes="return RetryDecision.default()",
+)
 def test_without_credits_nothing_is_tried_again(world: World) -> None:
     body = {"success": False, "error": "Payment required"}
     world.service.faults({"match": {"method": "POST"}, "times": None, "effect": {"status": 402, "body": body}})
@@ -289,11 +354,19 @@ def test_a_busy_service_is_asked_again_when_it_says(world: World) -> None:
     world.service.faults({"match": {"path": "/v2/team/activity"}, "times": 1, "effect": busy})
     run = world.run("deferred", world.site.pages(2))
     world.airflow.wait_task("deferred", run, "land", {"up_for_retry"})
-    assert "again in 101 s" in world.airflow.log("deferred", run, "land")
+    said = re.search(r"again in (\d+) s", world.airflow.log("deferred", run, "land"))
+    assert said, "the policy says when"
+    assert 101 <= int(said[1]) <= 126, "the time that the service named, and up to a quarter more"
     world.airflow.mark_run("deferred", run, "failed")
 
 
-def test_a_triggerer_that_is_restarted_cancels_nothing(world: World) -> None:
+@proves(
+    "O4",
+    at="airflow_provider/src/airflow_provider_weblake/triggers/weblake.py",
+    line="async def on_kill(self) -> None:",
+    becomes="async def cleanup(self) -> None:",
+)
+def test_o4_a_triggerer_that_is_restarted_cancels_nothing(world: World) -> None:
     run = world.run("deferred", world.site.held(2))
     job = world.deferred("deferred", run)
     world.airflow.restart_triggerer()
@@ -303,6 +376,31 @@ def test_a_triggerer_that_is_restarted_cancels_nothing(world: World) -> None:
     assert world.status(job) == "scraping"
     world.site.release()
     assert world.airflow.wait_run("deferred", run) == "success"
+    assert world.receipt("deferred", run)["job_id"] == job
+    assert (len(world.files), world.started) == (1, 1)
+
+
+@proves(
+    "O4",
+    at="airflow_provider/src/airflow_provider_weblake/triggers/weblake.py",
+    line="return state in GOES_ON",
+    becomes="return False",
+)
+def test_o4_a_triggerer_that_hung_cancels_nothing_of_what_another_has_taken(world: World) -> None:
+    run = world.run("deferred", world.site.held(2))
+    job = world.deferred("deferred", run)
+    with world.airflow.hung_triggerer():
+        world.airflow.start_second_triggerer()
+        world.triggerer_asks(job)
+    try:
+        told = f"{job} goes on"
+        back = lambda: told in world.triggers("deferred", run) or world.asked("DELETE", job)  # noqa: E731
+        world.poll(back, "the first triggerer to come back", timeout=90)
+        assert world.asked("DELETE", job) == 0
+        world.site.release()
+        assert world.airflow.wait_run("deferred", run) == "success"
+    finally:
+        world.airflow.end_second_triggerer()
     assert world.receipt("deferred", run)["job_id"] == job
     assert (len(world.files), world.started) == (1, 1)
 
@@ -321,9 +419,16 @@ MOMENTS: dict[str, tuple[dict[str, object] | None, tuple[str, str]]] = {
 }
 
 
+@proves(
+    "O1",
+    at="airflow_provider/src/airflow_provider_weblake/operators/landing.py",
+    line='("airflow", ti.dag_id, ti.task_id, map_index), ti.run_id, f"max_tries={ti.max_tries}")',
+    becomes='("airflow", ti.task_id, ti.try_number, map_index), ti.run_id, f"max_tries={ti.max_tries}")',
+    case="blocking-while it lands",
+)
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("dag_id", ["blocking", "deferred"])
-def test_a_worker_that_is_killed_pays_once(world: World, dag_id: str, moment: str) -> None:
+def test_o1_a_worker_that_is_killed_pays_once(world: World, dag_id: str, moment: str) -> None:
     fault, (method, path) = MOMENTS[moment]
     world.service.faults(fault)
     urls = world.site.pages(2)
@@ -337,7 +442,13 @@ def test_a_worker_that_is_killed_pays_once(world: World, dag_id: str, moment: st
     assert (len(world.files), world.started) == (1, 1)
 
 
-def test_a_second_worker_alive_by_mistake_changes_nothing(world: World) -> None:
+@proves(
+    "O5",
+    at="airflow_provider/src/airflow_provider_weblake/operators/landing.py",
+    line='("airflow", ti.dag_id, ti.task_id, map_index), ti.run_id, f"max_tries={ti.max_tries}")',
+    becomes='("airflow", ti.task_id, ti.try_number, map_index), ti.run_id, f"max_tries={ti.max_tries}")',
+)
+def test_o5_a_second_worker_alive_by_mistake_changes_nothing(world: World) -> None:
     run = world.run("blocking", world.site.held(2))
     pid = world.airflow.wait_worker("blocking", run, "land")
     world.poll(lambda: world.has(job_path(world)), "the worker to wait")
@@ -401,7 +512,7 @@ def test_a_sensor_takes_no_worker_at_all(world: World) -> None:
     assert world.airflow.xcom("watching", run, "watch")["job_id"] == job
 
 
-def test_a_sensor_that_is_marked_failed_leaves_the_job_alone(world: World) -> None:
+def test_o3_a_sensor_that_is_marked_failed_leaves_the_job_alone(world: World) -> None:
     with Client(world.service.url, world.service.key) as client:
         job = str(client.start_batch_scrape(world.site.held(1)).id)
     run = world.airflow.trigger("watching", {"job_id": job})

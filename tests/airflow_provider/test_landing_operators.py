@@ -12,6 +12,7 @@ import duckdb
 import pyarrow.parquet as pq
 import pytest
 from airflow.sdk import DAG, BaseOperator
+from catalogue import proves
 from dag_runs import Run, returned, run_one, said, states
 
 from weblake.testing import WeblakeService
@@ -20,8 +21,15 @@ if TYPE_CHECKING:
     from gated_site import GatedSite
 
 
+@proves(
+    "O7",
+    at="airflow_provider/src/airflow_provider_weblake/operators/landing.py",
+    line="self.receipt = landing.receipt.to_dict()",
+    becomes='self.receipt = landing.receipt.to_dict() | {"urls": list(self.hosts())}',
+    case="False",
+)
 @pytest.mark.parametrize("deferrable", [False, True])
-def test_a_batch_lands_and_its_receipt_is_what_xcom_has(
+def test_o7_a_batch_lands_and_its_receipt_is_what_xcom_has(
     run_dag: Run, weblake_connection: WeblakeService, site: GatedSite, tmp_path: Path, deferrable: bool
 ) -> None:
     from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import os
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from email.parser import Parser
 from pathlib import Path
 
 import pytest
+from catalogue import proves
 
 ROOT = Path(__file__).parents[2]
 NAME = "airflow_provider_weblake"
@@ -58,7 +60,7 @@ def test_airflow_finds_it_by_its_entry_point(wheel: Path) -> None:
     }
 
 
-def test_it_says_what_it_needs_and_what_it_is(wheel: Path) -> None:
+def test_o10_it_says_what_it_needs_and_what_it_is(wheel: Path) -> None:
     metadata = Parser().parsestr(text_of(wheel, ".dist-info/METADATA"))
     needs = metadata.get_all("Requires-Dist") or []
     assert any(need.startswith("apache-airflow") and ">=3.3.2" in need and "<4" in need for need in needs)
@@ -89,3 +91,28 @@ def test_what_is_built_can_be_imported_from_there(wheel: Path, tmp_path: Path) -
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=tmp_path)
     assert run.returncode == 0, run.stderr
     assert run.stdout.strip().splitlines()[-1] == "all of them"
+
+
+@pytest.mark.parametrize(
+    ("release", "fits"),
+    [("2.10.5", False), ("3.0.0", False), ("3.3.1+local", False), ("3.3.2", True), ("3.3.2rc1", True), ("3.10", True)],
+)
+@proves(
+    "O10",
+    at="airflow_provider/src/airflow_provider_weblake/__init__.py",
+    line="if numbers and tuple(int(part or 0) for part in numbers.groups()) < _OLDEST:",
+    becomes="if False:",
+    case="2.10.5-False",
+)
+def test_o10_beside_an_older_airflow_it_says_so_at_once(tmp_path: Path, release: str, fits: bool) -> None:
+    """As after an installation without dependencies: the first import tells, not the first name that is missing."""
+    metadata = tmp_path / f"apache_airflow-{release}.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text(f"Metadata-Version: 2.1\nName: apache-airflow\nVersion: {release}\n")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    run = subprocess.run(
+        [sys.executable, "-c", f"import {NAME}"], env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True
+    )
+    assert (run.returncode == 0) == fits, run.stderr
+    if not fits:
+        assert f"needs Apache Airflow 3.3.2 or later, and this is {release}" in run.stderr

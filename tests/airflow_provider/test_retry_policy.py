@@ -9,10 +9,11 @@ import pytest
 from airflow.sdk import DAG, RetryAction, RetryDecision
 from airflow.sdk.exceptions import AirflowException
 from airflow.serialization.serialized_objects import DagSerialization
+from catalogue import proves
 
 import weblake
 from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator
-from airflow_provider_weblake.retry_policy import FIRST_S, MOST_S, RETRY_AFTER_MOST_S, WeblakeRetryPolicy
+from airflow_provider_weblake.retry_policy import FIRST_S, MOST_S, RETRY_AFTER_MOST_S, SPREAD, WeblakeRetryPolicy
 from airflow_provider_weblake.sensors.weblake import WeblakeCrawlSensor
 from weblake import errors, orchestration
 from weblake.errors import WeblakeError
@@ -46,19 +47,35 @@ def test_a_refusal_ends_the_retries_and_the_reason_has_its_number(weblake_servic
     assert "Injected" not in str(decision.reason), "the reason is stored, and says nothing of the service's"
 
 
+@proves(
+    "O7",
+    at="airflow_provider/src/airflow_provider_weblake/retry_policy.py",
+    line="named *= 1 + SPREAD * random.random()",
+    becomes="named *= 1",
+    case="effect0",
+)
 @pytest.mark.parametrize("effect", [{"status": 429, "retry_after": 77}, {"status": 429, "body": "retry after 77s"}])
-def test_a_rate_limit_is_waited_for_as_long_as_the_service_says(
+def test_o7_a_rate_limit_is_waited_for_as_long_as_the_service_says(
     weblake_service: WeblakeService, effect: dict[str, object]
 ) -> None:
     error = caused_by(weblake_service, {**effect, "body": {"success": False, "error": effect.get("body", "Slow.")}})
     assert isinstance(error, errors.RateLimited)
-    assert 77 <= seconds(decide(error, try_number=4)) <= 79
+    pauses = {seconds(decide(error, try_number=4)) for _ in range(50)}
+    assert 78 <= min(pauses) <= max(pauses) <= 77 * (1 + SPREAD) + 1
+    assert len(pauses) > 25, "tasks that were told the same time must not come back together"
 
 
+@proves(
+    "O7",
+    at="airflow_provider/src/airflow_provider_weblake/retry_policy.py",
+    line="return max(named, backoff * (0.5 + 0.5 * random.random()))",
+    becomes="return max(named, backoff)",
+    case="effect1",
+)
 @pytest.mark.parametrize(
     "effect", [{"status": 429}, {"status": 500}, {"status": 503}, {"status": 408}, {"drop_before": True}]
 )
-def test_trouble_is_waited_for_with_pauses_that_grow_up_to_a_bound(
+def test_o7_trouble_is_waited_for_with_pauses_that_grow_up_to_a_bound(
     weblake_service: WeblakeService, effect: dict[str, object]
 ) -> None:
     error = caused_by(weblake_service, effect)
@@ -71,13 +88,13 @@ def test_trouble_is_waited_for_with_pauses_that_grow_up_to_a_bound(
 
 def test_an_unavailable_service_that_names_a_time_is_not_asked_before(weblake_service: WeblakeService) -> None:
     error = caused_by(weblake_service, {"status": 503, "retry_after": 600})
-    assert seconds(decide(error)) == 600
+    assert 600 <= seconds(decide(error)) <= 600 * (1 + SPREAD)
 
 
 @pytest.mark.parametrize("status", [429, 503])
 def test_next_century_is_not_waited_for(weblake_service: WeblakeService, status: int) -> None:
     decision = decide(caused_by(weblake_service, {"status": status, "retry_after": 999_999_999_999}))
-    assert seconds(decision) <= RETRY_AFTER_MOST_S + 1
+    assert seconds(decision) <= RETRY_AFTER_MOST_S * (1 + SPREAD) + 1
     assert datetime.now(UTC) + (decision.retry_delay or timedelta()) < datetime(2200, 1, 1, tzinfo=UTC)
 
 

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
+from catalogue import proves
 from celery_lab import CeleryLab
 from gated_site import GatedSite
 from lab_processes import lives
@@ -128,6 +129,12 @@ def world(s3_endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         site.close()
 
 
+@proves(
+    "3.4",
+    at="airflow_provider/src/airflow_provider_weblake/operators/landing.py",
+    line='("airflow", ti.dag_id, ti.task_id, map_index), ti.run_id',
+    becomes='("airflow", ti.dag_id, ti.try_number, map_index), ti.run_id',
+)
 def test_a_million_urls_in_shards_and_a_worker_that_dies(world: World, tmp_path: Path) -> None:
     host = f"million-{secrets.token_hex(6)}.example"
     a_million_is_cut_and_read_back(world, host)

@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 import secrets
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from airflow.api_fastapi.auth.managers.simple.datamodels.login import LoginBody
 from airflow.api_fastapi.core_api.datamodels.assets import CreateAssetEventsBody
 from docs_programs import load
 from gated_site import GatedSite
+from polling import until
 
 from weblake import Client, webhooks
 from weblake.service.config import ServiceConfig
@@ -141,13 +141,6 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 def completed(job_id: str = JOB, **more: Any) -> dict[str, Any]:
     return {"success": True, "type": "batch_scrape.completed", "id": job_id, "data": [], **more}
-
-
-def until(what: Callable[[], object]) -> None:
-    ends = time.monotonic() + 30
-    while not what():
-        assert time.monotonic() < ends, "it did not happen"
-        time.sleep(0.02)
 
 
 def extra(job_id: str = JOB, kind: str = "batch_scrape") -> dict[str, Any]:

@@ -28,7 +28,7 @@ class Lake:
         """Lands pages that nobody has landed before, and returns what a materialization says of them."""
         urls = self.site.pages(count, self._pages) + more.get("urls", [])
         self._pages += count
-        order = orchestration.batch_order(urls, orchestration.Naming(orchestration.root_name(self.root)))
+        order = orchestration.batch_order(urls, orchestration.Naming())
         task = orchestration.Task(("dagster", asset), uuid.uuid4().hex, uuid.uuid4().hex, partition)
         terms = orchestration.Terms()
         found = orchestration.land(self.client, self.dataset, orchestration.place(order, task, 0), terms)

@@ -21,7 +21,7 @@ def landed(
 ) -> tuple[orchestration.Dataset, orchestration.Landing]:
     """Scrapes the URLs as one job and lands it; loads of one `slot` retire each other."""
     dataset = orchestration.open_dataset(root)
-    order = orchestration.batch_order(list(urls), orchestration.Naming(orchestration.root_name(root), key))
+    order = orchestration.batch_order(list(urls), orchestration.Naming(key))
     if slot is not None:
         order = replace(order, slot=orchestration.Slot(slot, has_partition=True))
     with service.client() as client:

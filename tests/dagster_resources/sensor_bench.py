@@ -108,7 +108,8 @@ def ended(service: WeblakeService, *job_ids: str) -> None:
 def start(service: WeblakeService, urls: Iterable[str]) -> str:
     """Starts a batch elsewhere; returns its id."""
     with service.client() as client:
-        job_id = client.start_batch_scrape(list(urls)).id
+        # A page that is held must not end by itself before a test lets it go, however busy the machine is.
+        job_id = client.start_batch_scrape(list(urls), timeout=240_000).id
     assert job_id
     return job_id
 

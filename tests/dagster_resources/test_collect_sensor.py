@@ -8,6 +8,7 @@ import time
 
 import dagster as dg
 import pytest
+from catalogue import proves
 from gated_site import GatedSite
 from in_process import Bench
 from sensor_bench import Ticker, counted, ended, start, until
@@ -34,6 +35,12 @@ def told(bench: Bench, job_id: str, load_id: str | None = None, **more: object) 
     return load_id
 
 
+@proves(
+    "3.6",
+    at="dagster_resources/src/dagster_weblake/sensors/collect.py",
+    line="if job.load_id in there or unlanded[job.load_id] is False or told_twice:",
+    becomes="if told_twice:",
+)
 def test_a_job_is_collected_when_it_is_over_and_once(bench: Bench, site: GatedSite) -> None:
     docs = waiting(site.held(2))
     ticker = Ticker(bench, build_collect_sensor(docs), docs)
@@ -96,6 +103,12 @@ def test_each_partition_is_collected_as_that_partition(bench: Bench, site: Gated
     assert ticker.tick().said == "No jobs are pending."
 
 
+@proves(
+    "3.6",
+    at="dagster_resources/src/dagster_weblake/sensors/collect.py",
+    line="self.memory.postpone(pair.job, job.event)",
+    becomes="pass",
+)
 @pytest.mark.system
 def test_hundreds_of_jobs_have_their_turn_within_bounds(
     bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
@@ -143,6 +156,13 @@ def test_a_service_in_trouble_loses_nothing(bench: Bench, site: GatedSite, monke
     assert ticker.until(lambda tick: bool(tick.requests)).keys == [load_id]
 
 
+@proves(
+    "3.6",
+    at="dagster_resources/src/dagster_weblake/sensors/job_events.py",
+    line="LOOK_BACK_S = 7 * 24 * 3600.0",
+    becomes="LOOK_BACK_S = 0.0",
+    case="{{{",
+)
 @pytest.mark.parametrize(
     "cursor", ["{{{", "[]", "17", "{}", '{"after": 3, "pending": {"docs_job": "x"}}', '{"after": {"docs_job": null}}']
 )

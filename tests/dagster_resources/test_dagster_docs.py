@@ -227,7 +227,7 @@ def test_what_others_did_is_told(page: Page, weblake_service: WeblakeService) ->
     assert code.tick("usage_closed").skip_message
     with weblake_service.client() as client:
         job = client.start_batch_scrape(page.site.pages(2))
-        naming = orchestration.Naming(orchestration.root_name(str(page.lake)))
+        naming = orchestration.Naming()
         order = orchestration.crawl_order(f"{page.site.url}/", naming, orchestration.Terms())
         landed = orchestration.land(
             client, orchestration.open_dataset(str(page.lake)), order, orchestration.Terms(poll_s=1)

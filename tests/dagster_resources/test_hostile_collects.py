@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from catalogue import proves
 from gated_site import GatedSite
 from hostile_runs import NOW, Assets, batches, killed, load_of, survived
 from in_process import Bench, Run
@@ -18,6 +19,8 @@ from weblake.service.server import LocalService
 pytestmark = pytest.mark.system
 
 
+@proves("2.3", at="src/weblake/publishing.py", line="_retire(dataset, load_id, by=gone.by)  # likewise", becomes="pass")
+@proves("2.3", at="src/weblake/publishing.py", line="and older.created() < newer.created()", becomes="and True")
 def test_an_older_job_that_is_collected_last_takes_nobodys_place(
     bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from catalogue import proves
 
 from dagster_weblake.identity import task_of
 
@@ -40,8 +41,14 @@ def task(instance: dg.DagsterInstance, run: dg.DagsterRun, partition: str | None
     return task_of(context, dg.AssetKey(["web", "docs"]), partition)
 
 
+@proves(
+    "O9",
+    at="dagster_resources/src/dagster_weblake/identity.py",
+    line="if run.parent_run_id is None or not _goes_on(run):",
+    becomes="if True:",
+)
 @pytest.mark.parametrize("how", [FROM_FAILURE, OF_ASSETS, BY_DAEMON, {**BY_DAEMON, **FROM_FAILURE}])
-def test_a_retry_is_the_same_load_and_the_same_occasion(instance: dg.DagsterInstance, how: dict[str, str]) -> None:
+def test_o9_a_retry_is_the_same_load_and_the_same_occasion(instance: dg.DagsterInstance, how: dict[str, str]) -> None:
     first = a_run(instance, None)
     second = a_run(instance, first, how)
     third = a_run(instance, second, how)
@@ -49,7 +56,13 @@ def test_a_retry_is_the_same_load_and_the_same_occasion(instance: dg.DagsterInst
     assert task(instance, first).load_id(0) != task(instance, first, None).load_id(0)
 
 
-def test_a_person_who_re_executes_all_asks_anew_within_the_same_root(instance: dg.DagsterInstance) -> None:
+@proves(
+    "O9",
+    at="dagster_resources/src/dagster_weblake/identity.py",
+    line="if run.parent_run_id is None or not _goes_on(run):",
+    becomes="if run.parent_run_id is None:",
+)
+def test_o9_a_person_who_re_executes_all_asks_anew_within_the_same_root(instance: dg.DagsterInstance) -> None:
     first = a_run(instance, None)
     again = a_run(instance, first)
     retried = a_run(instance, again, BY_DAEMON)
@@ -58,12 +71,24 @@ def test_a_person_who_re_executes_all_asks_anew_within_the_same_root(instance: d
     assert task(instance, retried) == task(instance, again)
 
 
-def test_another_run_is_another_load(instance: dg.DagsterInstance) -> None:
+@proves(
+    "O6",
+    at="dagster_resources/src/dagster_weblake/identity.py",
+    line="run.root_run_id or run.run_id, _asked_by(",
+    becomes='"run", _asked_by(',
+)
+def test_o6_another_run_is_another_load(instance: dg.DagsterInstance) -> None:
     one, two = a_run(instance, None), a_run(instance, None)
     assert task(instance, one).load_id(0) != task(instance, two).load_id(0)
     assert task(instance, one).slot(0, None).name == task(instance, two).slot(0, None).name
 
 
+@proves(
+    "3.5",
+    at="dagster_resources/src/dagster_weblake/identity.py",
+    line="return run.root_run_id or run.run_id  # deleted",
+    becomes="break  # deleted",
+)
 def test_a_retry_whose_parent_was_deleted_is_taken_for_one(instance: dg.DagsterInstance) -> None:
     first = a_run(instance, None)
     second = a_run(instance, first, FROM_FAILURE)

@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 import dagster as dg
 import pandas as pd
 import pytest
+from catalogue import proves
 from hypothesis import given
 from hypothesis import strategies as st
 from landed_loads import landed, refusing_url
@@ -134,7 +135,13 @@ def test_other_storage(
     assert len(markdown_parts(str(metadata["preview"].value))[1]) == 4
 
 
-def test_a_hostile_title_stays_text(weblake_service: WeblakeService, local_root: str) -> None:
+@proves(
+    "S11",
+    at="dagster_resources/src/dagster_weblake/metadata/shown_text.py",
+    line='return f"`{shown}`" if shown else ""',
+    becomes="return str(value)",
+)
+def test_s11_a_hostile_title_stays_text(weblake_service: WeblakeService, local_root: str) -> None:
     with OddSite(HOSTILE) as odd:
         dataset, landing = landed(weblake_service, local_root, [f"{odd.url}/titled", f"{odd.url}/page"])
     preview = str(told.load_metadata(dataset, landing, partitioned=False)["preview"].value)
@@ -155,7 +162,13 @@ def test_no_text_breaks_a_table(cells: list[str]) -> None:
     assert all(len(cell) <= 202 and cell.count("`") in (0, 2) for row in rows[1:] for cell in row)
 
 
-def test_neither_key_nor_page_text_is_told(weblake_service: WeblakeService, local_root: str) -> None:
+@proves(
+    "S11",
+    at="dagster_resources/src/dagster_weblake/metadata/loads.py",
+    line='("url", "title", "status_code", "content_type"), 10',
+    becomes='("url", "title", "markdown", "content_type"), 10',
+)
+def test_s11_neither_key_nor_page_text_is_told(weblake_service: WeblakeService, local_root: str) -> None:
     canary = f"canary-{secrets.token_hex(8)}"
     with OddSite("T" * 5000, body=canary) as odd:
         dataset, landing = landed(weblake_service, local_root, [f"{odd.url}/titled", refusing_url()])
@@ -182,7 +195,7 @@ def test_a_file_that_is_gone_costs_the_preview_only(
 
 def test_a_started_job(weblake_service: WeblakeService, site, local_root: str) -> None:
     dataset = orchestration.open_dataset(local_root)
-    order = orchestration.batch_order(site.pages(2), orchestration.Naming(local_root))
+    order = orchestration.batch_order(site.pages(2), orchestration.Naming())
     with weblake_service.client() as client:
         intent, job, _ = orchestration.begin(client, dataset, order)
     metadata = told.started_metadata(dataset, intent, job, deadline=1795000000.5, max_credits=9)

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from catalogue import proves
 from dagster._core.remote_representation.external_data import RepositorySnap
 from dagster._serdes import serialize_value
 from in_process import Bench
+from key_forms import holds
+from shown_errors import everything_of
 
 from dagster_weblake import WeblakeParquetIOManager, WeblakeResource
 from weblake.errors import AskPerson, InvalidOption
@@ -85,8 +88,39 @@ def test_one_client_serves_a_step_and_is_closed_at_its_end(bench: Bench) -> None
     assert seen[0]._opened is None
 
 
+@proves(
+    "S3",
+    at="dagster_resources/src/dagster_weblake/resource.py",
+    line="return weblake.Client(*self._endpoint(), insecure=self.insecure, patience=patience)",
+    becomes="return weblake.Client(*self._endpoint(), insecure=True, patience=patience)",
+)
+def test_s3_a_resource_needs_insecure_for_plain_http() -> None:
+    for make in (WeblakeResource.get_client, WeblakeResource.get_async_client):
+        with pytest.raises(InvalidOption, match="in the clear"):
+            make(given(base_url="http://far.example.com"))
+        make(given(base_url="http://far.example.com", insecure=True))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"base_url": "http://far.example.com"}, {"base_url": "https://u@h"}, {"api_key": "CANARY x"}]
+)
+def test_s1_no_error_of_a_resource_shows_the_key(canary: str, wrong: dict[str, str]) -> None:
+    resource = given(**{"api_key": canary, **{name: text.replace("CANARY", canary) for name, text in wrong.items()}})
+    for make in (resource.get_client, resource.get_async_client):
+        with pytest.raises(InvalidOption) as caught:
+            make()
+        assert [each for each in everything_of(caught.value) if holds(each.encode(), canary)] == []
+
+
+@proves(
+    "S1",
+    at="dagster_resources/src/dagster_weblake/given.py",
+    line='return f"(kept out of Dagster\'s records: {known.index(repr(value))})"',
+    becomes="return value",
+    case="False",
+)
 @pytest.mark.parametrize("nested", [False, True])
-def test_secrets_given_as_text_are_in_no_snapshot_and_no_repr(canary: str, nested: bool) -> None:
+def test_s1_secrets_given_as_text_are_in_no_snapshot_and_no_repr(canary: str, nested: bool) -> None:
     options = {"client_kwargs": {"password": canary}} if nested else {"secret": canary}
     resource = given(api_key=canary, storage_options=options, root="s3://lake/web")
     reader = WeblakeParquetIOManager(root="s3://lake/web", storage_options=options)

@@ -6,6 +6,7 @@ import threading
 
 import dagster as dg
 import pytest
+from catalogue import proves
 from gated_site import GatedSite
 from in_process import Bench
 
@@ -66,13 +67,21 @@ def test_what_no_retry_can_mend_is_not_retried(bench: Bench, site: GatedSite, st
     assert len([each for each in bench.service.requests() if each["method"] == "POST"]) == 1
 
 
-def test_a_long_retry_after_is_what_the_step_waits_up_to_a_limit(
+@proves(
+    "O7",
+    at="dagster_resources/src/dagster_weblake/failures.py",
+    line="spread = 1 + SPREAD * random.random()",
+    becomes="spread = 1.0",
+)
+def test_o7_a_long_retry_after_is_what_the_step_waits_up_to_a_limit(
     bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(failures, "RETRY_AFTER_MOST_S", 0.5)
     bench.service.faults({"match": START, "times": 1, "effect": {"status": 429, "retry_after": 90}})
     run = bench.run(build_weblake_assets("page", BatchScrapeRequest(urls=site.pages(1)), retry_policy=NOW))
-    assert (run.success, run.retries()) == (True, [1.5])
+    (pause,) = run.retries()
+    assert run.success
+    assert 1.5 < pause <= 1.5 + 0.5 * failures.SPREAD
     assert bench.started == 1
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from catalogue import proves
 from gated_site import GatedSite
 from lab_home import cache
 
@@ -47,7 +48,7 @@ class Shell:
             "WEBLAKE_API_KEY": self.service.key,
             "TEST_ROOT": str(self.folder / "lake"),
             "TEST_URLS": ",".join([*self.site.pages(2), f"{self.site.url}/held/1"]),
-            "PYTHONPATH": str(HERE),
+            "PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]),
         }
         return subprocess.Popen(
             [sys.executable, *command], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=HERE
@@ -96,8 +97,22 @@ def shell(weblake_service: WeblakeService, site: GatedSite, tmp_path: Path) -> I
         yield Shell(weblake_service, site, tmp_path, instance)
 
 
+@proves(
+    "O9",
+    at="dagster_resources/src/dagster_weblake/stopping.py",
+    line="if run is None or run.status not in _UNWANTED:",
+    becomes="if False:",
+    case="SIGTERM",
+)
+@proves(
+    "O9",
+    at="dagster_resources/src/dagster_weblake/identity.py",
+    line="run.root_run_id or run.run_id, _asked_by(",
+    becomes="run.run_id, _asked_by(",
+    case="SIGKILL",
+)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
-def test_a_worker_that_is_taken_away_leaves_its_job_to_the_retry(shell: Shell, number: signal.Signals) -> None:
+def test_o9_a_worker_that_is_taken_away_leaves_its_job_to_the_retry(shell: Shell, number: signal.Signals) -> None:
     process = shell.materialize()
     until(lambda: shell.started == 1, process)
     until(lambda: bool(list(shell.folder.glob("lake/_weblake/ledger/*.job.json"))), process)
@@ -115,7 +130,13 @@ def test_a_worker_that_is_taken_away_leaves_its_job_to_the_retry(shell: Shell, n
     assert (shell.started, len(shell.landed)) == (1, 1)
 
 
-def test_a_run_that_somebody_terminates_cancels_its_job(shell: Shell) -> None:
+@proves(
+    "O9",
+    at="dagster_resources/src/dagster_weblake/stopping.py",
+    line="except dg.DagsterExecutionInterruptedError:",
+    becomes="except ZeroDivisionError:",
+)
+def test_o9_a_run_that_somebody_terminates_cancels_its_job(shell: Shell) -> None:
     process = shell.materialize()
     until(lambda: shell.started == 1, process)
     until(lambda: bool(list(shell.folder.glob("lake/_weblake/ledger/*.job.json"))), process)
@@ -132,6 +153,12 @@ def test_a_run_that_somebody_terminates_cancels_its_job(shell: Shell) -> None:
     assert (shell.started, len(shell.landed)) == (2, 1)
 
 
+@proves(
+    "3.5",
+    at="dagster_resources/src/dagster_weblake/stopping.py",
+    line="if job is None and order is not None and order.start is not None:",
+    becomes="if False:",
+)
 def test_a_start_that_is_being_answered_is_found_and_cancelled(shell: Shell) -> None:
     shell.service.faults(
         {"match": {"method": "POST", "path": "batch/scrape$"}, "effect": {"stall": True}},
@@ -146,6 +173,9 @@ def test_a_start_that_is_being_answered_is_found_and_cancelled(shell: Shell) -> 
     assert shell.started == 1
 
 
+@proves(
+    "3.6", at="dagster_resources/src/dagster_weblake/landing.py", line="stopping.open[load_id] = None", becomes="pass"
+)
 def test_a_run_that_collects_and_is_terminated_cancels_the_job_that_another_started(shell: Shell) -> None:
     assert shell.materialize("starting").wait(DEADLINE_S) == 0
     assert shell.job_status() == "scraping"

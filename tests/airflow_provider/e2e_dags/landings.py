@@ -19,6 +19,8 @@ LANDED = Asset("weblake://file/e2e/documents")
 
 def batch(**kwargs: object) -> WeblakeBatchScrapeOperator:
     defaults = {"task_id": "land", "urls": URLS, "to": TO, "poll_interval": 1, "retries": 2}
+    # A page that is held must not end by itself before a test lets it go, however busy the machine is.
+    defaults["options"] = {"timeout": 240_000}
     return WeblakeBatchScrapeOperator(**(defaults | {"retry_delay": timedelta(seconds=1)} | kwargs))
 
 

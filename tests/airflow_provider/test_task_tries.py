@@ -1,0 +1,154 @@
+"""Tries of a task and events of its trigger, run by Airflow itself: rows O1 and O8 of the fault catalogue.
+
+An event says no more than that it is time to look: it may be lost, old, or not true.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.sdk import BaseOperator
+from airflow.triggers.base import TriggerEvent
+from catalogue import proves
+from dag_runs import Run, returned, run_one
+
+from weblake import orchestration
+from weblake.testing import WeblakeService
+
+if TYPE_CHECKING:
+    from gated_site import GatedSite
+
+Make = Callable[..., BaseOperator]
+
+
+@pytest.fixture
+def batch(tmp_path: Path) -> Make:
+    """Makes the task that lands a batch below this test's folder."""
+    from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator
+
+    def make(urls: list[str], **more: Any) -> BaseOperator:
+        return WeblakeBatchScrapeOperator(
+            task_id="land", urls=urls, to=str(tmp_path / "lake"), poll_interval=0.3, retry_delay=timedelta(0), **more
+        )
+
+    return make
+
+
+@proves(
+    "O1",
+    at="airflow_provider/src/airflow_provider_weblake/operators/landing.py",
+    line='f"max_tries={ti.max_tries}")',
+    becomes='f"try_number={ti.try_number}")',
+)
+@proves(
+    "O1",
+    at="airflow_provider/src/airflow_provider_weblake/operators/landing.py",
+    line='("airflow", ti.dag_id, ti.task_id, map_index), ti.run_id',
+    becomes='("airflow", ti.dag_id, ti.task_id, map_index, ti.try_number), ti.run_id',
+)
+def test_o1_a_try_that_follows_one_that_had_landed_finds_its_load(
+    run_dag: Run, weblake_connection: WeblakeService, site: GatedSite, batch: Make
+) -> None:
+    tries: list[int] = []
+
+    def dies_after_it(context: Any, result: object = None) -> None:
+        tries.append(context["ti"].try_number)
+        if len(tries) == 1:
+            raise ConnectionResetError("The worker was lost before it could say that it had landed.")
+
+    run = run_one(run_dag, lambda: batch(site.pages(2), retries=2, post_execute=dies_after_it))
+    assert (run.state, tries) == ("success", [1, 2])
+    assert returned(run, "land")["stored"] == 2
+    assert weblake_connection.counts()["batch_scrape_started"] == 1
+
+
+#: What a trigger may say of a job that runs.
+UNTRUE: dict[str, Any] = {
+    "it is completed": {"status": "completed", "completed": 2, "total": 2},
+    "it has failed": {"status": "failed", "completed": 0, "total": 2},
+    "nobody knows it": {"status": "gone"},
+    "it is another job": {"status": "completed", "job_id": "00000000-0000-4000-8000-000000000000"},
+    "nothing": {},
+    "far too much": {"status": "completed", "text": "x" * (1 << 20)},
+}
+
+
+@pytest.mark.parametrize("lie", UNTRUE)
+@proves(
+    "O8",
+    at="airflow_provider/src/airflow_provider_weblake/operators/landing.py",
+    line="return self._run(context, generation)",
+    becomes="return dict(event)",
+    case="it is completed",
+)
+def test_o8_an_event_that_is_not_true_changes_nothing(
+    run_dag: Run,
+    weblake_connection: WeblakeService,
+    site: GatedSite,
+    batch: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    lie: str,
+) -> None:
+    from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
+
+    real, deferred = WeblakeJobTrigger.run, list[str]()
+
+    async def run(self: WeblakeJobTrigger) -> AsyncIterator[TriggerEvent]:
+        deferred.append(self.job_id)
+        if len(deferred) == 1:
+            yield TriggerEvent(UNTRUE[lie])
+            return
+        site.release()
+        async for event in real(self):
+            yield event
+
+    monkeypatch.setattr(WeblakeJobTrigger, "run", run)
+    urls = site.held(2)
+    found = run_one(run_dag, lambda: batch(urls, deferrable=True))
+    assert found.state == "success"
+    receipt = returned(found, "land")
+    assert (receipt["stored"], receipt["complete"], receipt["status"]) == (2, True, "completed")
+    assert deferred == [receipt["job_id"]] * 2, "it went on waiting for its own job, and held no worker"
+    assert weblake_connection.counts()["batch_scrape_started"] == 1
+
+
+@pytest.mark.parametrize("job", ["has completed", "runs still"])
+@proves(
+    "O8",
+    at="airflow_provider/src/airflow_provider_weblake/operators/landing.py",
+    line="next_method == TRIGGER_FAIL_REPR",
+    becomes="False",
+    case="has completed",
+)
+def test_o8_an_event_that_was_lost_is_made_up_for(
+    weblake_connection: WeblakeService, site: GatedSite, batch: Make, job: str
+) -> None:
+    """The scheduler's own time-out finds a trigger that never fired: the API says what became of the job."""
+    from airflow.sdk.bases.operator import TRIGGER_FAIL_REPR, TriggerFailureReason
+    from airflow.sdk.exceptions import TaskDeferred
+
+    task = batch(site.held(2), deferrable=True)
+    pushed: dict[str, object] = {}
+    ti = SimpleNamespace(dag_id="dag", task_id="land", run_id="run", map_index=-1, max_tries=1)
+    ti.xcom_push = lambda key, value: pushed.update({key: value})
+    context: Any = {"ti": ti, "task": task, "outlet_events": {}}
+    with pytest.raises(TaskDeferred) as waiting:
+        task.execute(context)
+    job_id = str(pushed["job_id"])
+    timed_out = {**(waiting.value.kwargs or {}), "error": TriggerFailureReason.TRIGGER_TIMEOUT}
+    if job == "runs still":
+        with pytest.raises(TaskDeferred):
+            task.resume_execution(TRIGGER_FAIL_REPR, timed_out, context)
+    site.release()
+    with weblake_connection.client() as client:
+        ref, until = orchestration.JobRef("batch_scrape", job_id), time.monotonic() + 30
+        client.run(orchestration.wait(ref, client.retry, until=until, unseen_s=0.0, poll_s=0.2))
+    receipt = task.resume_execution(TRIGGER_FAIL_REPR, timed_out, context)
+    assert (receipt["stored"], receipt["job_id"]) == (2, job_id)
+    assert weblake_connection.counts()["batch_scrape_started"] == 1

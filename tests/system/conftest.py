@@ -17,6 +17,8 @@ import pytest
 
 from weblake.service.server import LocalService
 
+sys.path.insert(0, str(Path(__file__).parent))
+
 CANARY = "canary-of-the-system-tests"
 
 
@@ -90,10 +92,12 @@ class CommandLine:
 
     env: dict[str, str] = field(default_factory=dict)
     ran: list[Run] = field(default_factory=list)
+    #: What Python runs.
+    program: tuple[str, ...] = ("-m", "weblake")
 
     def start(self, *args: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "weblake", *args],
+            [sys.executable, *self.program, *args],
             env=os.environ | self.env,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -112,3 +116,12 @@ class CommandLine:
 @pytest.fixture
 def weblake_command(service: LocalService) -> CommandLine:
     return CommandLine({"WEBLAKE_BASE_URL": service.url, "WEBLAKE_API_KEY": service.key, "NO_COLOR": "1"})
+
+
+@pytest.fixture
+def lab(service: LocalService, site: str, weblake_command: CommandLine, tmp_path: Path) -> Iterator[Any]:
+    """A job that has ended, and roots to land it in, for what strikes a landing (crash_lab.Lab)."""
+    from crash_lab import crash_lab  # brings four readers, which most tests here do without
+
+    with crash_lab(service, site, weblake_command.env, tmp_path) as made:
+        yield made

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,13 +19,14 @@ import duckdb
 import pandas as pd
 import polars as pl
 import pyarrow.dataset as ds
-from syscall_sweep import Struck, run
+from syscall_sweep import Call, Struck, run
 
 import weblake
 from weblake.lake import open_dataset
 from weblake.publishing import history
 
 WEBLAKE = (sys.executable, "-m", "weblake")
+STEADY = str(Path(__file__).with_name("steady_names.py"))
 DOCUMENTS = "/documents/load_date=DAY/ID-00000.parquet"
 ERRORS = "/page_errors/load_date=DAY/ID-00000.parquet"
 DAY_DIR = "/documents/load_date=DAY"
@@ -29,7 +34,7 @@ LEDGER = "/_weblake/ledger"
 #: All that a root may hold after a load, but for what dead runs left in `_weblake/tmp`.
 EXPECTED = {
     *(DOCUMENTS, ERRORS, "/_weblake/layout.json"),
-    *(f"{LEDGER}/ID{step}.json" for step in ("", ".start-1", ".job", ".done")),
+    *(f"{LEDGER}/ID{step}.json" for step in ("", ".start-1", ".owner", ".job", ".lander", ".done")),
 }
 
 
@@ -70,13 +75,22 @@ class Lab:
         return sorted(self.urls[:-1])
 
     def land(self, root: Path) -> list[str]:
-        return [*WEBLAKE, "land", "batch", self.job, "--to", str(root), "--json"]
+        return ["land", "batch", self.job, "--to", str(root), "--json"]
 
     def batch(self, root: Path) -> list[str]:
-        return [*WEBLAKE, "batch", *self.urls, "--to", str(root), "--json"]
+        return ["batch", *self.urls, "--to", str(root), "--json"]
 
-    def run(self, command: list[str], root: Path, strike: str = "") -> Struck:
-        return run(command, root, root.with_suffix(".trace"), self.env, strike)
+    def run(self, command: list[str], root: Path, strike: Sequence[str] = (), nth: int = 1, **more: Any) -> Struck:
+        """Runs a command under strace, as the nth on this root."""
+        steady = [sys.executable, STEADY, str(nth), *command]
+        return run(steady, root, root.with_suffix(f".trace-{nth}"), self.env, strike, **more)
+
+    def killed(self, command: list[str], root: Path, call: Call, nth: int = 1) -> bool:
+        """Kills it right before a call; returns whether the load was there by then."""
+        struck = self.run(command, root, call.aim(root, "signal=KILL"), nth)
+        assert struck.code == -signal.SIGKILL, f"it was not killed: {struck.code} {struck.err}"
+        assert struck.meant(call), f"something else was struck: {struck.changes}"
+        return self.unharmed(root)
 
     def starts(self) -> int:
         return int(self.service.counts().get("batch_scrape_started", 0))
@@ -92,9 +106,12 @@ class Lab:
 
     def again(self, command: list[str], root: Path) -> dict[str, Any]:
         """Runs a command plainly after a struck one and asserts that all is well."""
-        ended = subprocess.run(command, env=self.env, capture_output=True, text=True, timeout=120)
+        ended = subprocess.run([*WEBLAKE, *command], env=self.env, capture_output=True, text=True, timeout=120)
         assert ended.returncode == 0, f"the rerun failed: {ended.stderr}"
-        receipt: dict[str, Any] = json.loads(ended.stdout)
+        return self.whole(root, json.loads(ended.stdout))
+
+    def whole(self, root: Path, receipt: dict[str, Any]) -> dict[str, Any]:
+        """Asserts that a root holds this one load and nothing else."""
         assert (receipt["stored"], receipt["failed"], receipt["complete"]) == (3, 1, True)
         assert [(file["rows"], file["path"].split("/")[0]) for file in receipt["files"]] == [
             (3, "documents"),
@@ -109,6 +126,17 @@ class Lab:
         assert [(load.receipt.load_id, load.receipt.stored) for load in loads] == [(receipt["load_id"], 3)]
         assert litter(root) == set()
         return receipt
+
+
+@contextmanager
+def crash_lab(service: Any, site: str, env: Mapping[str, str], tmp: Path) -> Iterator[Lab]:
+    """A lab whose job has ended."""
+    with socket.socket() as closed:  # bound, and nobody listens: a page that surely fails
+        closed.bind(("127.0.0.1", 0))
+        urls = [f"{site}/{n}" for n in range(3)] + [f"http://127.0.0.1:{closed.getsockname()[1]}/"]
+        lab = Lab(service, {**os.environ, **env, "PYTHONDONTWRITEBYTECODE": "1"}, tmp, urls, "")
+        lab.job = lab.again(lab.batch(tmp / "first"), tmp / "first")["job_id"]
+        yield lab
 
 
 def litter(root: Path) -> set[str]:

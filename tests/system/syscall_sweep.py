@@ -1,20 +1,23 @@
 """Runs a command under strace: lists the calls by which it changes a directory, and strikes it at any one of them.
 
-`when=N` of an injection counts the calls of one name in one thread, from the first of the process. So a plan is traced
-once, and a struck run must have made the very same changes up to the call that was meant: `prefix` says so or fails.
+A strike is aimed by the paths of the call that is meant (`-P`) and by its number among the calls of this name on these
+paths: what else a process opens or writes, and when, does not matter. strace kills before the kernel does the call.
+`meant` says whether what was struck is what was meant.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
 
 #: What can change a directory. `openat` counts only where it creates or truncates.
 WATCHED = (
@@ -26,16 +29,21 @@ _LINE = re.compile(r"^(\d+)\s+([a-z0-9_]+)\((.*)$")
 _OPENS = {"open", "openat", "creat"}
 _WRITES = {"write", "writev", "pwrite64", "pwritev"}
 
+#: For tests that need strace; `.ci/run` installs it.
+traced = pytest.mark.skipif(shutil.which("strace") is None, reason="NOT PROVEN HERE: strace is not installed")
+
 
 @dataclass(frozen=True)
 class Call:
     """One call that changes something below a root."""
 
     name: str
-    #: Its number among the calls of this name in its thread.
-    nth: int
-    #: What it touches, below the root, without what differs from run to run.
+    #: What it touches, below the root, without what differs from root to root.
     what: str
+    #: The same as it is.
+    paths: tuple[str, ...]
+    #: Its number among the calls of this name in its thread that touch one of these paths.
+    nth: int
     #: Whether the kernel did it, and it failed.
     failed: bool = False
 
@@ -46,23 +54,47 @@ class Call:
     def plain(self) -> tuple[str, str]:
         return self.name, self.what
 
+    def aim(self, root: Path, effect: str) -> list[str]:
+        """The arguments with which strace does `effect` (such as `signal=KILL`) to this call of a run on a root."""
+        paths = [part for path in self.paths for part in ("-P", f"{root}{path}")]
+        return [*paths, "-e", f"inject={self.name}:{effect}:when={self.nth}"]
+
+
+@dataclass(frozen=True)
+class _Line:
+    """One line of a trace that names a root."""
+
+    thread: str
+    name: str
+    rest: str
+    #: Below the root.
+    paths: tuple[str, ...]
+
+    @property
+    def what(self) -> str:
+        return " -> ".join(dict.fromkeys(map(_plain, self.paths)))
+
+
+def _lines(trace: str, root: Path) -> Iterator[_Line]:
+    for line in trace.splitlines():
+        match = _LINE.match(line)
+        # An open that succeeds names its file twice: as what was asked for and as what was returned.
+        paths = re.findall(rf'[<"]{re.escape(str(root))}(/[^">]*|)[">]', match[3]) if match else []
+        if match and paths:
+            yield _Line(match[1], match[2], match[3], tuple(dict.fromkeys(paths)))
+
 
 def changes(trace: str, root: Path) -> list[Call]:
     """The changing calls of a trace that touch a root, in their order."""
-    counted: Counter[tuple[str, str]] = Counter()
+    seen: list[_Line] = []
     found = []
-    for line in trace.splitlines():
-        match = _LINE.match(line)
-        if match is None:
-            continue
-        thread, name, rest = match.groups()
-        counted[thread, name] += 1
-        paths = re.findall(rf'[<"]{re.escape(str(root))}(/[^">]*|)[">]', rest)
-        if paths and (name not in _OPENS or "O_CREAT" in rest or "O_TRUNC" in rest):
-            failed = re.search(r"\) += -1 ", rest) is not None
-            # An open that succeeds names its file twice: as what was asked for and as what was returned.
-            plain = dict.fromkeys(map(_plain, paths))
-            found.append(Call(name, counted[thread, name], " -> ".join(plain), failed))
+    for line in _lines(trace, root):
+        seen.append(line)
+        if line.name not in _OPENS or "O_CREAT" in line.rest or "O_TRUNC" in line.rest:
+            same = [each for each in seen if (each.thread, each.name) == (line.thread, line.name)]
+            nth = sum(not set(line.paths).isdisjoint(each.paths) for each in same)
+            failed = re.search(r"\) += -1 ", line.rest) is not None
+            found.append(Call(line.name, line.what, line.paths, nth, failed))
     return found
 
 
@@ -84,6 +116,19 @@ def points(calls: Iterable[Call]) -> list[Call]:
     return kept
 
 
+def telling(calls: Iterable[Call]) -> list[Call]:
+    """The points of a sweep without the opens: an empty new file in staging is what its first write leaves too."""
+    return [call for call in points(calls) if call.name not in _OPENS]
+
+
+def only(calls: Iterable[Call], name: str, what: str) -> Call:
+    """The one call of this name that ends with this."""
+    calls = list(calls)
+    found = [call for call in calls if call.name == name and call.what.endswith(what)]
+    assert len(found) == 1, f"{name} {what}: {[str(call) for call in found or calls]}"
+    return found[0]
+
+
 @dataclass(frozen=True)
 class Struck:
     """How a traced run ended. `code` is negative for the signal that ended it."""
@@ -91,45 +136,47 @@ class Struck:
     code: int
     out: str
     err: str
+    #: All of them in a plain run; in a struck one those that touch what was aimed at.
     changes: list[Call]
     trace: str
+    root: Path
+
+    def meant(self, call: Call) -> bool:
+        """Whether the call that was struck is the one that was meant."""
+        named = [line.what for line in _lines(self.trace, self.root) if line.name == call.name]
+        return named[call.nth - 1 : call.nth] == [call.what]
 
 
-def run(command: Sequence[str], root: Path, log: Path, env: Mapping[str, str], strike: str = "") -> Struck:
-    """Runs a command under strace; `strike` is an injection such as `link:signal=KILL:when=3`."""
-    traced = ["strace", "-f", "-y", "-s", "8", "-o", str(log), "-e", f"trace={','.join(WATCHED)}"]
-    if strike:
-        traced += ["-e", f"inject={strike}"]
-    ended = subprocess.run(
+def run(
+    command: Sequence[str],
+    root: Path,
+    log: Path,
+    env: Mapping[str, str],
+    strike: Sequence[str] = (),
+    then: Callable[[subprocess.Popen[str]], object] | None = None,
+) -> Struck:
+    """Runs a command under strace; `strike` is what `Call.aim` gives, and `then` is done while it runs."""
+    traced = ["strace", "-f", "-y", "-s", "8", "-o", str(log), "-e", f"trace={','.join(WATCHED)}", *strike]
+    process = subprocess.Popen(
         [*traced, "--", *command],
         # Byte code is written by whoever comes first, and would shift the count.
         env={**os.environ, **env, "PYTHONDONTWRITEBYTECODE": "1"},
         stdin=subprocess.DEVNULL,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=120,
         # A runner in the background has SIGINT ignored, and a child inherits that.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    trace = log.read_text()
-    return Struck(ended.returncode, ended.stdout, ended.stderr, changes(trace, root), trace)
-
-
-def prefix(struck: Struck, whole: Sequence[Call], call: Call) -> None:
-    """Asserts that a struck run did what the traced one did, up to the call that was meant."""
-    at = whole.index(call)
-    did, meant = [each.plain for each in struck.changes], [each.plain for each in whole]
-    assert did[:at] == meant[:at], f"the run went another way before {call}"
-    assert len(did) <= at or did[at] == call.plain, f"{call} was not what was struck"
-
-
-def as_meant(struck: Struck, whole: Sequence[Call], call: Call) -> bool:
-    """Whether a struck run did what the traced one did, up to the call that was meant."""
     try:
-        prefix(struck, whole, call)
-    except AssertionError:
-        return False
-    return True
+        if then is not None:
+            then(process)
+        out, err = process.communicate(timeout=120)
+    finally:
+        process.kill()
+        process.wait(10)
+    trace = log.read_text()
+    return Struck(process.returncode, out, err, changes(trace, root), trace, root)
 
 
 def each_of(calls: Sequence[Call], trial: Callable[[Call], None], at_once: int = 2) -> list[str]:

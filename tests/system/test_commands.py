@@ -64,6 +64,7 @@ def test_the_list_may_be_a_file_of_lines_csv_or_parquet(weblake_command: Any, si
     assert len(ids) == 1  # the same list is the same load, wherever it came from
 
 
+@pytest.mark.system
 def test_what_makes_another_load(weblake_command: Any, site: str, tmp_path: Path) -> None:
     def load(*more: str) -> str:
         run = weblake_command("batch", f"{site}/1", "--to", str(tmp_path / "lake"), "--json", *more)
@@ -170,6 +171,7 @@ def test_several_pages_are_several_loads(weblake_command: Any, site: str, tmp_pa
     )
 
 
+@pytest.mark.system
 def test_usage_and_activity_land_and_are_rewritten(weblake_command: Any, site: str, tmp_path: Path) -> None:
     lake = str(tmp_path / "lake")
     for stored in (1, 2):

@@ -10,6 +10,7 @@ from typing import Any
 
 import duckdb
 import pytest
+from catalogue import proves
 
 pytestmark = pytest.mark.system
 
@@ -24,7 +25,8 @@ def visible(root: Path) -> list[Any]:
     return duckdb.sql(query).fetchall()
 
 
-def test_killed_at_any_moment_and_run_again(weblake_command: Any, service: Any, site: str, tmp_path: Path) -> None:
+@proves("3.2", at="src/weblake/orders.py", line="        if self.new:", becomes="        if True:")
+def test_p1_killed_at_any_moment_and_run_again(weblake_command: Any, service: Any, site: str, tmp_path: Path) -> None:
     urls = [f"{site}/{n}" for n in range(12)]
     begun = time.monotonic()
     assert weblake_command("batch", *urls, "--to", str(tmp_path / "whole"), "--json").code == 0
@@ -47,8 +49,34 @@ def test_killed_at_any_moment_and_run_again(weblake_command: Any, service: Any, 
         assert service.counts()["batch_scrape_started"] == started + 1, f"killed at {moment}: paid twice"
 
 
+@proves("3.2", at="src/weblake/orders.py", line="        if self.new:", becomes="        if True:", case=".start-1")
+@pytest.mark.parametrize("record", ["", ".start-1", ".job", ".done"])
+def test_killed_as_soon_as_a_record_is_there(
+    weblake_command: Any, service: Any, site: str, tmp_path: Path, record: str
+) -> None:
+    root = tmp_path / "lake"
+    command = ("batch", *(f"{site}/{n}" for n in range(3)), "--to", str(root), "--json")
+    if record == ".start-1":  # it is started, and the answer is lost for as long as the process lives
+        match = {"method": "POST", "path": "/v2/batch/scrape$"}
+        service.faults({"match": match, "times": 99, "effect": {"drop_after": True}})
+    process = weblake_command.start(*command)
+    until = time.monotonic() + 60
+    while not list(root.glob(f"_weblake/ledger/{'[0-9a-f]' * 16}{record}.json")) or (
+        record == ".start-1" and not service.counts().get("batch_scrape_started")
+    ):
+        assert time.monotonic() < until
+        assert process.poll() in (None, 0)
+        time.sleep(0.001)
+    process.kill()
+    process.communicate()
+    service.faults()
+    again = weblake_command(*command)
+    assert (again.code, again.json["stored"], len(visible(root))) == (0, 3, 3), again.err
+    assert service.counts()["batch_scrape_started"] == 1, "paid twice"
+
+
 @pytest.mark.parametrize("times", [4])
-def test_the_same_command_many_times_at_once(
+def test_p5_the_same_command_many_times_at_once(
     weblake_command: Any, service: Any, site: str, tmp_path: Path, times: int
 ) -> None:
     urls = [f"{site}/{n}" for n in range(6)]

@@ -1,0 +1,70 @@
+"""An hour's worth of jobs, with faults in one of twenty requests: what is left behind, and whether it adds up.
+
+    uv run python benchmarks/soak.py --minutes 10
+    uv run python benchmarks/soak.py --minutes 60 --table     the lines of docs/soak.md
+
+The embedded service, a site and one client are a process each. The client lands batches, crawls, single pages, jobs
+that were started before and are told of by webhooks, and now and then a huge batch; on six threads and an event loop.
+After each round of loads both are measured from outside. The command ends with 1 where something grew or is missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parents[1] / "tests" / folder) for folder in ("system", "labs")]
+
+from soak_account import added_up, left_behind  # noqa: E402
+from soak_lab import HUGE_EVERY, LOADS, Held, Look, soaking  # noqa: E402
+
+HELD = "sockets | files | threads"
+HEAD = f"| round | loads | objects | client MB | {HELD} | service MB | {HELD} | temporary |"
+
+
+def line(look: Look) -> str:
+    """One row of the table."""
+
+    def held(by: Held) -> str:
+        return f"{by.own_kb / 1024:.1f} | {by.sockets} | {by.files} | {by.threads}"
+
+    left = look.temporary + look.litter
+    return f"| {look.round + 1} | {look.loads} | {look.objects} | {held(look.client)} | {held(look.service)} | {left} |"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--loads", type=int, default=LOADS, help="loads of one round")
+    parser.add_argument(
+        "--table", action="store_true", help="print the first, middle and last round as in docs/soak.md"
+    )
+    args = parser.parse_args()
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="weblake-soak-") as directory, soaking(Path(directory)) as soak:
+        print(HEAD, flush=True)
+        while len(soak.looks) < 3 or time.monotonic() - begun < 60 * args.minutes:
+            print(line(soak.round(args.loads, huge=len(soak.looks) % HUGE_EVERY == HUGE_EVERY - 1)), flush=True)
+        taken = time.monotonic() - begun
+        struck = soak.service.faults.rules()
+        requests = sum(rule["hit"] for rule in struck)
+        counts = added_up(soak)
+        sizes = [(soak.root, "lake"), (Path(directory, "service"), "database")]
+        counts |= {
+            f"{name} MB": round(sum(f.stat().st_size for f in at.rglob("*") if f.is_file()) / 1e6) for at, name in sizes
+        }
+    grown = left_behind(soak.looks)
+    print(f"\n{taken:.0f} s, load average {os.getloadavg()[1]:.1f}; {counts}; {requests} faults")
+    if args.table:
+        looks = soak.looks
+        print("\n".join([HEAD, *(line(looks[n]) for n in (len(looks) // 3, 2 * len(looks) // 3, -1))]))
+    print("\n".join(grown) or "Nothing grew.")
+    return 1 if grown else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""Runs of weblake's command line that are struck at a numbered failpoint (failpoints.py), one after another."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from crash_lab import Lab
+
+PROGRAM = Path(__file__).with_name("failpoints.py")
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a run ended. `code` is negative for the signal that ended it."""
+
+    code: int
+    out: str
+    err: str
+    #: The points that it came to; the last one is where it was struck, if it was.
+    points: list[str]
+
+    @property
+    def killed(self) -> bool:
+        return self.code == -signal.SIGKILL
+
+
+@dataclass
+class Runs:
+    """One program that forks a run whenever it is told to."""
+
+    process: subprocess.Popen[str]
+    tmp: Path
+    count: Iterator[int] = field(default_factory=itertools.count)
+
+    def begin(self, root: Path, args: Sequence[str], at: int = 0, number: int = 0) -> Path:
+        """Begins a run that is struck at its point `at` (none: 0), by SIGKILL or an errno; returns where it logs."""
+        log = self.tmp / f"points-{next(self.count)}"
+        order = {"root": str(root), "args": list(args), "at": at, "errno": number, "log": str(log)}
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(order) + "\n")
+        self.process.stdin.flush()
+        return log
+
+    def ended(self) -> bool:
+        """Whether the run that was begun last has ended."""
+        return bool(select.select([self.process.stdout], [], [], 0)[0])
+
+    def end(self, log: Path) -> Ran:
+        """Waits for the run that was begun last."""
+        assert self.process.stdout is not None
+        code = json.loads(self.process.stdout.readline())["code"]
+        out, err = (Path(f"{log}.{name}").read_text() for name in ("out", "err"))
+        points = [plain(line) for line in log.read_text().splitlines()]
+        for path in (log, Path(f"{log}.out"), Path(f"{log}.err")):
+            path.unlink()
+        return Ran(code, out, err, points)
+
+    def __call__(self, root: Path, args: Sequence[str], at: int = 0, number: int = 0) -> Ran:
+        return self.end(self.begin(root, args, at, number))
+
+    def again(self, lab: Lab, root: Path, args: Sequence[str]) -> dict[str, Any]:
+        """Runs it unharmed after it was struck, and asserts that all is well."""
+        ran = self(root, args)
+        assert ran.code == 0, f"the rerun failed: {ran.err}"
+        return lab.whole(root, json.loads(ran.out))
+
+
+def plain(point: str) -> str:
+    """A point without what differs from run to run."""
+    text = re.sub(r"\d+-[0-9a-f]{16}(\.part)?", lambda m: "PART" if m[1] else "STAGING", point)
+    return re.sub(r"[0-9a-f]{16}", "ID", re.sub(r"=\d{4}-\d\d-\d\d", "=DAY", text))
+
+
+def every(points: list[str]) -> list[int]:
+    """The numbers of all points; of the writes to one file those of the first and the last."""
+    inner = zip(points, points[1:], points[2:], strict=False)
+    skipped = {n for n, (a, b, c) in enumerate(inner, 2) if b.startswith("write") and a == b == c}
+    return [n for n in range(1, len(points) + 1) if n not in skipped]
+
+
+@contextmanager
+def failpoint_runs(env: Mapping[str, str], tmp: Path) -> Iterator[Runs]:
+    """The program, on its own from here to the end."""
+    tmp.mkdir(exist_ok=True)
+    process = subprocess.Popen(
+        [sys.executable, str(PROGRAM)], env=dict(env), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        yield Runs(process, tmp)
+    finally:
+        process.kill()
+        process.wait(10)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.close()
+        process.stdout.close()

@@ -1,0 +1,63 @@
+"""Whether the counts of a soak add up, and what its processes hold at the end that they did not hold before."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+import pyarrow.parquet as pq
+from soak_lab import Held, Look, Soak
+
+import weblake
+from weblake.lake import open_dataset
+from weblake.publishing import history
+
+#: Growth of memory that is no leak: bounded lists that fill up, a day of activity that gets longer (docs/soak.md). A
+#: landing that kept its documents would show as 15 MB for each of them.
+KILOBYTES = 6 * 1024
+#: Sockets, files and threads that may be there more or less at any moment: idle connections come and go.
+IDLE = 3
+
+
+def added_up(soak: Soak) -> dict[str, float]:
+    """Asserts that client, lake, ledger and service tell the same numbers; returns them."""
+    soak.service.faults.clear()
+    totals, counts = soak.totals, soak.service.counts()
+    started = sum(counts.get(f"{kind}_started", 0) for kind in ("batch_scrape", "crawl", "scrape"))
+    assert started == totals["loads"], (counts, totals)
+    assert counts["pages_billed"] == totals["stored"] == totals["credits"], (counts, totals)
+    assert totals["submitted"] == totals["stored"] + totals["failed"]
+    ledger = history(open_dataset(soak.root))
+    assert len(ledger) == totals["loads"]
+    assert sum(each.receipt.stored for each in ledger) == totals["stored"]
+    documents = weblake.read(soak.root, "documents").to_table()
+    assert documents.num_rows == totals["stored"]
+    assert len(set(documents["source_url"].to_pylist())) == documents.num_rows  # no page was ordered twice
+    assert weblake.read(soak.root, "page_errors").to_table().num_rows == totals["failed"]
+    usage = sum(pq.read_table(file)["total_credits"][0].as_py() for file in soak.root.rglob("usage.parquet"))
+    assert usage == totals["stored"]
+    activity = sum(pq.read_table(file).num_rows for file in soak.root.rglob("activity.parquet"))
+    assert activity == totals["loads"]
+    return {"started": started, "usage": usage, "activity": activity} | totals
+
+
+def left_behind(looks: Sequence[Look]) -> list[str]:
+    """What there is more of in the last third of the rounds than in the middle one."""
+    third = max(1, len(looks) // 3)
+    middle, last = looks[-2 * third : -third], looks[-third:]
+    found = []
+    for who in ("client", "service"):
+        for what in Held.__dataclass_fields__:
+            before, after = (
+                statistics.median(getattr(getattr(look, who), what) for look in some) for some in (middle, last)
+            )
+            spare = KILOBYTES if what == "own_kb" else IDLE
+            if after > before + spare:
+                found.append(f"{who}: {what} went from {before:g} to {after:g}")
+    before, after = (statistics.median(look.objects for look in some) for some in (middle, last))
+    if after > before * 1.01:
+        found.append(f"client: objects went from {before:g} to {after:g}")
+    for what in ("temporary", "litter"):
+        if getattr(last[-1], what) > getattr(middle[0], what):
+            found.append(f"{what} files went from {getattr(middle[0], what)} to {getattr(last[-1], what)}")
+    return found

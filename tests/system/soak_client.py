@@ -1,0 +1,160 @@
+"""The process that lands loads in a soak: a round of them for each line of input, for which it prints its counts.
+
+Between two rounds it holds what a program that goes on landing holds (one client, one event loop, one receiver of
+webhooks) and nothing else: then it is measured from outside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import gc
+import json
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import weblake
+from weblake import AsyncClient, Client, detached, load, orders, usage, usage_landing
+from weblake.errors import WeblakeError
+from weblake.lake import open_dataset
+from weblake.orders import Naming, Terms
+from weblake.receipt import Receipt
+from weblake.testing.webhooks import WeblakeWebhooks
+from weblake.waiting import JobRef, wait
+
+#: Loads that are landed at the same time.
+AT_ONCE = 6
+#: How often a load is asked for again, as an orchestrator would.
+TRIES = 8
+TERMS = Terms(timeout_s=300.0, poll_s=0.5)
+
+
+@dataclass
+class Landings:
+    """The rounds, and what they came to."""
+
+    url: str
+    key: str
+    site: str
+    root: str
+    secret: str
+    totals: Counter[str] = field(default_factory=Counter)
+    told: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.client = Client(self.url, self.key)
+        self.pool = ThreadPoolExecutor(AT_ONCE)
+        self.hooks = WeblakeWebhooks(self.secret)
+        self.loop = asyncio.new_event_loop()
+        self.lock = threading.Lock()
+        threading.Thread(target=self.loop.run_forever, daemon=True).start()
+        self.watcher = AsyncClient(self.url, self.key)
+
+    def round(self, n: int, loads: int, huge: bool) -> dict[str, int]:
+        """Lands that many loads; returns the totals of all rounds."""
+        work = list(self.of_round(n, loads, huge))
+        for receipt in self.pool.map(self.until_it_works, work):
+            assert receipt.complete, receipt
+            self.totals["loads"] += 1
+            self.totals["stored"] += receipt.stored
+            self.totals["failed"] += receipt.failed
+            self.totals["submitted"] += receipt.submitted
+            self.totals["credits"] += round(receipt.credits_used or 0)
+        self.usage()
+        self.webhooks()
+        return self.totals | {"objects": rested()}
+
+    def of_round(self, n: int, loads: int, huge: bool) -> Iterator[Callable[[], Receipt]]:
+        """The loads of a round, of every kind in turn."""
+        kinds = [self.batch, self.crawl, self.scrape, self.detached, self.own_client]
+        for i in range(loads):
+            yield partial(kinds[i % len(kinds)], f"{n}-{i}")
+        if huge:
+            urls = [f"{self.site}/b/{n}-{i}" for i in range(150)] + [f"{self.site}/p/{n}-{i}" for i in range(150)]
+            yield partial(weblake.land_batch, urls, to=self.root, client=self.client, terms=TERMS, key=f"huge {n}")
+
+    def urls(self, name: str) -> list[str]:
+        return [f"{self.site}/p/{name}-{page}" for page in range(6)]
+
+    def batch(self, name: str) -> Receipt:
+        return weblake.land_batch(self.urls(name), to=self.root, client=self.client, terms=TERMS)
+
+    def crawl(self, name: str) -> Receipt:
+        return weblake.land_crawl(f"{self.site}/c/{name}/", to=self.root, client=self.client, terms=TERMS, limit=20)
+
+    def scrape(self, name: str) -> Receipt:
+        order = orders.scrape(f"{self.site}/s/{name}", Naming())
+        return load.land(self.client, open_dataset(self.root), order, TERMS).receipt
+
+    def detached(self, name: str) -> Receipt:
+        """Started here, waited for on the event loop, landed here; its end is also told by a webhook."""
+        dataset = open_dataset(self.root)
+        hook = {"url": self.hooks.url, "events": ["completed"]}
+        order = orders.batch(self.urls(name), Naming(), webhook=hook)  # type: ignore[typeddict-item]
+        _, job = detached.detach(self.client, dataset, order)
+        with self.lock:
+            self.told.add(job.job_id)
+        waiting = wait(JobRef(job.kind, job.job_id), self.watcher.retry, until=time.monotonic() + 120, poll_s=0.5)
+        asyncio.run_coroutine_threadsafe(self.watcher.run(waiting), self.loop).result(150)
+        return detached.collect(self.client, dataset, order.load_id, TERMS).receipt
+
+    def own_client(self, name: str) -> Receipt:
+        with Client(self.url, self.key) as client:
+            return weblake.land_batch(self.urls(name), to=self.root, client=client, terms=TERMS)
+
+    def until_it_works(self, work: Callable[[], Any]) -> Any:
+        for tried in range(TRIES):
+            try:
+                return work()
+            except WeblakeError as error:
+                self.totals["given up"] += 1
+                if tried == TRIES - 1:
+                    raise
+                print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        raise AssertionError("unreachable")
+
+    def usage(self) -> None:
+        storage = open_dataset(self.root).storage
+        entries = self.until_it_works(lambda: self.client.run(usage.activity(self.client.retry)))
+        usage_landing.land_activity(entries, storage)
+        report = self.until_it_works(lambda: self.client.run(usage.report("credits", self.client.retry)))
+        usage_landing.land_report(report, storage)
+
+    def webhooks(self) -> None:
+        """Every job of this round that was to be told of has been, under one id however often it came."""
+        ids: dict[str, set[str | None]] = {}
+        for job_id in self.told:
+            self.hooks.wait("completed", job=job_id, timeout=60)
+        for delivery in self.hooks.deliveries:
+            assert delivery.verified
+            ids.setdefault(delivery.id, set()).add(delivery.webhook_id)
+        assert ids.keys() == self.told
+        assert all(len(each) == 1 for each in ids.values())
+        self.totals["told"] += len(ids)
+        self.told.clear()
+        self.hooks.clear()
+
+
+def rested() -> int:
+    """Gives back what the allocator keeps for later: the rest is held. Returns how many objects live."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    return len(gc.get_objects())
+
+
+def main() -> None:
+    landings = Landings(**json.loads(sys.stdin.readline()))
+    with landings.hooks:
+        for n, line in enumerate(sys.stdin):
+            print(json.dumps(landings.round(n, **json.loads(line))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

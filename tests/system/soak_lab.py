@@ -1,0 +1,205 @@
+"""A soak: the embedded service, a site and one landing client, each a process of its own, measured from outside.
+
+Faults strike one request in twenty, all the time. Between two rounds nothing is on its way, so what is held then is
+what is left behind.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from unittest import mock
+
+from weblake.testing.process import WeblakeServiceProcess
+from weblake.testing.webhooks import SECRET
+
+#: Shares of all requests to the API, one in twenty together.
+FAULTS: list[tuple[float, dict[str, object]]] = [
+    (0.020, {"status": 503}),
+    (0.010, {"status": 429, "retry_after": 0}),
+    (0.008, {"drop_after": True}),
+    (0.006, {"drop_before": True}),
+    (0.006, {"truncate": 30}),
+]
+#: Loads of a small round, and how often there is a huge batch.
+LOADS, HUGE_EVERY = 20, 3
+#: Allocators that give freed memory back. What they keep for each thread by default is no leak, and hides one.
+GIVEN_BACK = {
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "MALLOC_ARENA_MAX": "2",
+    "MALLOC_MMAP_THRESHOLD_": "262144",
+    "MALLOC_TRIM_THRESHOLD_": "262144",
+}
+#: Seconds for one round on a busy machine.
+_PATIENCE = 600.0
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a process holds at one moment."""
+
+    #: Memory of its own. A share of pages of files (PSS) would rise whenever a stranger that has Arrow loaded ends.
+    own_kb: int
+    sockets: int
+    files: int
+    threads: int
+
+    @classmethod
+    def by(cls, pid: int) -> Held:
+        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        open_ones = [_target(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()]
+        sockets = sum(each.startswith("socket:") for each in open_ones)
+        threads = len(list(Path(f"/proc/{pid}/task").iterdir()))
+        return cls(int(rollup.partition("\nAnonymous:")[2].split()[0]), sockets, len(open_ones) - sockets, threads)
+
+
+def _target(entry: Path) -> str:
+    try:
+        return str(entry.readlink())
+    except OSError:  # closed meanwhile
+        return ""
+
+
+@dataclass(frozen=True)
+class Look:
+    """Both processes after a round, and what lies about."""
+
+    round: int
+    loads: int
+    client: Held
+    service: Held
+    #: Entries of the directory for temporary files, and of `_weblake/tmp`.
+    temporary: int
+    litter: int
+    #: Living Python objects of the client.
+    objects: int
+
+    def to_dict(self) -> dict[str, object]:
+        return asdict(self)
+
+
+@dataclass
+class Soak:
+    """Processes that are up, and what was seen of them."""
+
+    service: WeblakeServiceProcess
+    client: subprocess.Popen[str]
+    root: Path
+    temporary: Path
+    looks: list[Look] = field(default_factory=list)
+    totals: dict[str, int] = field(default_factory=dict)
+
+    def round(self, loads: int = LOADS, *, huge: bool = False) -> Look:
+        """One round, and a look at what is left of it."""
+        assert self.client.stdin is not None
+        assert self.client.stdout is not None
+        self.client.stdin.write(json.dumps({"loads": loads, "huge": huge}) + "\n")
+        self.client.stdin.flush()
+        late = threading.Timer(_PATIENCE, self.client.kill)
+        late.start()
+        line = self.client.stdout.readline()
+        late.cancel()
+        assert line, "the client ended"
+        self.totals = json.loads(line)
+        assert self.service.pid is not None
+        litter = self.root / "_weblake" / "tmp"
+        look = Look(
+            len(self.looks),
+            self.totals["loads"],
+            Held.by(self.client.pid),
+            Held.by(self.service.pid),
+            len(list(self.temporary.iterdir())),
+            len(list(litter.iterdir())) if litter.is_dir() else 0,
+            self.totals.pop("objects"),
+        )
+        self.looks.append(look)
+        return look
+
+
+class Site(BaseHTTPRequestHandler):
+    """/p/NAME and /s/NAME are small pages, /b/NAME is one of 100 KB, /c/NAME/ the front of a site of six."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        kind, _, name = self.path.strip("/").partition("/")
+        words = f"The page {name} says what it is called. " * (2500 if kind == "b" else 12)
+        links = "".join(f'<a href="/c/{name}/{n}">{n}</a>' for n in range(5)) if kind == "c" and "/" not in name else ""
+        html = f"<title>{name}</title><main><h1>{name}</h1><p>{words}</p>{links}</main>"
+        known = kind in ("p", "s", "b", "c")
+        body = html.encode() if known else b""
+        self.send_response(200 if known else 404)
+        self.send_header("content-type", "text/html; charset=utf-8")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def soaking(directory: Path) -> Iterator[Soak]:
+    """Starts the three processes, and ends them."""
+    temporary = directory / "temporary"
+    for each in (temporary, directory / "service"):
+        each.mkdir()
+    root = directory / "lake"
+    config = {"seed": 1, "webhook_secret": SECRET}
+    env = os.environ | {"TMPDIR": str(temporary)} | GIVEN_BACK
+    with mock.patch.dict(os.environ, env), WeblakeServiceProcess(directory / "service", config) as service:
+        add_faults(service)
+        with child("soak_lab.py", env) as site, child("soak_client.py", env) as client:
+            assert site.stdout is not None
+            assert client.stdin is not None
+            asked = {"url": service.url, "key": service.key, "site": site.stdout.readline().strip()}
+            client.stdin.write(json.dumps(asked | {"root": str(root), "secret": SECRET}) + "\n")
+            client.stdin.flush()
+            yield Soak(service, client, root, temporary)
+
+
+def add_faults(service: WeblakeServiceProcess) -> None:
+    for seed, (share, effect) in enumerate(FAULTS):
+        service.faults.add(path="^/v2/", probability=share, times=None, seed=seed, **effect)
+    # Pages of batches only: a single scrape that fails is asked for again, and that is another start.
+    service.faults.add(fail_page=True, path="/p/", probability=0.02, times=None, seed=100)
+    service.faults.add(duplicate_webhook=True, event="completed", probability=0.1, times=None, seed=101)
+
+
+@contextmanager
+def child(program: str, env: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """A program that ends when its standard input does."""
+    command = [sys.executable, str(Path(__file__).with_name(program))]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
+    try:
+        yield process
+    finally:
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def main() -> None:
+    """The site."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Site)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True).start()
+    print(f"http://127.0.0.1:{server.server_port}", flush=True)
+    sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()

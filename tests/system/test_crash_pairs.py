@@ -1,0 +1,77 @@
+"""Killed, and killed again while it recovers. All pairs: `uv run python tests/system/crash_pairs.py`."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+from catalogue import proves
+from crash_lab import DAY_DIR, Lab
+from crash_pairs import Pairs
+from failpoint_runs import failpoint_runs
+from syscall_sweep import Call, each_of, only, points, telling, traced
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(1800)]
+
+#: How many pairs are tried by failpoints and by system calls, and by which seed they are chosen.
+PAIRS, TRACED_PAIRS = (int(n) for n in os.environ.get("WEBLAKE_PAIRS", "30 8").split())
+SEED = os.environ.get("WEBLAKE_PAIRS_SEED", "6")
+
+
+@traced
+def test_p1_killed_again_while_it_recovers(lab: Lab) -> None:
+    """Killed on the very line after the commit, and then at each change of the run that finishes it."""
+    unharmed = lab.run(lab.land(lab.root("unharmed")), lab.root("unharmed"))
+    sync = only(unharmed.changes, "fsync", DAY_DIR)
+    root = lab.root("whole")
+    assert lab.killed(lab.land(root), root, sync), "the commit was not there"
+    whole = lab.run(lab.land(root), root, nth=2)
+    assert whole.code == 0, whole.err
+    synced, done = only(whole.changes, "fsync", DAY_DIR), only(whole.changes, "link", "ID.done.json")
+    assert whole.changes.index(synced) < whole.changes.index(done), "on record before it is durable"
+
+    def trial(call: Call) -> None:
+        root = lab.root(f"twice {call} {whole.changes.index(call)}")
+        lab.killed(lab.land(root), root, sync)
+        assert lab.killed(lab.land(root), root, call, nth=2)
+        lab.again(lab.land(root), root)
+
+    assert each_of(points(whole.changes), trial) == []
+
+
+@traced
+def test_p1_killed_at_two_changes(lab: Lab) -> None:
+    whole = lab.run(lab.batch(lab.root("whole")), lab.root("whole")).changes
+    choice = random.Random(SEED)
+    firsts = choice.sample(telling(whole), TRACED_PAIRS)
+    seeds = {first: choice.random() for first in firsts}
+    print(f"WEBLAKE_PAIRS_SEED={SEED}:", *map(str, firsts), sep="\n  ")
+    started = lab.starts()
+
+    def trial(first: Call) -> None:
+        traced, root = (lab.root(f"pair {whole.index(first)} {first} {n}") for n in range(2))
+        for each in (traced, root):
+            lab.killed(lab.batch(each), each, first)
+        seconds = telling(lab.run(lab.batch(traced), traced, nth=2).changes)
+        if seconds:  # at the very end nothing is left to be done
+            lab.killed(lab.batch(root), root, random.Random(seeds[first]).choice(seconds), nth=2)
+        lab.again(lab.batch(root), root)
+
+    assert each_of(firsts, trial) == []
+    assert lab.starts() - started == 2 * len(firsts), "something was paid twice"
+
+
+@proves(
+    "P1",
+    at="src/weblake/starts.py",
+    line="    operation = replace(plan.build(last.key), repeatable=True)",
+    becomes="    operation = replace(plan.build(str(uuid.uuid4())), repeatable=True)",
+)
+def test_p1_killed_at_two_points(lab: Lab) -> None:
+    with failpoint_runs(lab.env, lab.tmp) as runs:
+        pairs = Pairs(lab, runs, {})
+        chosen = pairs.some(PAIRS, SEED)
+        print(f"WEBLAKE_PAIRS_SEED={SEED}:", *chosen)
+        for pair in chosen:
+            pairs.trial(pair)

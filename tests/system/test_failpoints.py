@@ -1,0 +1,135 @@
+"""Landing, struck at numbered points by SIGKILL or a failing disk, where no strace is needed: a few points in the
+default run, all of them under `system`."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from catalogue import proves
+from crash_lab import Lab, visible
+from failpoint_runs import Runs, every, failpoint_runs
+
+#: In a run that buys and lands one load the last such point; and whether what comes after it is struck, too.
+TELLING = (
+    ("os.link /_weblake/tmp/PART -> /_weblake/ledger/ID.start-1.json", True),
+    ("os.link /_weblake/tmp/PART -> /_weblake/ledger/ID.job.json", False),
+    ("write /_weblake/tmp/STAGING/documents.parquet", False),
+    ("os.link /_weblake/tmp/STAGING/documents.parquet -> /documents/load_date=DAY/ID-00000.parquet", True),
+)
+ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE)
+#: By which seed points and errnos are chosen.
+SEED = os.environ.get("WEBLAKE_DISK_SEED", "6")
+
+
+@pytest.fixture
+def runs(lab: Lab, tmp_path: Path) -> Iterator[Runs]:
+    with failpoint_runs(lab.env, tmp_path) as made:
+        yield made
+
+
+def telling(points: list[str]) -> list[int]:
+    """The numbers of the TELLING points."""
+    found = [(max(n for n, point in enumerate(points, 1) if point == name), both) for name, both in TELLING]
+    return [n for at, both in found for n in ((at + 1,) if both else (at,))]
+
+
+def swept(lab: Lab, runs: Runs, numbers: Callable[[list[str]], list[int]], args: Callable[[Path], list[str]]) -> None:
+    """Kills a run before each of the chosen points, looks, and runs it again."""
+    whole = runs(lab.root("whole"), args(lab.root("whole")))
+    assert whole.code == 0, whole.err
+    started, seen, jobs = lab.starts(), set[bool](), set[str]()
+    chosen = numbers(whole.points)
+    for at in chosen:
+        root = lab.root(f"at {at}")
+        struck = runs(root, args(root), at)
+        assert struck.killed, f"point {at} was not reached: {struck.err}"
+        assert struck.points == whole.points[:at], f"the run went another way before point {at}"
+        seen.add(lab.unharmed(root, f"before {struck.points[-1]}"))
+        jobs.add(runs.again(lab, root, args(root))["job_id"])
+    assert seen == {True, False}, "the sweep did not reach both sides of the commit"
+    bought = len(chosen) if args == lab.batch else 0
+    assert (lab.starts() - started, len(jobs)) == (bought, bought or 1), "something was paid twice"
+
+
+@proves(
+    "P1",
+    at="src/weblake/storage/local.py",
+    line="            won = _link(local_file, final)",
+    becomes="            won = not final.exists() and bool(final.write_bytes(local_file.read_bytes()))",
+)
+@proves(
+    "P10",
+    at="src/weblake/starts.py",
+    line="    operation = replace(plan.build(last.key), repeatable=True)",
+    becomes="    operation = replace(plan.build(str(uuid.uuid4())), repeatable=True)",
+)
+def test_p1_p10_killed_at_the_points_that_tell_most(lab: Lab, runs: Runs) -> None:
+    swept(lab, runs, telling, lab.batch)
+
+
+@pytest.mark.system
+@pytest.mark.timeout(1800)
+def test_p1_killed_at_every_point_of_a_batch(lab: Lab, runs: Runs) -> None:
+    swept(lab, runs, every, lab.batch)
+
+
+@pytest.mark.system
+@pytest.mark.timeout(1800)
+def test_p1_killed_at_every_point_of_a_landing(lab: Lab, runs: Runs) -> None:
+    swept(lab, runs, every, lab.land)
+
+
+def in_trouble(lab: Lab, runs: Runs, numbers: Callable[[list[str]], list[int]]) -> None:
+    """Has the disk fail at each of the chosen points, looks, and runs it again."""
+    whole = runs(lab.root("whole"), lab.batch(lab.root("whole"))).points
+    choice = random.Random(SEED)
+    started, chosen = lab.starts(), numbers(whole)
+    for at in chosen:
+        number, root = choice.choice(ERRNOS), lab.root(f"trouble at {at}")
+        where = f"{errno.errorcode[number]} at {whole[at - 1]} (WEBLAKE_DISK_SEED={SEED})"
+        struck = runs(root, lab.batch(root), at, number)
+        assert struck.points[:at] == whole[:at], f"the run went another way before {where}"
+        if struck.code:
+            assert struck.code == 1, f"{where}: exit {struck.code}: {struck.err}"
+            told = json.loads(struck.out)["error"]
+            assert (told["type"], bool(told["hint"])) == ("StorageRefused", True), f"{where}: {told}"
+            assert len(struck.err.splitlines()) == 1, f"{where}: {struck.err}"
+        assert lab.unharmed(root, where) or struck.code, f"{where}: it said that it had landed"
+        runs.again(lab, root, lab.batch(root))
+    assert lab.starts() - started == len(chosen), "something was paid twice"
+
+
+@proves(
+    "P3",
+    at="src/weblake/storage/rules.py",
+    line="        raise refusal(error, doing, url, hidden) from error",
+    becomes="        raise",
+)
+def test_p3_the_disk_fails_at_the_points_that_tell_most(lab: Lab, runs: Runs) -> None:
+    in_trouble(lab, runs, telling)
+
+
+@pytest.mark.system
+@pytest.mark.timeout(1800)
+def test_p3_the_disk_fails_at_any_point(lab: Lab, runs: Runs) -> None:
+    in_trouble(lab, runs, every)
+
+
+@proves("P6", at="src/weblake/layout.py", line="{checked_load_id(load_id)}-0", becomes="part-0")
+def test_p6_two_processes_land_two_loads_at_one_moment(lab: Lab, runs: Runs, tmp_path: Path) -> None:
+    root = lab.root("lake")
+    with failpoint_runs(lab.env, tmp_path / "other") as others:
+        mine = runs.begin(root, lab.batch(root))
+        theirs = others.begin(root, [*lab.batch(root), "--key", "another"])
+        ended = [runs.end(mine), others.end(theirs)]
+    assert [ran.code for ran in ended] == [0, 0], [ran.err for ran in ended]
+    names = {json.loads(ran.out)["files"][0]["path"] for ran in ended}
+    assert len(names) == 2
+    assert visible(root) == sorted(lab.stored * 2)
+    assert {str(path.relative_to(root)) for path in root.glob("documents/**/*.parquet")} == names

@@ -1,0 +1,36 @@
+"""Many loads with faults in one of twenty requests: the counts add up, and nothing is left behind.
+
+This is the short form; `uv run python benchmarks/soak.py --minutes 10` is the long one, with its figures in
+docs/soak.md.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from catalogue import proves
+from soak_account import added_up, left_behind
+from soak_lab import soaking
+
+
+@proves(
+    "2.5",
+    at="src/weblake/starts.py",
+    line="operation = replace(plan.build(last.key), repeatable=True)",
+    becomes="operation = replace(plan.build(plan.key(last.n + 1)), repeatable=True)",
+)
+@proves("5.3", at="src/weblake/storage/scratch.py", line="            os.close(owner)", becomes="            pass")
+@proves(
+    "5.3",
+    at="src/weblake/storage/scratch.py",
+    line="        shutil.rmtree(directory, ignore_errors=True)",
+    becomes="        pass",
+)
+def test_a_short_soak_adds_up_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    with soaking(tmp_path) as soak:
+        # Chance alone would seldom lose a start in so short a time.
+        soak.service.faults.add(drop_after=True, method="POST", path="/v2/batch/scrape$", times=3)
+        for _ in range(3):
+            soak.round(6)
+        added_up(soak)
+    assert left_behind(soak.looks) == []

@@ -1,0 +1,137 @@
+"""A load that is told to stop, once or twice, or whose parent dies: staging dropped, its job left alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from catalogue import proves
+from crash_lab import DOCUMENTS, LEDGER, WEBLAKE, Lab
+from syscall_sweep import Call, each_of, only, traced
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(1800)]
+
+CODES = {"INT": 130, "TERM": 143, "HUP": 129}
+
+
+def staging(root: Path) -> list[str]:
+    return [path.name for path in (root / "_weblake/tmp").iterdir()]
+
+
+@proves(
+    "P9",
+    at="src/weblake/cli/interrupts.py",
+    line="            signal.signal(number, end)",
+    becomes="            pass",
+    case="TERM",
+)
+@traced
+@pytest.mark.parametrize("name", CODES)
+def test_p9_told_to_stop_at_a_change(lab: Lab, name: str) -> None:
+    whole = lab.run(lab.batch(lab.root("whole")), lab.root("whole")).changes
+    footer = [call for call in whole if call.name == "write" and call.what.endswith("/documents.parquet")][-1]
+    swept = [only(whole, "link", f"{LEDGER}/ID.start-1.json"), only(whole, "link", "ID.job.json")]
+    swept += [only(whole, "mkdir", "/tmp/STAGING"), footer, only(whole, "link", DOCUMENTS)]
+    started = lab.starts()
+
+    def trial(call: Call) -> None:
+        root = lab.root(f"{name} {call}")
+        struck = lab.run(lab.batch(root), root, call.aim(root, f"signal={name}"))
+        assert struck.meant(call)
+        assert struck.code == CODES[name], f"exit {struck.code}: {struck.err}"
+        assert "Traceback" not in struck.err
+        assert "weblake: interrupted" in struck.err
+        assert staging(root) == [], "staging was left behind"
+        lab.unharmed(root)
+        lab.again(lab.batch(root), root)
+
+    assert each_of(swept, trial) == []
+    assert lab.starts() - started == len(swept)
+    assert lab.service.counts().get("batch_scrape_cancelled", 0) == 0
+
+
+@pytest.fixture
+def held(lab: Lab) -> Lab:
+    """A lab whose service answers the first poll of a job only after a minute."""
+    lab.service.faults(
+        {"match": {"method": "GET", "path": "/v2/batch/scrape/.*"}, "times": 1, "effect": {"latency_ms": 60000}}
+    )
+    return lab
+
+
+@pytest.fixture(autouse=True)
+def heard() -> Iterator[None]:
+    """A process under `nohup` ignores SIGHUP, and so does whoever it starts."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+def ended_well(lab: Lab, root: Path, job_id: str) -> None:
+    """The job was left alone, and the same command lands it."""
+    lab.service.faults()
+    assert lab.service.counts().get("batch_scrape_cancelled", 0) == 0
+    assert lab.again(lab.batch(root), root)["job_id"] == job_id
+    assert lab.starts() == 2  # the lab's own, and this one
+
+
+@proves(
+    "P9",
+    at="src/weblake/cli/interrupts.py",
+    line="SIGNALS = (signal.SIGTERM, signal.SIGHUP)",
+    becomes="SIGNALS = (signal.SIGTERM,)",
+    case="signals2-129",
+)
+@pytest.mark.parametrize(
+    ("signals", "code"),
+    [((signal.SIGTERM,), 143), ((signal.SIGINT, signal.SIGINT), 130), ((signal.SIGHUP,), 129)],
+)
+def test_p9_stopped_while_it_waits(held: Lab, weblake_command: Any, signals: tuple[int, ...], code: int) -> None:
+    root = held.root("lake")
+    process = weblake_command.start(*held.batch(root)[:-1])
+    job_id = process.stderr.readline().split()[-1]  # on record; the wait for it has begun
+    for number in signals:
+        process.send_signal(number)
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, "Traceback" in err) == (code, False), err
+    assert f"weblake cancel batch {job_id}" in err
+    assert staging(root) == []
+    ended_well(held, root, job_id)
+
+
+#: Starts a load with pipes of its own, says its number and its job, and waits for it.
+PARENT = """
+import json, subprocess, sys
+child = subprocess.Popen(json.loads(sys.argv[1]), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+print(child.pid, child.stderr.readline().split()[-1], flush=True)
+child.wait()
+"""
+
+
+def test_p9_its_parent_dies(held: Lab) -> None:
+    """Nobody reads what it says any more: it lands what was paid for, or ends with its staging dropped."""
+    root = held.root("lake")
+    command = [*WEBLAKE, *held.batch(root)[:-1]]
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, json.dumps(command)], env=held.env, stdout=subprocess.PIPE, text=True
+    )
+    assert parent.stdout is not None
+    with parent, parent.stdout:
+        pid, job_id = parent.stdout.readline().split()
+        parent.kill()
+    held.service.faults()
+    until = time.monotonic() + 90
+    while os.path.exists(f"/proc/{pid}") and Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z":
+        assert time.monotonic() < until, "it did not end"
+        time.sleep(0.05)
+    assert staging(root) == []
+    held.unharmed(root)
+    ended_well(held, root, job_id)

@@ -47,13 +47,13 @@ def running() -> Settings:
     directory = state_dir()
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with _lock:
+            return _start(directory) or _found(directory)
     except OSError as error:
         raise StorageRefused(
-            f"The embedded service cannot keep its database in {directory}: {error.strerror}.",
+            f"The embedded service cannot keep its files in {directory}: {error.strerror or error}.",
             hint="Set XDG_STATE_HOME to a directory that can be written, or WEBLAKE_BASE_URL to a service.",
         ) from None
-    with _lock:
-        return _start(directory) or _found(directory)
 
 
 class EmbeddedTransport:
@@ -147,8 +147,12 @@ def _start(directory: Path) -> Settings | None:
             service.start()
         except DatabaseLocked:
             return None
+        try:
+            _publish(directory, service)
+        except BaseException:
+            service.stop()  # nobody could find it, and it would hold the lock
+            raise
     _own = (os.getpid(), service)
-    _publish(directory, service)
     atexit.register(_stop, os.getpid(), service, directory)
     return _settings(service.url, service.key)
 

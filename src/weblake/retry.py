@@ -142,7 +142,9 @@ class Retry:
         wait = self._wait(error, course.failures, patience)
         if not (yield from self._affordable(wait, course.waited, patience)):
             if patience.until is not None and not (isinstance(error, RetryLater) and error.retry_after is not None):
-                raise DeadlineExceeded(f"The time limit passed; before that: {error.message}") from error
+                raise DeadlineExceeded(
+                    f"The time limit passed; before that: {error.message}", hint="Give it more time, or try again."
+                ) from error
             raise _final(reply, error, operation)
         if not self.budget.take():
             raise _final(reply, error, operation)
@@ -170,7 +172,7 @@ def _within(request: Request, patience: Patience) -> Flow[Request]:
         return request
     left = patience.until - (yield from now())
     if left <= 0:
-        raise DeadlineExceeded()
+        raise DeadlineExceeded("The time limit passed.", hint="Give it more time, or try again.")
     if left >= request.deadline_s:
         return request
     return replace(request, deadline_s=left)

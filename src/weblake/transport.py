@@ -16,6 +16,7 @@ import urllib.request
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpcore
 import httpx
@@ -107,13 +108,17 @@ class _Wire:
             return NoReply(f"the TLS certificate of {self.base.origin} is not valid: {certificate}", sent, final=True)
         if isinstance(error, BodyRefused):
             return NoReply(str(error), final=error.final)
+        if isinstance(error, OSError) and self._ssl is None and self.base.scheme == "https":
+            named = "the certificates that SSL_CERT_FILE or SSL_CERT_DIR names cannot be read"
+            return NoReply(f"{named}: {error.strerror or error}", sent=False, final=True)
+        where = self.base.origin if self._proxy is None else f"{self.base.origin} through the environment's proxy"
         if isinstance(error, httpcore.TimeoutException | TimeoutError):
             limit = CONNECT_S if isinstance(error, httpcore.ConnectTimeout) else request.deadline_s
-            return NoReply(f"no complete answer from {self.base.origin} within {limit:g} s", sent)
+            return NoReply(f"no complete answer from {where} within {limit:g} s", sent)
         text = one_line(str(error)) or type(error).__name__
         if self._key is not None:
             text = self._key.hide(text)
-        return NoReply(f"{self.base.origin}: {text}", sent, final=isinstance(error, httpcore.LocalProtocolError))
+        return NoReply(f"{where}: {text}", sent, final=isinstance(error, httpcore.LocalProtocolError))
 
 
 class HttpTransport(_Wire):
@@ -276,7 +281,8 @@ def _proxy_for(base: BaseUrl) -> tuple[str, tuple[bytes, bytes] | None] | None:
         return None
     try:
         url = httpx.URL(found if "://" in found else f"http://{found}")
-    except httpx.InvalidURL:
+        _ = urlsplit(str(url)).port  # httpx takes any number for one
+    except (httpx.InvalidURL, ValueError):
         url = httpx.URL("")  # it may hold a password, so it is not shown
     if url.scheme not in ("http", "https") or not url.host:
         raise InvalidOption(

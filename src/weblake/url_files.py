@@ -168,7 +168,9 @@ def open_url_file(file: RootPath) -> UrlFile:
 
 
 def _from_url(url: str) -> UrlFile:
-    scheme = url.partition("://")[0].lower()
+    scheme, _, rest = url.partition("://")
+    scheme = scheme.lower()
+    url = f"{scheme}://{rest}"
     if scheme not in BACKENDS.keys() | _LOCAL:
         page = scheme in ("http", "https")
         raise InvalidOption(

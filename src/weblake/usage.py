@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from msgspec import structs
+
 from weblake.errors import DeadlineExceeded, MalformedReply
 from weblake.models import ActivityEntry, UsagePeriod, parse_time
 from weblake.operations import historical_credit_usage, historical_token_usage, list_activity
@@ -25,7 +27,7 @@ REPORTS = ("credits", "tokens", "credits_by_key", "tokens_by_key")
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One usage report."""
+    """One usage report: one row for each start and key's name."""
 
     #: credits, tokens, credits_by_key or tokens_by_key.
     name: str
@@ -39,11 +41,31 @@ class Report:
 
 
 def report(what: str, retry: Retry, *, by_api_key: bool = False) -> Flow[Report]:
-    """Reads the usage of credits or tokens, month by month."""
+    """Reads the usage of credits or tokens, month by month.
+
+    Rows of one period and one key's name are added up: two keys may have one name, and neither's use is lost.
+    """
     name = f"{what}_by_key" if by_api_key else what
     read = historical_credit_usage if what == "credits" else historical_token_usage
     history = yield from retry.call(read(by_api_key=by_api_key))
-    return Report(name, tuple(history.periods), datetime.now(UTC))
+    rows: dict[tuple[str | None, str | None], UsagePeriod] = {}
+    for row in history.periods:
+        same = rows.get((row.start_date, row.api_key))
+        rows[row.start_date, row.api_key] = row if same is None else _added(same, row)
+    return Report(name, tuple(rows.values()), datetime.now(UTC))
+
+
+def _added(one: UsagePeriod, other: UsagePeriod) -> UsagePeriod:
+    return structs.replace(
+        one,
+        end_date=max(one.end_date, other.end_date) if one.end_date and other.end_date else one.end_date,
+        total_credits=_sum(one.total_credits, other.total_credits),
+        total_tokens=_sum(one.total_tokens, other.total_tokens),
+    )
+
+
+def _sum(one: float | None, other: float | None) -> float | None:
+    return other if one is None else one if other is None else one + other
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +123,7 @@ def activity(retry: Retry, *, endpoint: str | None = None) -> Flow[list[Activity
             given["cursor"] = cursor
         page = yield from retry.call(list_activity(**given))
         for entry in page.data:
-            if entry.id:
-                entries.setdefault(entry.id, entry)
+            entries.setdefault(entry.id or f"-{entry.created_at}|{entry.endpoint}|{entry.target}", entry)
         cursor = page.cursor
         if not cursor or page.has_more is False:
             return list(entries.values())

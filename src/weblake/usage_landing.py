@@ -48,7 +48,7 @@ def land_report(found: Report, storage: Storage, only: Collection[str] | None = 
         row = _usage_row(period, found)
         start = row["period_start"] or row["period_end"] or found.reported_at
         assert isinstance(start, datetime)
-        # The key of a row is its start and API key: rows may repeat, the last one is the newest.
+        # The key of a row is its start and API key.
         months.setdefault(start.date().isoformat()[:7], {})[(period.start_date, period.api_key)] = row
     files = []
     for month, rows in sorted(months.items()):
@@ -71,13 +71,14 @@ def land_activity(entries: Iterable[ActivityEntry], storage: Storage) -> list[La
     days: dict[str, Rows] = {}
     for entry in entries:
         created = parse_time(entry.created_at or "")
-        days.setdefault((created or now).date().isoformat(), {})[str(entry.id)] = {
+        row: dict[str, object] = {
             "id": entry.id,
             "endpoint": entry.endpoint,
             "api_version": entry.api_version,
             "created_at": created,
             "target": entry.target,
         }
+        days.setdefault((created or now).date().isoformat(), {})[_key(row)] = row
     for day, rows in days.items():
         name = f"{PENDING}/{day}.{now:{_WHEN}}-{secrets.token_hex(8)}.json"
         storage.create(name, msgspec.json.encode(rows))
@@ -106,7 +107,7 @@ def _merge(storage: Storage, day: str, old: str, *, replace: bool) -> LandedFile
         for record in pending:
             rows |= _read(storage, record)
         # After the records: one that another run has dropped since the listing is in the file by now.
-        known = {str(row["id"]): dict(row) for row in _existing(storage, name)}
+        known = {_key(row): dict(row) for row in _existing(storage, name)}
         if replace or not rows.keys() <= known.keys():
             ordered = sorted((known | rows).values(), key=lambda row: (str(row["created_at"]), str(row["id"])))
             landed = _replace(storage, name, schemas.ACTIVITY, ordered)
@@ -117,6 +118,13 @@ def _merge(storage: Storage, day: str, old: str, *, replace: bool) -> LandedFile
         f"Others go on adding to the activity of {day} in {storage.url}.",
         hint="Nothing is lost: what was read is merged by the next run. Let fewer runs land activity at once.",
     )
+
+
+def _key(row: Mapping[str, object]) -> str:
+    """What tells calls apart: the id, and of one that came without, everything else that it says."""
+    if row["id"]:
+        return str(row["id"])
+    return "-" + "|".join(str(row[name]) for name in ("created_at", "endpoint", "api_version", "target"))
 
 
 def _day(record: str) -> str:

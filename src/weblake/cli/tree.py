@@ -16,12 +16,30 @@ FAILED, BAD_USAGE, INTERRUPTED = 1, 2, 130
 
 app = typer.Typer(
     name="weblake",
-    help="URLs or a site in, one Parquet file out: exactly once, paid once.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
     rich_markup_mode="markdown",
 )
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from weblake import __version__
+        from weblake.shown import show_text
+
+        show_text(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _whole(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """URLs or a site in, one Parquet file out: exactly once, paid once."""
+
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 To = Annotated[
@@ -88,6 +106,8 @@ def given_options(pairs: list[str] | None, formats: list[str] | None = None) -> 
             value = json.loads(text)
         except ValueError:
             value = text
+        except RecursionError:
+            raise InvalidOption(f"{name.strip()} is nested too deeply to be read.", hint="Nest it less.") from None
         name = name.strip().replace("-", "_")
         if name in _NOT_OPTIONS:
             raise InvalidOption(f"{name!r} cannot be given with --option.", hint="See --help for how to give it.")

@@ -69,6 +69,9 @@ def _empty(value: object) -> bool:
     return value in (None, {}, []) or (isinstance(value, Model) and value.raw is None)
 
 
+#: What a number stays below, so that it fits a float; one that does not is kept among what is unknown.
+MOST = 1e300
+
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 80
 
@@ -105,6 +108,8 @@ class _Part:
     def _one(self, value: object) -> object:
         if self.model is not None:
             return self.model.decode(value) if isinstance(value, dict) else None
+        if isinstance(value, int | float) and not -MOST < value < MOST:
+            return None
         try:
             return msgspec.convert(value, self.hint, strict=True)
         except (msgspec.ValidationError, OverflowError):

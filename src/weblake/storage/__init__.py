@@ -165,7 +165,8 @@ def open_storage(root: RootPath, *, storage_options: Mapping[str, object] | None
             f"{scheme[1]}:/… is no dataset root: a pathlib.Path cannot hold a URL.",
             hint="Give the URL as a string or as a universal_pathlib UPath.",
         )
-    return _from_url(text, scheme[1].lower(), storage_options or {})
+    name = scheme[1].lower()
+    return _from_url(name + text[scheme.end(1) :], name, storage_options or {})
 
 
 def _from_url(url: str, scheme: str, options: Mapping[str, object]) -> Storage:

@@ -163,7 +163,7 @@ class WeblakeActivityOperator(ReportOperator):
 
 
 def _months(found: Report) -> dict[str, dict[tuple[str | None, str | None], float]]:
-    """Totals by month (as in the files' paths) and row; a row that repeats counts once, as it is landed."""
+    """Totals by month (as in the files' paths) and row."""
     months: dict[str, dict[tuple[str | None, str | None], float]] = {}
     for period in found.periods:
         total = period.total_credits if found.name.startswith("credits") else period.total_tokens

@@ -51,7 +51,7 @@ class Month:
 
 
 def months_of(found: orchestration.Report) -> list[Month]:
-    """The months of a report, oldest first; of a period that it has twice the last one counts, as in the files."""
+    """The months of a report, oldest first."""
     unit = unit_of(found)
     rows: dict[str, dict[tuple[str | None, str | None], tuple[datetime | None, datetime | None, float]]] = {}
     for period in found.periods:

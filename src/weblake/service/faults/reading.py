@@ -65,7 +65,7 @@ def read_file(path: str | Path) -> list[Rule]:
         raise InvalidOption(
             f"The fault rules in {path} cannot be read: {error.strerror}.", hint="Name a TOML or JSON file."
         ) from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidOption(
             f"The fault rules in {path} cannot be used: {error}.", hint="docs/testing.md lists what a rule may say."
         ) from None

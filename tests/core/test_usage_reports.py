@@ -1,0 +1,54 @@
+"""What the service reports of usage and activity: nothing that it says is folded away or dropped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scripted_line import Line, reply, retry
+
+from weblake import usage
+from weblake.models import ActivityEntry
+from weblake.storage import open_storage
+from weblake.usage_landing import land_activity, land_report
+
+START, LATER = "2026-11-01T00:00:00.000Z", "2026-10-01T00:00:00.000Z"
+
+
+def report(*periods: dict[str, Any]) -> usage.Report:
+    found = Line([reply(body={"success": True, "periods": list(periods)})]).run(
+        usage.report("credits", retry(), by_api_key=True)
+    )
+    assert isinstance(found, usage.Report)
+    return found
+
+
+def test_two_keys_of_one_name_are_one_row_with_the_credits_of_both() -> None:
+    found = report(
+        {"startDate": START, "apiKey": "pipeline", "totalCredits": 5},
+        {"startDate": START, "apiKey": "pipeline", "totalCredits": 7},
+        {"startDate": START, "apiKey": "other", "totalCredits": 1},
+        {"startDate": LATER, "apiKey": "pipeline", "totalCredits": 2},
+    )
+    rows = {(row.start_date, row.api_key): row.total_credits for row in found.periods}
+    assert rows == {(START, "pipeline"): 12, (START, "other"): 1, (LATER, "pipeline"): 2}
+    storage = open_storage("memory://two-keys-of-one-name/lake")
+    assert [file.rows for file in land_report(found, storage)] == [1, 2]
+
+
+def test_a_number_that_no_float_holds_is_kept_among_what_is_unknown() -> None:
+    found = report({"startDate": START, "totalCredits": 10**400}, {"startDate": LATER, "totalCredits": 3})
+    assert [row.total_credits for row in found.periods] == [None, 3]
+    assert found.periods[0].extra == {"totalCredits": 10**400}
+    assert len(land_report(found, open_storage("memory://huge-numbers/lake"))) == 2
+
+
+def test_a_call_without_an_id_is_landed_once() -> None:
+    entry = {"endpoint": "scrape", "createdAt": "2026-11-20T10:00:00.000Z", "target": "https://a.example/"}
+    other = entry | {"target": "https://b.example/"}
+    body = {"success": True, "data": [entry, other, entry | {"id": "a"}], "cursor": None, "hasMore": False}
+    listed = Line([reply(body=body)]).run(usage.activity(retry()))
+    assert isinstance(listed, list)
+    assert all(isinstance(each, ActivityEntry) for each in listed)
+    storage = open_storage("memory://calls-without-ids/lake")
+    assert [file.rows for file in land_activity(listed, storage)] == [3]
+    assert [file.rows for file in land_activity(listed, storage)] == [3]

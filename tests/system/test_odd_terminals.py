@@ -1,4 +1,4 @@
-"""Where a command stands may be odd: a stream that is closed or full, a directory that is gone. It says so in a line."""
+"""Where a command stands may be odd: a stream that is closed or full, a directory that is gone. It says so."""
 
 from __future__ import annotations
 

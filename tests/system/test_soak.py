@@ -17,7 +17,7 @@ from soak_lab import soaking
     "2.5",
     at="src/weblake/starts.py",
     line="operation = replace(plan.build(last.key), repeatable=True)",
-    becomes="operation = replace(plan.build(plan.key(last.n + 1)), repeatable=True)",
+    becomes="operation = replace(plan.build(str(__import__('uuid').uuid4())), repeatable=True)",
 )
 @proves("5.3", at="src/weblake/storage/scratch.py", line="            os.close(owner)", becomes="            pass")
 @proves(

@@ -195,6 +195,8 @@ class Landed:
 def history(dataset: Dataset, since: str | None = None) -> list[Landed]:
     """What has landed, oldest first; with `since`, only what came after that load.
 
+    The order is that of the writers' clocks: whoever must miss none compares load ids with those that it has.
+
     Raises:
         StorageRefused: There is no such load, so that nobody can say what came after it.
     """

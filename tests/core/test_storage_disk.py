@@ -282,3 +282,16 @@ def test_p14_scratch_of_object_stores_is_swept_too(tmp_path: Path, monkeypatch: 
         assert directory.parent == tmp_path
         assert directory.stat().st_mode & 0o077 == 0
     assert list(tmp_path.iterdir()) == [foreign]
+
+
+def test_a_partition_that_is_a_link_is_listed_and_a_link_that_goes_round_ends(tmp_path: Path) -> None:
+    lake, elsewhere = tmp_path / "lake", tmp_path / "elsewhere"
+    storage = open_storage(lake)
+    elsewhere.mkdir()
+    storage.create("documents/day=1/a.parquet", b"x")
+    (lake / "documents" / "day=2").symlink_to(elsewhere)
+    storage.create("documents/day=2/b.parquet", b"x")
+    (elsewhere / "again").symlink_to(lake / "documents")
+    (lake / "documents" / "self").symlink_to(lake)
+    (lake / "documents" / "nowhere").symlink_to(tmp_path / "gone")
+    assert storage.list("documents") == ["documents/day=1/a.parquet", "documents/day=2/b.parquet", "documents/nowhere"]

@@ -143,7 +143,8 @@ def land(
 def loads(
     root: Annotated[str, typer.Argument(metavar="ROOT")],
     since: Annotated[
-        str | None, typer.Option("--since", metavar="LOAD_ID", help="Only what came after this load.")
+        str | None,
+        typer.Option("--since", metavar="LOAD_ID", help="Only what came later, by the clocks of those that landed."),
     ] = None,
     as_json: Json = False,
 ) -> None:

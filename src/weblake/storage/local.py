@@ -134,15 +134,9 @@ class LocalStorage:
     def list(self, prefix: str) -> list[str]:
         """The names of all files below a directory, sorted."""
         top = self._path(prefix.rstrip("/")) if prefix else self._root
-        tmp = self._root / TMP
-        names: list[str] = []
+        start = len(str(self._root / "x")) - 1
         with told(f"list {prefix or 'the root'}", self.url):
-            for directory, below, files in os.walk(top, onerror=_unreadable):
-                here = Path(directory)
-                below[:] = [each for each in below if here / each != tmp]
-                if here != tmp:
-                    names += [(here / file).relative_to(self._root).as_posix() for file in files]
-        return sorted(names)
+            return sorted(path[start:] for path in _files(str(top), skipped=str(self._root / TMP)))
 
     def open_input(self, name: str) -> IO[bytes]:
         """The file, open for reading."""
@@ -279,7 +273,22 @@ def _prove_one_filesystem(staging: Path, table: Path) -> None:
         return
 
 
-def _unreadable(error: OSError) -> None:
-    """What cannot be listed must not look empty."""
-    if not isinstance(error, FileNotFoundError):
-        raise error
+def _files(directory: str, skipped: str, trail: tuple[Path, ...] = ()) -> Iterator[str]:
+    """All files below a directory, through links to other directories as Arrow, pandas and Polars read them.
+
+    `trail` holds the real directories in which a link was followed: a link back to one of them is not.
+    """
+    try:
+        entries = list(os.scandir(directory))
+    except FileNotFoundError:
+        return  # and nothing else looks empty
+    for entry in entries:
+        if not entry.is_dir():
+            yield entry.path
+        elif not entry.is_symlink():
+            if entry.path != skipped:
+                yield from _files(entry.path, skipped, trail)
+        else:
+            way, target = (*trail, Path(directory).resolve()), Path(entry.path).resolve()
+            if not any(one.is_relative_to(target) for one in way):
+                yield from _files(entry.path, skipped, way)

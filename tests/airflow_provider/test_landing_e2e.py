@@ -360,12 +360,6 @@ def test_a_busy_service_is_asked_again_when_it_says(world: World) -> None:
     world.airflow.mark_run("deferred", run, "failed")
 
 
-@proves(
-    "O4",
-    at="airflow_provider/src/airflow_provider_weblake/triggers/weblake.py",
-    line="async def on_kill(self) -> None:",
-    becomes="async def cleanup(self) -> None:",
-)
 def test_o4_a_triggerer_that_is_restarted_cancels_nothing(world: World) -> None:
     run = world.run("deferred", world.site.held(2))
     job = world.deferred("deferred", run)

@@ -140,6 +140,29 @@ def test_a_process_serves_many_files_and_few_processes_run() -> None:
     assert all(gone(pid) for pid in pids)
 
 
+def test_a_conversion_that_is_cancelled_twice_leaves_no_process_to_a_closed_loop() -> None:
+    async def work() -> list[int]:
+        converters = Converters()
+        page = Task("page", content_type="text/html", base="http://a.test/", options={"formats": ["markdown"]})
+        converting = asyncio.create_task(converters.convert(page, b"<p>x</p>" * 400_000))
+        while not (pids := converters.pids):
+            await asyncio.sleep(0.001)
+        converting.cancel()
+        await asyncio.sleep(0)
+        converting.cancel()
+        await asyncio.gather(converting, return_exceptions=True)
+        await converters.aclose()
+        assert converters.pids == []
+        return pids
+
+    loop = asyncio.new_event_loop()  # and not asyncio.run, which tidies up after us
+    try:
+        pids = loop.run_until_complete(work())
+    finally:
+        loop.close()
+    assert all(gone(pid) for pid in pids)
+
+
 def test_a_process_without_work_ends() -> None:
     async def work(converters: Converters) -> None:
         await converters.convert(Task("office"), document("tides.docx"))

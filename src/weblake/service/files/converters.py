@@ -63,10 +63,12 @@ class Converters:
             try:
                 result = await process.convert(task, body)
             except BaseException:
-                await asyncio.shield(process.kill())
+                # Cancelled once more, the caller does not wait for the end of the process; `aclose` still does.
+                killing = asyncio.create_task(process.kill())
+                killing.add_done_callback(lambda _: self._busy.discard(process))
+                await asyncio.shield(killing)
                 raise
-            finally:
-                self._busy.discard(process)
+            self._busy.discard(process)
             await self._keep(process, result)
             return result
 

@@ -99,7 +99,8 @@ class Jobs:
         except Exception as error:  # noqa: BLE001 - the job has to end, whatever it was
             if is_shutdown(error):
                 return
-            _LOG.exception("Job %s failed.", job_id)
+            # What SQLite says of the disk needs no traceback.
+            _LOG.error("Job %s failed: %s", job_id, error, exc_info=not isinstance(error, sqlite3.Error))
             await self._fail(job_id, f"The job failed inside the service: {type(error).__name__}: {error}")
         finally:
             self._runs.pop(job_id, None)

@@ -145,7 +145,7 @@ def test_a_conversion_that_is_cancelled_twice_leaves_no_process_to_a_closed_loop
         converters = Converters()
         page = Task("page", content_type="text/html", base="http://a.test/", options={"formats": ["markdown"]})
         converting = asyncio.create_task(converters.convert(page, b"<p>x</p>" * 400_000))
-        while not (pids := converters.pids):
+        while not (pids := converters.pids):  # noqa: ASYNC110 - nothing tells when it has started
             await asyncio.sleep(0.001)
         converting.cancel()
         await asyncio.sleep(0)

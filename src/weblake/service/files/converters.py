@@ -77,6 +77,7 @@ class Converters:
         for process in (*self._idle, *self._busy):
             await process.kill()
         self._idle.clear()
+        self._busy.clear()
 
     @property
     def pids(self) -> list[int]:

@@ -93,7 +93,7 @@ def test_usage_lands_one_file_a_month_and_tells_its_asset(
     assert [(row[0], row[1], str(row[2])[:7]) for row in rows] == [(5.0 * factor, report, month())]
 
 
-def test_by_key_many_months_and_rows_that_repeat(
+def test_by_key_many_months_and_two_keys_of_one_name(
     run_dag: Run, weblake_connection: WeblakeService, tmp_path: Path
 ) -> None:
     from airflow_provider_weblake.operators.weblake import WeblakeUsageOperator
@@ -105,9 +105,9 @@ def test_by_key_many_months_and_rows_that_repeat(
     run = run_one(run_dag, lambda: WeblakeUsageOperator(task_id="usage", by_api_key=True, to=str(tmp_path)))
     told = returned(run, "usage")
     assert told["report"] == "credits_by_key"
-    assert told["total_current"] == 5.0
+    assert told["total_current"] == 6.0
     assert told["periods"] == [
-        {"period": month(), "total": 5.0, "rows": 2},
+        {"period": month(), "total": 6.0, "rows": 2},
         *({"period": month(back), "total": 2.0 * back, "rows": 2} for back in range(1, 12)),
     ]
     assert [file["path"].split("/")[2] for file in told["files"]] == [f"period={month(back)}" for back in range(12)]

@@ -53,9 +53,9 @@ def write_report(figures: list[Figure], tables: list[Any], rounds: int) -> None:
             row += [table.median(name, "bytes") / 1e6]
             cells = " | ".join(f"{value:.2f}" if value < 100 else f"{value:.0f}" for value in row)
             lines.append(f"| {name} | {cells} | {table.median(name, 'rows'):.0f} |")
-        (DOCS / "images").mkdir(exist_ok=True)
-        (DOCS / "images" / f"landing-{table.job}.svg").write_text(chart(table))
-        lines += ["", f"![{table.job}: seconds to the file](images/landing-{table.job}.svg)"]
+        (DOCS / "charts").mkdir(exist_ok=True)
+        (DOCS / "charts" / f"landing-{table.job}.svg").write_text(chart(table))
+        lines += ["", f"![{table.job}: seconds to the file](charts/landing-{table.job}.svg)"]
     page = DOCS / "benchmarks.md"
     text = page.read_text()
     before, after = text[: text.index(BEGIN) + len(BEGIN)], text[text.index(END) :]

@@ -131,7 +131,7 @@ def reading(job: JobRef, flow: Flow[T]) -> Flow[T]:
 
 
 def _chunk(what: str, reply: Reply) -> wire.Chunk:
-    chunk = wire.read_chunk(reply.body)
+    chunk = wire.read_chunk(bytes(reply.body))
     if not chunk.documents and replies.tells_error(chunk.head):
         raise replies.error_of(reply, what)
     return chunk

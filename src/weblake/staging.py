@@ -1,14 +1,14 @@
 """From a job that has ended to one checked Parquet file on scratch, and its account.
 
-Memory holds a few chunks and one row group, however large the job is. Imports: accounting, ahead, errors,
-document_rows, models, operations, pages, parquet, receipt, replies, retry, schemas, secrets, steps, waiting, wire.
+Memory holds one chunk of the service and one row group, however large the job is. Imports: accounting, document_rows,
+errors, models, operations, pages, parquet, receipt, replies, retry, schemas, secrets, steps, waiting, wire.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -16,11 +16,9 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 import msgspec
-import pyarrow as pa
 
 from weblake import operations, replies, wire
 from weblake.accounting import Account, Tally
-from weblake.ahead import ahead
 from weblake.errors import FixRequest, JobGone, MalformedReply
 from weblake.models import JobError, JobErrors
 from weblake.pages import Walk, reading
@@ -103,51 +101,26 @@ def stage_job(
     job = JobRef(identity.kind, identity.job_id)
     walk = Walk(job, client.retry, until=until)
     rows = _Rows(identity, tally, scratch / "documents.parquet")
-    errors = JobErrors()
     with rows.file:
         try:
-            # While one chunk is written the next one is decoded, and the one after that is on its way.
-            with closing(ahead(_decoded(rows, walk, _fetched(client, walk, until)))) as decoded:
-                for made in decoded:
-                    if isinstance(made, JobErrors):
-                        errors = made
-                        continue
-                    rows.write(made)
-                    if chunk_read is not None:
-                        chunk_read(rows.file.rows)
+            while not walk.ended:
+                fresh = rows.add(client.run(walk.step()))
+                walk.fresh(fresh)
+                if chunk_read is not None:
+                    chunk_read(rows.stored)
+            errors = client.run(_errors(job, client.retry, until))
         except JobGone as gone:
-            if rows.file.rows and client.run(_has_expired(job, client.retry, until)):
+            if rows.stored and client.run(_has_expired(job, client.retry, until)):
                 return rows.close(JobErrors(), {**walk.head, "status": EXPIRED}, gone)
             raise
         return rows.close(errors, walk.head)
-
-
-def _fetched(client: Runs, walk: Walk, until: float) -> Generator[Sequence[wire.JsonBytes] | JobErrors, None, None]:
-    """The chunks of a job, and in the end what `/errors` says of it."""
-    while not walk.ended:
-        yield client.run(walk.step())
-    yield client.run(_errors(walk.job, client.retry, until))
-
-
-def _decoded(
-    rows: _Rows, walk: Walk, fetched: Generator[Sequence[wire.JsonBytes] | JobErrors, None, None]
-) -> Generator[pa.RecordBatch | JobErrors, None, None]:
-    """The same with what is new of each chunk as a batch."""
-    with closing(ahead(fetched)) as chunks:
-        for chunk in chunks:
-            if isinstance(chunk, JobErrors):
-                yield chunk
-                continue
-            batch = rows.decode(chunk)
-            walk.fresh(batch.num_rows)
-            yield batch
 
 
 def stage_document(identity: Identity, tally: Tally, scratch: Path, raw: bytes) -> Staged:
     """Puts the one document of a scrape or a parsed file on scratch."""
     rows = _Rows(identity, tally, scratch / "documents.parquet")
     with rows.file:
-        rows.write(rows.decode([raw]))
+        rows.add([raw])
         return rows.close(JobErrors(), {"status": "completed", "creditsUsed": _credits_of(raw)})
 
 
@@ -159,9 +132,11 @@ class _Rows:
         self._tally = tally
         self._batches = DocumentBatches(identity.load_id, identity.job_id, identity.kind, identity.loaded_at)
         self.file = ParquetFile(path, schemas.DOCUMENTS)
+        self.stored = 0
 
-    def decode(self, raws: Sequence[wire.JsonBytes]) -> pa.RecordBatch:
-        """What is new of these raw documents."""
+    def add(self, raws: Sequence[wire.JsonBytes]) -> int:
+        """Adds raw documents and returns how many were new."""
+        fresh = 0
         for raw in raws:
             parsed = self._batches.parse(raw)
             if parsed is None:
@@ -170,12 +145,11 @@ class _Rows:
             content = parsed.digest if parsed.scrape_id is None else b""  # the id tells it apart; digests cost
             if self._tally.document(parsed.scrape_id, parsed.source_url, parsed.url, content):
                 self._batches.append(parsed)
-        return self._batches.flush()
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Adds a batch to the file."""
-        if batch.num_rows:
-            self.file.write(batch)
+                fresh += 1
+        self.stored += fresh
+        if fresh:
+            self.file.write(self._batches.flush())
+        return fresh
 
     def close(self, errors: JobErrors, head: Mapping[str, object], gone: JobGone | None = None) -> Staged:
         account = self._tally.close(errors, head)

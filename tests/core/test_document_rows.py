@@ -272,7 +272,7 @@ def test_rows_are_as_the_rules_say(written, ascii_only: bool) -> None:
     check(written, ascii_only=ascii_only)
 
 
-@proves("2.4", at="src/weblake/tables/document_rows.py", line="return _odd_value(raw)", becomes="return None")
+@proves("2.4", at="src/weblake/tables/document_rows.py", line="value = _odd_value(raw)", becomes="value = None")
 @given(st.lists(documents(texts | broken, with_depth=True), min_size=1, max_size=3))
 @settings(max_examples=300, deadline=None)
 def test_rows_are_as_the_rules_say_of_broken_text_and_depth(written) -> None:

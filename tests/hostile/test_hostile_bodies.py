@@ -127,8 +127,8 @@ MENDED = {
 @proves(
     "H25",
     at="src/weblake/tables/document_rows.py",
-    line="return _odd_value(raw)",
-    becomes="return None",
+    line="value = _odd_value(raw)",
+    becomes="value = None",
     case="a giant whole number",
 )
 @proves(

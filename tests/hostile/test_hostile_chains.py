@@ -111,8 +111,8 @@ def test_h17_a_chain_without_end_and_without_documents_ends(service: ScriptedSer
 @proves(
     "H17",
     at="src/weblake/staging.py",
-    line="walk.fresh(batch.num_rows)",
-    becomes="walk.fresh(1)",
+    line="fresh = rows.add(client.run(walk.step()))",
+    becomes="fresh = rows.add(client.run(walk.step())) or 1",
 )
 def test_h17_a_chain_that_repeats_its_documents_under_new_cursors_ends(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(2))

@@ -27,8 +27,8 @@ NEW = {
 @proves(
     "H23",
     at="src/weblake/tables/document_rows.py",
-    line="key: value if value is None or type(value) is str else fields.verbatim(metadata[key])",
-    becomes="key: str(value)",
+    line="texts[key] = value if value is None or type(value) is str else fields.verbatim(raw)",
+    becomes="texts |= {key: str(value)} if key in fields.PROMOTED else {}",
 )
 @proves("H23", at="src/weblake/tables/document_rows.py", line="if not fit.whole:", becomes="if False:")
 def test_h23_what_is_unknown_lands_as_it_came(service: ScriptedService, lake: Lake) -> None:

@@ -34,7 +34,7 @@ def expiring(service: ScriptedService) -> Job:
 @proves(
     "H20",
     at="src/weblake/staging.py",
-    line="if rows.file.rows and client.run(_has_expired(job, client.retry, until)):",
+    line="if rows.stored and client.run(_has_expired(job, client.retry, until)):",
     becomes="if False:",
 )
 @proves("H20", at="src/weblake/load.py", line="if staged.gone is not None:", becomes="if False:")
@@ -76,8 +76,8 @@ def test_h20_a_job_that_expires_after_its_last_chunk_is_not_called_complete(
 @proves(
     "H20",
     at="src/weblake/staging.py",
-    line="if rows.file.rows and client.run(_has_expired(job, client.retry, until)):",
-    becomes="if rows.file.rows:",
+    line="if rows.stored and client.run(_has_expired(job, client.retry, until)):",
+    becomes="if rows.stored:",
 )
 def test_h20_a_chunk_that_one_server_does_not_have_is_read_again_by_the_next_run(
     service: ScriptedService, lake: Lake

@@ -22,7 +22,6 @@ from weblake.tables import fields, schemas
 
 _fields_of = msgspec.json.Decoder(dict[str, Raw]).decode
 _anything = msgspec.json.Decoder().decode
-_values_of = msgspec.json.Decoder(dict[str, object]).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +64,7 @@ class DocumentBatches:
         #: JSON bytes of what was appended and not yet flushed. One batch holds less than 2 GB of each column.
         self.pending_bytes = 0
         self._entries = 0
-        #: What is the same in every row, as columns that are long enough for the largest batch so far.
         self._same = {"load_id": load_id, "job_id": job_id, "job_kind": job_kind, "loaded_at": loaded_at}
-        self._columns: Mapping[str, pa.Array] = {}
-        self._columns_rows = -1
         self._rows: list[dict[str, object]] = []
 
     def parse(self, raw: wire.JsonBytes) -> Parsed | None:
@@ -86,22 +82,18 @@ class DocumentBatches:
             row = _row(document)
         except UnicodeDecodeError:
             row = _row(_parse_odd(document.raw))
+        position = self.position
+        row["position"] = position
+        row.update(self._same)
         self._rows.append(row)
         self.pending_bytes += memoryview(document.raw).nbytes
-        self.position += 1
-        return self.position - 1
+        self.position = position + 1
+        return position
 
     def flush(self) -> pa.RecordBatch:
         """Returns everything appended since the last call as one batch, which may have no row."""
         rows, self._rows, self.pending_bytes = self._rows, [], 0
-        count = len(rows)
-        if count > self._columns_rows:
-            kinds = {name: schemas.DOCUMENTS.field(name).type for name in self._same}
-            self._columns = {name: schemas.column(kinds[name], [same] * count) for name, same in self._same.items()}
-            self._columns_rows = count
-        ready = {name: column.slice(0, count) for name, column in self._columns.items()}
-        ready["position"] = schemas.column(pa.int64(), list(range(self.position - count, self.position)))
-        return schemas.record_batch(schemas.DOCUMENTS, rows, ready)
+        return schemas.record_batch(schemas.DOCUMENTS, rows)
 
 
 def parse(raw: wire.JsonBytes) -> Parsed:
@@ -157,31 +149,24 @@ def _row(document: Parsed) -> dict[str, object]:
         if not fit.whole:
             extra[name] = raw
     if document.metadata is not None:
-        _read_metadata(document.fields["metadata"], document.metadata, row)
+        _read_metadata(document.metadata, row)
     if extra:
         row["extra"] = "{" + ",".join(f"{_quoted(name)}:{fields.verbatim(raw)}" for name, raw in extra.items()) + "}"
     return row
 
 
-def _read_metadata(whole: Raw, metadata: Mapping[str, Raw], row: dict[str, object]) -> None:
-    try:
-        values = _values_of(whole)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # one of them: the others are as good as ever
-        values = {key: _value(raw) for key, raw in metadata.items()}
-    row["metadata"] = {
-        key: value if value is None or type(value) is str else fields.verbatim(metadata[key])
-        for key, value in values.items()
-    }
-    for key, (name, read) in fields.PROMOTED.items():
-        if key in values:
-            row[name] = read(values[key])
-
-
-def _value(raw: Raw) -> object:
-    try:
-        return _anything(raw)
-    except (msgspec.DecodeError, RecursionError):
-        return _odd_value(raw)
+def _read_metadata(metadata: Mapping[str, Raw], row: dict[str, object]) -> None:
+    texts: dict[str, str | None] = {}
+    for key, raw in metadata.items():
+        try:
+            value = _anything(raw)
+        except (msgspec.DecodeError, RecursionError):
+            value = _odd_value(raw)
+        texts[key] = value if value is None or type(value) is str else fields.verbatim(raw)
+        promoted = fields.PROMOTED.get(key)
+        if promoted is not None:
+            row[promoted[0]] = promoted[1](value)
+    row["metadata"] = texts
 
 
 def _odd_value(raw: Raw) -> object:

@@ -123,7 +123,7 @@ def activity(retry: Retry, *, endpoint: str | None = None) -> Flow[list[Activity
             given["cursor"] = cursor
         page = yield from retry.call(list_activity(**given))
         for entry in page.data:
-            entries.setdefault(entry.id or f"-{entry.created_at}|{entry.endpoint}|{entry.target}", entry)
+            entries.setdefault(entry.id or f"-{entry.raw}", entry)
         cursor = page.cursor
         if not cursor or page.has_more is False:
             return list(entries.values())

@@ -45,10 +45,11 @@ def test_a_number_that_no_float_holds_is_kept_among_what_is_unknown() -> None:
 def test_a_call_without_an_id_is_landed_once() -> None:
     entry = {"endpoint": "scrape", "createdAt": "2026-11-20T10:00:00.000Z", "target": "https://a.example/"}
     other = entry | {"target": "https://b.example/"}
-    body = {"success": True, "data": [entry, other, entry | {"id": "a"}], "cursor": None, "hasMore": False}
+    data = [entry, other, entry | {"id": "a"}, entry | {"apiVersion": "v1"}, entry]
+    body = {"success": True, "data": data, "cursor": None, "hasMore": False}
     listed = Line([reply(body=body)]).run(usage.activity(retry()))
     assert isinstance(listed, list)
     assert all(isinstance(each, ActivityEntry) for each in listed)
     storage = open_storage("memory://calls-without-ids/lake")
-    assert [file.rows for file in land_activity(listed, storage)] == [3]
-    assert [file.rows for file in land_activity(listed, storage)] == [3]
+    assert [file.rows for file in land_activity(listed, storage)] == [4]
+    assert [file.rows for file in land_activity(listed, storage)] == [4]

@@ -45,7 +45,7 @@ def test_a_number_that_no_float_holds_is_kept_among_what_is_unknown() -> None:
 def test_a_call_without_an_id_is_landed_once() -> None:
     entry = {"endpoint": "scrape", "createdAt": "2026-11-20T10:00:00.000Z", "target": "https://a.example/"}
     other = entry | {"target": "https://b.example/"}
-    data = [entry, other, entry | {"id": "a"}, entry | {"apiVersion": "v1"}, entry]
+    data = [entry, other, entry | {"id": "a"}, entry | {"api_version": "v1"}, entry]
     body = {"success": True, "data": data, "cursor": None, "hasMore": False}
     listed = Line([reply(body=body)]).run(usage.activity(retry()))
     assert isinstance(listed, list)

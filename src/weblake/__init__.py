@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from weblake import errors, testing, webhooks
     from weblake.client import AsyncClient, Client
+    from weblake.compaction import compact
+    from weblake.compaction_record import Compacted
     from weblake.lake import land, land_batch, land_crawl
     from weblake.orders import Terms
     from weblake.reading import Reading, read
@@ -23,12 +25,14 @@ __version__ = "0.1.0"
 _HOMES = {
     "AsyncClient": "weblake.client",
     "Client": "weblake.client",
+    "Compacted": "weblake.compaction_record",
     "LandedFile": "weblake.receipt",
     "Orphan": "weblake.unlanded",
     "Reading": "weblake.reading",
     "Receipt": "weblake.receipt",
     "Terms": "weblake.orders",
     "Unlanded": "weblake.unlanded",
+    "compact": "weblake.compaction",
     "land": "weblake.lake",
     "land_batch": "weblake.lake",
     "land_crawl": "weblake.lake",
@@ -40,12 +44,14 @@ _MODULES = ("errors", "testing", "webhooks")
 __all__ = [
     "AsyncClient",
     "Client",
+    "Compacted",
     "LandedFile",
     "Orphan",
     "Reading",
     "Receipt",
     "Terms",
     "Unlanded",
+    "compact",
     "errors",
     "land",
     "land_batch",

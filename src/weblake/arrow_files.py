@@ -23,8 +23,13 @@ if TYPE_CHECKING:
     import pyarrow.dataset as ds  # imports pandas where it is installed, which reading a table does not need
 
 
-def dataset(storage: Storage, names: Sequence[str], schema: pa.Schema) -> ds.Dataset:
-    """The files as one dataset of exactly this schema; what it has beyond their columns are their path keys."""
+def dataset(
+    storage: Storage, names: Sequence[str], schema: pa.Schema, loads: Sequence[str] | None = None
+) -> ds.Dataset:
+    """The files as one dataset of exactly this schema; what it has beyond their columns are their path keys.
+
+    With `loads`, only their rows; the schema has load_id then.
+    """
     import pyarrow.dataset as ds
 
     native = storage.local_path("x") is not None
@@ -34,7 +39,15 @@ def dataset(storage: Storage, names: Sequence[str], schema: pa.Schema) -> ds.Dat
         form.make_fragment(str(storage.local_path(name)) if native else name, files, partition_expression=_holds(name))
         for name in names
     ]
-    return ds.FileSystemDataset(fragments, schema, form, files)
+    whole = ds.FileSystemDataset(fragments, schema, form, files)
+    return whole if loads is None else whole.filter(ds.field("load_id").isin(list(loads)))
+
+
+def in_memory(table: pa.Table) -> ds.Dataset:
+    """A table as a dataset."""
+    import pyarrow.dataset as ds
+
+    return ds.InMemoryDataset(table)
 
 
 def opened(storage: Storage, name: str) -> IO[bytes]:
@@ -56,12 +69,18 @@ def opened(storage: Storage, name: str) -> IO[bytes]:
 
 def with_keys(rows: pa.RecordBatch, keys: Mapping[str, str], schema: pa.Schema) -> pa.RecordBatch:
     """The rows of one file in exactly these columns: path keys are filled in, a column that the file lacks is null."""
+    stored = rows.schema.names
+    if stored == schema.names[: len(stored)]:  # as nearly always, and in a table of many files it shows
+        rest = (pa.repeat(pa.scalar(keys.get(f.name), f.type), rows.num_rows) for f in list(schema)[len(stored) :])
+        return pa.RecordBatch.from_arrays([*rows.columns, *rest], schema=schema)
+    places = {name: place for place, name in enumerate(stored)}
     arrays = []
     for field in schema:
-        if field.name in rows.schema.names:
-            arrays.append(rows.column(field.name))
-        else:
+        place = places.get(field.name)
+        if place is None:
             arrays.append(pa.repeat(pa.scalar(keys.get(field.name), field.type), rows.num_rows))
+        else:
+            arrays.append(rows.column(place))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

@@ -21,12 +21,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from weblake import layout, publishing, starts
+from weblake.download import Runs
 from weblake.errors import AskPerson, JobGone
 from weblake.identity import load_id_of
 from weblake.ledger import Intent, Job
 from weblake.orders import Order, Slot, Terms
 from weblake.publishing import Dataset
-from weblake.staging import Runs
 from weblake.waiting import JobRef, glance, over_budget
 
 #: Words with which a job ends without having done what was asked.

@@ -22,6 +22,10 @@ LAYOUT = "_weblake/layout.json"
 LEDGER = "_weblake/ledger"
 REFUSED = "_weblake/refused"
 SUBMITTED = "_weblake/submitted"
+#: What each run read of the service's activity list and has not been folded into a day's file for good.
+PENDING_ACTIVITY = "_weblake/activity"
+#: What `weblake compact` puts into the root that it makes: first the one, and when all is there the other.
+COMPACTION, COMPACTED = "_weblake/compaction.json", "_weblake/compacted.json"
 
 #: The keys of a table whose user names none.
 DEFAULT_KEYS = ("load_date",)
@@ -51,6 +55,8 @@ _UNFIT = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _MONTH, _DAY = re.compile(r"\d{4}-(0[1-9]|1[0-2])"), re.compile(r"\d{4}-\d{2}-\d{2}")
 _VERSION = 1
+#: The end of the name of a file that holds several loads; before it stands the load that lay first in it.
+_COMPACTED = "-compacted.parquet"
 
 
 def check_partition(partition: Mapping[str, str]) -> None:
@@ -90,6 +96,37 @@ def load_path(table: str, partition: Mapping[str, str] | None, created: datetime
     keys = dict(partition) if partition else {DEFAULT_KEYS[0]: created.astimezone(UTC).date().isoformat()}
     check_partition(keys)
     return f"{_table(table)}/{_folders(keys)}/{checked_load_id(load_id)}-00000.parquet"
+
+
+def compacted_path(folder: str, load_id: str) -> str:
+    """The name of a file that holds several loads of one folder of a table, by the first of them.
+
+    A load lies in one file, so no two files have one name.
+    """
+    return f"{folder}/{checked_load_id(load_id)}{_COMPACTED}"
+
+
+def is_compacted(name: str) -> bool:
+    """Whether a file may hold several loads; any other of ours holds the one that it is named by."""
+    return name.endswith(_COMPACTED)
+
+
+def load_id_in(name: str) -> str:
+    """What stands where a load's own file has its load id."""
+    return name.rpartition("/")[2].partition("-")[0]
+
+
+def check_whole(storage: Storage) -> None:
+    """Refuses a root that `weblake compact` has begun to make and not finished: half of its loads may be unknown there.
+
+    Raises:
+        StorageRefused: It is one.
+    """
+    if storage.read(COMPACTION) is not None and storage.read(COMPACTED) is None:
+        raise StorageRefused(
+            f"{storage.url} is no whole dataset yet: the compaction that makes it has not finished.",
+            hint="Wait for it; if it was stopped, start it once more: it goes on.",
+        )
 
 
 def refused_path(table: str, load_id: str) -> str:
@@ -169,8 +206,10 @@ class Layout:
         """Fixes a load table's path keys, or holds them against those that are fixed.
 
         Raises:
-            StorageRefused: The table has other keys, or the same in another order. Nothing has been paid by then.
+            StorageRefused: The table has other keys, or the same in another order; or the root is being made by
+                `weblake compact`. Nothing has been paid by then.
         """
+        check_whole(self._storage)
         record = self.read() or self._first(_table(table), tuple(keys))
         fixed = record.tables.get(table, ())
         if fixed != tuple(keys):

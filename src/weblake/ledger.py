@@ -6,7 +6,7 @@ layout, storage.
                     <load_id>.start-1.void.json  it surely started nothing, and the next one may be sent
                     <load_id>.owner.json         which load a job belongs to; the name is that of its id alone
                     <load_id>.job.json           the job's id
-                    <load_id>.done.json          the receipt: it has landed
+                    <load_id>.done.json          the receipt: it has landed, and in which file its rows are
                     <load_id>.retired.json       a later load of its slot has taken its place
 
 Each record is created whole and only if absent, and never changed: each step has one winner, and who comes second gets
@@ -27,7 +27,7 @@ import msgspec
 
 from weblake.errors import StorageRefused
 from weblake.identity import JOB_KINDS, checked_load_id, job_load_id
-from weblake.layout import LEDGER
+from weblake.layout import LEDGER, check_whole
 from weblake.storage import Storage
 
 #: The version of every record that is written here.
@@ -263,6 +263,13 @@ class Ledger:
         found = self._read(load_id, ".done", Done)
         return _flat(found) if found else None
 
+    def files(self, load_ids: Sequence[str]) -> set[str]:
+        """The files that these loads landed, and which hold their rows unless they were retired."""
+        with ThreadPoolExecutor(READERS) as readers:
+            found = readers.map(lambda load_id: self._read(load_id, ".done", Done), load_ids)
+            listed = [done.receipt.get("files") for done in found if done is not None]
+        return {str(file["path"]) for files in listed if isinstance(files, list) for file in files}
+
     def record_done(
         self, load_id: str, receipt: Mapping[str, object], *, retired: Sequence[str] = (), at: str | None = None
     ) -> dict[str, object]:
@@ -290,6 +297,10 @@ class Ledger:
         """The load ids that have landed; one listing, and no record is read."""
         return set(self._names().get(".done", ()))
 
+    def retired_loads(self) -> set[str]:
+        """The load ids whose place later loads have taken; one listing, and no record is read."""
+        return set(self._names().get(".retired", ()))
+
     def owners(self) -> dict[str, str]:
         """Every job that belongs to some load of this root, and that load."""
         names = self._names()
@@ -314,7 +325,8 @@ class Ledger:
         yield from sorted(found, key=lambda load: (datetime.fromisoformat(load.at()), load.load_id))
 
     def _names(self) -> dict[str, list[str]]:
-        """The load ids that have a record of each step."""
+        """The load ids that have a record of each step; not of half a ledger, which a compaction has begun to copy."""
+        check_whole(self._storage)
         steps: dict[str, list[str]] = {}
         for name in self._storage.list(LEDGER):
             match = _NAME.fullmatch(name)

@@ -14,7 +14,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from weblake.layout import LEDGER
+from weblake.layout import LEDGER, check_whole
 from weblake.ledger import READERS, Intent, Ledger
 from weblake.submitted import url_key
 
@@ -62,6 +62,7 @@ class LedgerNews:
         Raises:
             StorageRefused: The storage failed, or a record cannot be read.
         """
+        check_whole(self._storage)
         steps: dict[str, set[str]] = {}
         for name in self._storage.list(LEDGER):
             match = _NAME.fullmatch(name)

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from weblake.compacted_files import load_batches
     from weblake.detached import collect, detach
     from weblake.ended_jobs import ENDS as JOB_ENDS
     from weblake.ended_jobs import Answers, EndedJobs, ListedJob, Round, Seen, ask_all
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from weblake.generations import choose as choose_generation
     from weblake.hints import Words
     from weblake.lake import open_dataset
+    from weblake.layout import is_compacted
     from weblake.ledger import Intent, Job
     from weblake.ledger_news import LedgerNews
     from weblake.load import Watch, begin, land, landed
@@ -84,10 +86,12 @@ _HOMES = {
     "find": "weblake.publishing:find",
     "glance": "weblake.waiting:glance",
     "history": "weblake.publishing:history",
+    "is_compacted": "weblake.layout:is_compacted",
     "is_terminal": "weblake.models:is_terminal",
     "land": "weblake.load:land",
     "land_activity": "weblake.usage_landing:land_activity",
     "land_report": "weblake.usage_landing:land_report",
+    "load_batches": "weblake.compacted_files:load_batches",
     "landed": "weblake.load:landed",
     "open_dataset": "weblake.lake:open_dataset",
     "over_budget": "weblake.waiting:over_budget",
@@ -147,11 +151,13 @@ __all__ = [
     "find",
     "glance",
     "history",
+    "is_compacted",
     "is_terminal",
     "land",
     "land_activity",
     "land_report",
     "landed",
+    "load_batches",
     "open_dataset",
     "over_budget",
     "parquet_list",

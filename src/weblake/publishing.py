@@ -4,7 +4,7 @@ Order, so that a crash between any two lines leaves a state from which the next 
 provisional until the documents are there), then the documents' file under its final name, which is the commit, then the
 done record, then the retirement of older loads of the same slot.
 
-Imports: accounting, errors, layout, ledger, models, parquet, receipt, schemas, staging, storage.
+Imports: accounting, compacted_files, errors, layout, ledger, models, parquet, receipt, schemas, staging, storage.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
 
-from weblake import layout, models
+from weblake import compacted_files, layout, models
 from weblake.accounting import PageError
 from weblake.errors import StorageRefused
 from weblake.layout import Layout
@@ -274,11 +274,16 @@ def _replaces(newer: Intent, older: Intent) -> bool:
 
 def _retire(dataset: Dataset, load_id: str, *, by: str) -> None:
     """Removes the files of a load whose place another one has taken; the record comes first."""
-    dataset.ledger.record_retired(load_id, by)
-    intent = dataset.ledger.intent(load_id)
+    ledger, storage = dataset.ledger, dataset.storage
+    ledger.record_retired(load_id, by)
+    intent = ledger.intent(load_id)
     if intent is not None:
         for table in (DOCUMENTS, PAGE_ERRORS):
-            dataset.storage.delete(dataset.path(table, intent))
+            storage.delete(dataset.path(table, intent))
+    done = ledger.done(load_id)
+    for file in Receipt.from_dict(done).files if done is not None else ():
+        if layout.is_compacted(file.path):  # it lies there beside loads that stay
+            compacted_files.take_out(storage, file.path, load_id, ledger.retired_loads)
 
 
 def _receipt_of(dataset: Dataset, name: str) -> Receipt:

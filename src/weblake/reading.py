@@ -1,6 +1,7 @@
 """Reading a table back, as Arrow, pandas or Polars, whole or lazily.
 
-Imports: arrow_files, errors, identity, layout, lazy_frames, schemas, storage.
+Imports: arrow_files, compacted_files, errors, identity, layout, lazy_frames, ledger, parquet,
+read_ahead, schemas, storage.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from weblake import arrow_files, layout
+from weblake import arrow_files, compacted_files, layout, read_ahead
 from weblake.errors import FeatureMissing, InvalidOption
 from weblake.identity import checked_load_id
+from weblake.ledger import Ledger
 from weblake.storage import RootPath, Storage, open_storage
-from weblake.tables import schemas
+from weblake.tables import parquet, schemas
 
 if TYPE_CHECKING:
     import pandas
@@ -97,27 +99,44 @@ class Reading:
         """The columns of every form and their Arrow types; raises as `files`."""
         return self._plan()[1]
 
+    def count_rows(self) -> int:
+        """How many rows there are: of each file only the footer is read, and of compacted ones that `loads` names."""
+        names, _ = self._plan()
+
+        def read(name: str, source: read_ahead.Source) -> Iterator[int]:
+            metadata = pq.read_metadata(source)
+            held = parquet.read_loads(metadata) if self.loads is not None and layout.is_compacted(name) else None
+            yield metadata.num_rows if held is None else sum(held.get(load_id, 0) for load_id in set(self.loads or ()))
+
+        return sum(read_ahead.in_order(self.storage, names, read))
+
     def to_batches(self, batch_size: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-        """The rows in record batches, file by file: memory holds one batch and one row group."""
-        names, schema = self._plan()
-        for name in names:
-            yield from self._batches(name, schema, batch_size)
+        """The rows in record batches, file by file: memory holds one batch and one row group, or a few small files."""
+        return self._batches(*self._plan(), batch_size)
 
     def to_reader(self, batch_size: int = BATCH_ROWS) -> pa.RecordBatchReader:
         """The rows as an Arrow stream, such as DuckDB and database drivers take; it can be read once."""
         names, schema = self._plan()
-        batches = (batch for name in names for batch in self._batches(name, schema, batch_size))
-        return pa.RecordBatchReader.from_batches(schema, batches)
+        return pa.RecordBatchReader.from_batches(schema, self._batches(names, schema, batch_size))
 
     def to_table(self) -> pa.Table:
         """All rows as one Arrow table."""
-        reader = self.to_reader()
-        return pa.Table.from_batches(list(reader), schema=reader.schema)
+        names, schema = self._plan()
+        return pa.Table.from_batches(list(self._batches(names, schema, BATCH_ROWS)), schema=schema)
 
     def to_dataset(self) -> pyarrow.dataset.Dataset:
-        """The files of this moment as an Arrow dataset; columns and filters that it is asked for are pushed down."""
+        """The files of this moment as an Arrow dataset; columns and filters that it is asked for are pushed down.
+
+        Arrow selects rows by columns of the dataset only. So of a compacted table, `loads` together with `columns` that
+        leave out load_id are read into memory here.
+        """
         names, schema = self._plan()
-        return arrow_files.dataset(self.storage, names, schema)
+        loads = self._loads_within(names)
+        if loads is None:
+            return arrow_files.dataset(self.storage, names, schema)
+        if "load_id" not in schema.names:
+            return arrow_files.in_memory(self.to_table())
+        return arrow_files.dataset(self.storage, names, schema, loads)
 
     def to_pandas(self) -> pandas.DataFrame:
         """All rows as a pandas DataFrame.
@@ -161,10 +180,14 @@ class Reading:
         from weblake import lazy_frames
 
         names, schema = self._plan()
-        return lazy_frames.lazy_frame(self.storage, names, schema)
+        return lazy_frames.lazy_frame(self.storage, names, schema, self.loads)
 
     def _plan(self) -> tuple[list[str], pa.Schema]:
-        """The files and the columns, from one listing."""
+        """The files and the columns, from one listing.
+
+        Which compacted files hold a load is in the ledger, and looked up only where loads are asked for.
+        """
+        layout.check_whole(self.storage)
         names = [name for name in self.storage.list(self.table) if name.endswith(".parquet")]
         found = layout.keys_of(names[0]) if names else layout.Layout(self.storage).keys(self.table)
         schema = schemas.TABLES[self.table]
@@ -173,13 +196,21 @@ class Reading:
         self._check(list(found), schema.names)
         if self.columns is not None:
             schema = pa.schema([schema.field(name) for name in self.columns])
-        return [name for name in names if self._wanted(name)], schema
+        names = [name for name in names if self._has_keys(name)]
+        if self.loads is None:
+            return names, schema
+        own = {name for name in names if not layout.is_compacted(name) and layout.load_id_in(name) in self.loads}
+        if any(layout.is_compacted(name) for name in names):
+            own.update(Ledger(self.storage).files(self.loads))
+        return [name for name in names if name in own], schema
 
-    def _wanted(self, name: str) -> bool:
-        if self.loads is not None and name.rpartition("/")[2].partition("-")[0] not in self.loads:
-            return False
-        values = layout.keys_of(name)
+    def _has_keys(self, name: str) -> bool:
+        values = layout.keys_of(name) if self.keys else {}
         return all(values.get(key) in wanted for key, wanted in (self.keys or {}).items())
+
+    def _loads_within(self, names: list[str]) -> tuple[str, ...] | None:
+        """The loads whose rows have to be picked out of these files; None where they are all rows of them."""
+        return self.loads if any(layout.is_compacted(name) for name in names) else None
 
     def _check(self, keys: list[str], columns: list[str]) -> None:
         for what, asked, known in (("column", self.columns or (), columns), ("path key", self.keys or (), keys)):
@@ -189,12 +220,15 @@ class Reading:
                     f"{self.table} has no {what} {unknown[0]!r}.", hint=f"{what.capitalize()}s: {', '.join(known)}."
                 )
 
-    def _batches(self, name: str, schema: pa.Schema, batch_size: int) -> Iterator[pa.RecordBatch]:
-        with arrow_files.opened(self.storage, name) as source:
-            file = pq.ParquetFile(source)
-            stored = [column for column in schema.names if column in file.schema_arrow.names]
-            for batch in file.iter_batches(batch_size=batch_size, columns=stored):
-                yield arrow_files.with_keys(batch, layout.keys_of(name), schema)
+    def _batches(self, names: list[str], schema: pa.Schema, batch_size: int) -> Iterator[pa.RecordBatch]:
+        def read(name: str, source: read_ahead.Source) -> Iterator[pa.RecordBatch]:
+            file, keys = pq.ParquetFile(source), layout.keys_of(name)
+            stored = parquet.stored(file, schema.names, schemas.TABLES[self.table])
+            loads = self.loads if layout.is_compacted(name) else None
+            for batch in compacted_files.batches(file, stored, batch_size, loads=loads):
+                yield arrow_files.with_keys(batch, keys, schema)
+
+        return read_ahead.in_order(self.storage, names, read)
 
 
 def _texts(values: str | Sequence[str]) -> tuple[str, ...]:

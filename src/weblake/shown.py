@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -104,6 +104,18 @@ def show_bars(title: str, values: Mapping[str, float], unit: str) -> None:
             f"{value:g} {unit}",
         )
     out.print(table)
+
+
+@contextmanager
+def counting(what: str, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+    """A bar on standard error that is told how many are done of how many; none where nobody watches."""
+    if quiet or not err.is_terminal:
+        yield lambda done, of: None
+        return
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=err, transient=True) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda done, of: progress.update(task, completed=done, total=of)
 
 
 @contextmanager

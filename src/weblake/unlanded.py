@@ -14,6 +14,7 @@ from typing import get_args
 
 from weblake import layout, lost_starts, starts
 from weblake.client import Client
+from weblake.download import Runs
 from weblake.errors import FixRequest, GiveUp, JobGone, OutcomeUnknown, WeblakeError
 from weblake.identity import JOB_KINDS
 from weblake.lake import open_dataset
@@ -21,7 +22,6 @@ from weblake.ledger import Intent, Job
 from weblake.lost_starts import Listing
 from weblake.orders import Endpoint
 from weblake.publishing import DOCUMENTS, Dataset
-from weblake.staging import Runs
 from weblake.storage import RootPath
 from weblake.waiting import JobRef, glance
 

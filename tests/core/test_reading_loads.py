@@ -157,7 +157,7 @@ def test_what_a_filter_rules_out_is_not_read(tmp_path: Path, monkeypatch: pytest
     opened: list[str] = []
     read: list[tuple[list[int] | None, tuple[str, ...]]] = []
     kind = type(storage)
-    open_input, batches = kind.open_input, pq.ParquetFile.iter_batches
+    open_input, batches, one = kind.open_input, pq.ParquetFile.iter_batches, pq.ParquetFile.read_row_group
 
     def watch_open(self: Storage, name: str) -> object:
         opened.append(name)
@@ -167,8 +167,13 @@ def test_what_a_filter_rules_out_is_not_read(tmp_path: Path, monkeypatch: pytest
         read.append((how.get("row_groups"), tuple(how["columns"])))  # type: ignore[arg-type]
         return batches(self, **how)
 
+    def watch_one(self: pq.ParquetFile, group: int, **how: object) -> object:
+        read.append(([group], tuple(how["columns"])))  # type: ignore[arg-type]
+        return one(self, group, **how)
+
     monkeypatch.setattr(kind, "open_input", watch_open)
     monkeypatch.setattr(pq.ParquetFile, "iter_batches", watch_read)
+    monkeypatch.setattr(pq.ParquetFile, "read_row_group", watch_one)
     lazy = weblake.read(tmp_path).to_polars_lazy()
     assert opened == read == []
     wanted = (pl.col("load_date") == "2026-11-21") & (pl.col("position") == 3)
@@ -189,7 +194,8 @@ def test_a_dataset_pushes_path_keys_down(lake: str) -> None:
     kept = [fragment.path for fragment in data.get_fragments(filter=ds.field("shop") == "007")]
     assert [OLD in path for path in kept] == [True]
     assert data.to_table(columns=["position"], filter=ds.field("position") > 22)["position"].to_pylist() == [23, 24]
-    assert data.count_rows() == 30
+    assert data.count_rows() == weblake.read(lake).count_rows() == 30
+    assert weblake.read(lake, loads=[NEW]).count_rows() == 5
     few = weblake.read(lake, columns=["position"]).to_dataset()
     assert few.schema.names == ["position"]
     assert few.count_rows() == 30

@@ -11,6 +11,7 @@ from checking import Lab, Lake, passed, truncate
 from landed_loads import landed, refusing_url
 from odd_site import OddSite
 
+import weblake
 from dagster_weblake.checks import build_document_checks, build_usage_checks
 from dagster_weblake.checks.findings import CHECKS
 from dagster_weblake.metadata import definition_metadata, load_metadata
@@ -95,6 +96,21 @@ def test_two_addresses_of_one_page_are_duplicates(weblake_service: WeblakeServic
     assert found.metadata["duplicate_urls"].value == 2
     assert f"| `{odd.url}/page` | 3 |" in str(found.metadata["first_duplicates"].value)
     assert passed(lab.check(docs, build_document_checks(docs, max_duplicate_urls=2)))["duplicate_urls"]
+
+
+def test_a_load_of_a_compacted_root_is_looked_at_alone(weblake_service: WeblakeService, site, local_root: str) -> None:
+    """Its file holds other loads, too."""
+    for key in ("a", "b", "c"):
+        landed(weblake_service, local_root, [*site.pages(2), refusing_url()], key=key)
+    new = f"{local_root}-new"
+    weblake.compact(local_root, to=new)
+    dataset, landing = landed(weblake_service, new, [*site.pages(2), refusing_url()], key="b")
+    metadata = load_metadata(dataset, landing, partitioned=False)
+    assert len(str(metadata["preview"].value).splitlines()) == 4
+    assert "| 1 |" in str(metadata["outcomes"].value)
+    docs = asset_of(lambda: (dataset, landing))
+    found = Lab(new).run(docs, build_document_checks(docs, max_error_ratio=1.0))
+    assert passed(found) == dict.fromkeys(ALL, True)
 
 
 def test_the_urls_that_most_rows_have_are_named(weblake_service: WeblakeService, site, lab: Lab) -> None:

@@ -14,8 +14,9 @@ import weblake
 
 CORE = Path(weblake.__file__).parent
 #: Rooms that no integration enters: the command line's own, the service's, and the two ways to the embedded
-#: service, which an integration never means (its connection or resource has a base URL).
+#: service, which an integration never means (its connection or resource has a base URL); and compaction.
 ELSEWHERE = {"cli", "demo", "service", "shown.py", "embedded.py", "settings.py", "testing", "loopback.py"}
+ELSEWHERE |= {"compaction.py", "compaction_record.py", "merging.py"}
 #: Flags of commands that no integration stands for: `weblake ls --since`.
 ONLY_ON_THE_COMMAND_LINE = {"--since"}
 OF_THE_COMMAND_LINE = re.compile(r"--[a-z][a-z-]*|`weblake [a-z]+[^`]*`|WEBLAKE_[A-Z_]+|the same command")

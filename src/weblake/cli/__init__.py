@@ -18,13 +18,13 @@ _JSON = "--json"
 def main() -> None:
     """Runs the command that was typed; exits with 0 (whole), 1 (failed), 2 (bad usage) or 130 (interrupted)."""
     _open_streams()
-    from weblake.cli import discovery, jobs, landing, local, orphans, remote_browsers, reports, single_pages
+    from weblake.cli import compaction, discovery, jobs, landing, local, orphans, remote_browsers, reports, single_pages
     from weblake.cli.tree import app
 
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show a character is no reason to fail
-    for room in (single_pages, landing, orphans, jobs, discovery, reports, remote_browsers, local):
+    for room in (single_pages, landing, orphans, compaction, jobs, discovery, reports, remote_browsers, local):
         room.register(app)
     _run(app)
 

@@ -68,8 +68,9 @@ with DAG(
                     if file.path.startswith("documents/"):
                         db.execute(
                             "INSERT INTO pages BY NAME SELECT load_id, load_date, url, status_code, title, markdown, "
-                            "loaded_at FROM read_parquet(?, hive_partitioning = true)",
-                            [f"{files.rstrip('/')}/{file.path}"],
+                            # A file of a root that was compacted holds other loads, too.
+                            "loaded_at FROM read_parquet(?, hive_partitioning = true) WHERE load_id = ?",
+                            [f"{files.rstrip('/')}/{file.path}", receipt.load_id],
                         )
             db.commit()
         return {"loads": len(new), "rows": sum(each.receipt.stored for each in new), "replaced": len(gone)}

@@ -2,7 +2,7 @@
 
     the receipt alone            rows_above_zero, error_ratio, credits_under_budget
     the documents' file          duplicate_urls (its url column), schema_matches (its footer)
-    every file of the receipt    receipt_matches_files (sizes and footers)
+    every file of the receipt    receipt_matches_files (sizes and footers; of a file that was compacted the load's rows)
 
 A file that cannot be read is a finding, never a traceback. Imports: columns, shown_text; weblake's types and
 errors, and Arrow when it runs.
@@ -129,7 +129,7 @@ def error_ratio(load: Load, limits: Limits) -> Finding:
 def duplicate_urls(load: Load, limits: Limits) -> Finding:
     """At most `max_duplicate_urls` rows have a URL that an earlier row of the load has."""
     file = load.documents
-    extra, twice = (0, {}) if file is None else _repeats(load.dataset, file.path)
+    extra, twice = (0, {}) if file is None else _repeats(load, file.path)
     rows = sorted(twice.items(), key=lambda item: (-item[1], item[0]))
     metadata = {
         "duplicate_urls": _int(extra),
@@ -176,7 +176,7 @@ def schema_matches(load: Load, limits: Limits) -> Finding:
 def receipt_matches_files(load: Load, limits: Limits) -> Finding:
     """Every file of the receipt is there, with the bytes and rows that the receipt says."""
     receipt = load.receipt
-    odd = [(file.path, why) for file in receipt.files if (why := _mismatch(load.dataset, file))]
+    odd = [(file.path, why) for file in receipt.files if (why := _mismatch(load, file))]
     rows = load.documents.rows if load.documents else 0
     if rows != receipt.stored:
         odd.append(("documents", f"the receipt says {number(receipt.stored)} documents, its file {number(rows)}"))
@@ -236,12 +236,19 @@ def _named(odd: list[tuple[str, str, str]]) -> str:
     return f"{len(odd)} differ ({names}{', …' if len(odd) > 3 else ''})" if odd else "they stand in another order"
 
 
-def _mismatch(dataset: orchestration.Dataset, file: weblake.LandedFile) -> str:
+def _mismatch(load: Load, file: weblake.LandedFile) -> str:
     """What is wrong with a file of a receipt; empty where it is as it says."""
+    from weblake import orchestration
+
+    # Such a file holds other loads, too, and is written anew without those whose place newer ones have taken.
+    shared = orchestration.is_compacted(file.path)
     try:
-        with opened(dataset, file.path) as parquet:
+        with opened(load.dataset, file.path) as parquet:
             rows = int(parquet.metadata.num_rows)
-        found = dataset.storage.size(file.path)
+            if shared:
+                mine = orchestration.load_batches(parquet, file.path, load.receipt.load_id, ["load_id"], _BATCH_ROWS)
+                rows = sum(batch.num_rows for batch in mine)
+        found = file.bytes if shared else load.dataset.storage.size(file.path)
     except UnreadableError as error:
         return str(error).removeprefix(f"{file.path} ").rstrip(".")
     except WeblakeError as error:
@@ -261,13 +268,13 @@ def _differences(schema: pa.Schema, wanted: pa.Schema) -> list[tuple[str, str, s
     return odd
 
 
-def _repeats(dataset: orchestration.Dataset, name: str) -> tuple[int, dict[str, int]]:
+def _repeats(load: Load, name: str) -> tuple[int, dict[str, int]]:
     """How many rows repeat a URL, and the URLs that most rows have; memory is a few numbers for each row."""
-    digests = array("Q", (digest for _, digest in _urls(dataset, name)))
+    digests = array("Q", (digest for _, digest in _urls(load, name)))
     extra, most = _most_repeated(digests)
     named: dict[str, int] = {}
     if most:
-        for url, digest in _urls(dataset, name):
+        for url, digest in _urls(load, name):
             rows = most.pop(digest, None)
             if rows is not None:
                 named[url] = rows
@@ -291,11 +298,13 @@ def _most_repeated(digests: array[int]) -> tuple[int, dict[int, int]]:
     return len(again), {each["values"]: each["counts"] + 1 for each in counts.take(first).to_pylist()}
 
 
-def _urls(dataset: orchestration.Dataset, name: str) -> Iterator[tuple[str, int]]:
-    with opened(dataset, name) as file:
+def _urls(load: Load, name: str) -> Iterator[tuple[str, int]]:
+    from weblake import orchestration
+
+    with opened(load.dataset, name) as file:
         if "url" not in file.schema_arrow.names:
             raise UnreadableError(f"{name} has no column url.")
-        for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=["url"]):
+        for batch in orchestration.load_batches(file, name, load.receipt.load_id, ["url"], _BATCH_ROWS):
             for url in batch.column(0).to_pylist():
                 if url is not None:
                     yield str(url), int.from_bytes(blake2b(str(url).encode(), digest_size=8).digest(), "little")

@@ -152,10 +152,10 @@ def load_metadata(
         metadata["weblake/credits_used"] = real(used)
     if documents is not None:
         metadata["dagster/uri"] = dg.MetadataValue.text(file_uri(dataset, documents.path))
-        metadata |= _preview(dataset, documents.path)
+        metadata |= _preview(dataset, documents.path, receipt.load_id)
     if page_errors is not None:
         metadata["weblake/page_errors_uri"] = dg.MetadataValue.text(file_uri(dataset, page_errors.path))
-        metadata |= _outcomes(dataset, page_errors.path)
+        metadata |= _outcomes(dataset, page_errors.path, receipt.load_id)
     metadata["weblake/receipt"] = dg.MetadataValue.json(receipt.to_dict())
     return metadata
 
@@ -247,17 +247,17 @@ def _landed_at(dataset: orchestration.Dataset, landing: orchestration.Landing) -
     return datetime.now(UTC) if at is None else datetime.fromisoformat(at)
 
 
-def _preview(dataset: orchestration.Dataset, name: str) -> dict[str, dg.MetadataValue]:
-    batch = next(_batches(dataset, name, PREVIEW_COLUMNS, PREVIEW_ROWS), None)
+def _preview(dataset: orchestration.Dataset, name: str, load_id: str) -> dict[str, dg.MetadataValue]:
+    batch = next(_batches(dataset, name, load_id, PREVIEW_COLUMNS, PREVIEW_ROWS), None)
     if batch is None:
         return {}
     rows = zip(*(batch.column(each).to_pylist() for each in PREVIEW_COLUMNS), strict=True)
     return {"preview": shown_table(PREVIEW_COLUMNS, rows)}
 
 
-def _outcomes(dataset: orchestration.Dataset, name: str) -> dict[str, dg.MetadataValue]:
+def _outcomes(dataset: orchestration.Dataset, name: str, load_id: str) -> dict[str, dg.MetadataValue]:
     counts: Counter[tuple[str, str]] = Counter()
-    for batch in _batches(dataset, name, ("outcome", "code", "error"), 1024):
+    for batch in _batches(dataset, name, load_id, ("outcome", "code", "error"), 1024):
         for outcome, code, error in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             reason = ": ".join(plain(part, _REASON) for part in (code, error) if part)
             kind = (str(outcome), reason)
@@ -273,13 +273,17 @@ def _outcomes(dataset: orchestration.Dataset, name: str) -> dict[str, dg.Metadat
     }
 
 
-def _batches(dataset: orchestration.Dataset, name: str, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-    """The rows of a landed file in batches, these columns only; nothing where it is gone or cannot be read."""
+def _batches(
+    dataset: orchestration.Dataset, name: str, load_id: str, columns: Sequence[str], rows: int
+) -> Iterator[pa.RecordBatch]:
+    """A load's rows of a landed file in batches, these columns only; nothing where it is gone or cannot be read."""
     import pyarrow.parquet as pq
+
+    from weblake import orchestration
 
     try:
         with dataset.storage.open_input(name) as source, pq.ParquetFile(source) as file:
-            for batch in file.iter_batches(batch_size=rows, columns=list(columns)):
+            for batch in orchestration.load_batches(file, name, load_id, columns, rows):
                 yield batch.select(list(columns))
     except Exception:  # noqa: BLE001 - each storage's library has errors of its own, and a glance is no reason to fail
         return

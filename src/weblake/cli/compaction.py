@@ -1,0 +1,91 @@
+"""compact: many small loads in large files, in a new root. Imports: the core's public rooms, when it runs."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from weblake import shown
+from weblake.cli.tree import INTERRUPTED, Interrupted, Json
+from weblake.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from weblake.compaction_record import Compacted
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(I?)B?", re.IGNORECASE)
+#: Load ids that a line names.
+_NAMED = 5
+
+
+def compact(
+    root: Annotated[str, typer.Argument(metavar="ROOT")],
+    to: Annotated[str, typer.Option("--to", metavar="NEW_ROOT", help="A root that holds nothing yet.")],
+    file_size: Annotated[
+        str, typer.Option("--file-size", metavar="SIZE", help="Bytes of a new file at most, such as 64MB, 1GiB.")
+    ] = "256MB",
+    as_json: Json = False,
+) -> None:
+    """Rewrites a dataset into NEW_ROOT with its small files merged. ROOT is only read; stop what lands there before."""
+    from weblake import compaction
+    from weblake.cli.interrupts import terminable
+
+    size = bytes_of(file_size)
+    try:
+        with terminable(), shown.counting("files", as_json) as progress:
+            done = compaction.compact(root, to=to, file_size=size, progress=progress)
+    except (KeyboardInterrupt, SystemExit) as end:
+        code = end.code if isinstance(end, SystemExit) and isinstance(end.code, int) else INTERRUPTED
+        raise Interrupted(
+            f"interrupted; {to} is no dataset yet, and {root} is as it was.",
+            hint="The same command goes on.",
+            exit_code=code,
+        ) from None
+    if as_json:
+        shown.show_json(done.to_dict())
+    else:
+        _show(done, root, to)
+
+
+def register(app: typer.Typer) -> None:
+    """Hangs the command into the tree."""
+    app.command()(compact)
+
+
+def bytes_of(text: str) -> int:
+    """A size as people write it, in bytes: 64MB has 64,000,000, 64MiB 67,108,864.
+
+    Raises:
+        InvalidOption: It is none.
+    """
+    found = _SIZE.fullmatch(text.strip())
+    size = 0
+    if found is not None:
+        unit = 1024 if found[3] else 1000
+        size = int(float(found[1]) * unit ** " KMGT".index(found[2].upper() or " "))
+    if size < 1:
+        raise InvalidOption(f"--file-size {text[:40]!r} is no size.", hint="Such as 256MB, 1GiB or 64000000.")
+    return size
+
+
+def _show(done: Compacted, root: str, to: str) -> None:
+    columns = ("table", "rows", "files before", "files", "MB before", "MB")
+    rows = [
+        (
+            name,
+            f"{each.rows:,}",
+            f"{each.files_before:,}",
+            f"{each.files:,}",
+            f"{each.bytes_before / 1e6:,.1f}",
+            f"{each.bytes / 1e6:,.1f}",
+        )
+        for name, each in done.tables.items()
+    ]
+    shown.show_table(f"{root} in {to}: {done.loads:,} loads, done {done.at[:16].replace('T', ' ')} UTC", columns, rows)
+    if done.open:
+        named = ", ".join(done.open[:_NAMED]) + (", …" if len(done.open) > _NAMED else "")
+        shown.note(
+            f"weblake: not landed so far, and carried over: {len(done.open)} ({named}). Go on with them in {to} only: "
+            "what one root starts the other does not know. `weblake orphans` names their jobs."
+        )

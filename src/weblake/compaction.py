@@ -1,0 +1,210 @@
+"""Many small loads, rewritten into files of a chosen size in a new root. The old root is only read.
+
+    what the old root holds -> record of the compaction -> tables, folder by folder -> refused files and lists of URLs
+      -> the ledger, whose done records name the new files -> layout -> nothing has changed meanwhile -> whole
+
+Until the last record is there the new root is no dataset: nothing is read from it or begun in it. Intents come last of
+the ledger: whoever finds one finds everything that was done for it, and whoever finds none is refused before anything
+is paid. Killed anywhere, the same command goes on, and comes to the same. Imports: compaction_record, errors,
+layout, ledger, merging, schemas, storage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
+
+import msgspec
+
+from weblake import layout
+from weblake.compaction_record import Compacted, Held, TableFiles, begin, changed, folder_of, look, parquet_files, read
+from weblake.errors import InvalidOption, StorageRefused
+from weblake.ledger import READERS, Ledger, LoadRecords, utc_now
+from weblake.merging import Landed, Merge, Moved, copy_file, strange
+from weblake.storage import RootPath, Storage, open_storage
+from weblake.tables import schemas
+
+#: Bytes of a file where nobody says otherwise.
+FILE_SIZE = 256_000_000
+
+
+def compact(
+    root: RootPath,
+    *,
+    to: RootPath,
+    file_size: int = FILE_SIZE,
+    progress: Callable[[int, int], None] = lambda done, of: None,
+    storage_options: Mapping[str, object] | None = None,
+    to_storage_options: Mapping[str, object] | None = None,
+) -> Compacted:
+    """Rewrites a dataset into a new root, with its small files merged, and returns what became of it.
+
+    Every row, load id, path key and ledger record is kept. The new root is whole once this returns, and not before. It
+    takes the old one's place: what runs on landing in the old one has to be stopped before. A compaction that was cut
+    off goes on with the same call; one that is done is not done again.
+
+    Args:
+        root: The dataset; it is only read.
+        to: Where the new one goes: a root that holds nothing.
+        file_size: Bytes that a new file should have at most. A load is never split, and a file that has as many already
+            is copied as it is.
+        progress: Called with the files done and the files there are.
+        storage_options: For the file system of `root`, as fsspec takes them.
+        to_storage_options: The same for `to`.
+
+    Raises:
+        InvalidOption: The size is no number of bytes.
+        StorageRefused: There is no whole dataset at `root`, `to` holds something else or lies within it, `root` changed
+            meanwhile, or a file or record cannot be read or written.
+    """
+    if isinstance(file_size, bool) or not isinstance(file_size, int) or file_size < 1:
+        raise InvalidOption(f"{file_size!r} is no number of bytes for a file.", hint="Give 256_000_000, say.")
+    source = open_storage(root, storage_options=storage_options)
+    target = open_storage(to, storage_options=to_storage_options)
+    _check_apart(source, target)
+    layout.check_whole(source)
+    held = look(source)
+    if not held.names() and not held.layout:
+        raise StorageRefused(f"{source.url} holds no dataset.", hint="Give the root that weblake has landed in.")
+    done = begin(source, target, held, file_size)
+    return done or _Compaction(source, target, held, file_size, progress).run()
+
+
+class _Compaction:
+    """One run."""
+
+    def __init__(
+        self, source: Storage, target: Storage, held: Held, file_size: int, progress: Callable[[int, int], None]
+    ) -> None:
+        self._source, self._target, self._held, self._size = source, target, held, file_size
+        self._progress = progress
+        self._loads = list(Ledger(source).loads())
+        #: The files that hold the rows now, by the old files' names: their names and bytes.
+        self._moved: dict[str, tuple[str, int]] = {}
+
+    def run(self) -> Compacted:
+        """All of it; what an earlier run has done is found and not done again."""
+        tables = self._tables()
+        self._copy_beside()
+        for intents in (False, True):
+            self._copy(name for name in self._held.records if (name.count(".") == 1) == intents)
+        if self._held.layout:
+            self._copy([layout.LAYOUT])
+        self._check_still()
+        done = Compacted(
+            root=self._source.url,
+            to=self._target.url,
+            file_size=self._size,
+            at=utc_now(),
+            loads=sum(load.done is not None for load in self._loads),
+            open=self._open(),
+            tables=tables,
+            snapshot=self._held.digest,
+        )
+        self._target.create(layout.COMPACTED, msgspec.json.encode(done))
+        return read(self._target, layout.COMPACTED, Compacted) or done
+
+    def _tables(self) -> dict[str, TableFiles]:
+        merge = Merge(self._source, self._target, _landed(self._loads), self._size)
+        count, done = sum(map(len, self._held.tables.values())), 0
+        found = {}
+        for table, names in self._held.tables.items():
+            there = {folder: list(each) for folder, each in groupby(parquet_files(self._target, table), folder_of)}
+            moved: list[Moved] = []
+            for folder, files in groupby(names, folder_of):
+                for each in merge.folder(list(files), schemas.TABLES[table], there.get(folder, ())):
+                    moved.append(each)
+                    done += 1
+                    self._progress(done, count)
+            self._moved |= {each.old: (each.new, each.new_bytes) for each in moved if each.new is not None}
+            found[table] = _told(moved)
+        return found
+
+    def _copy_beside(self) -> None:
+        """Files that may be large, so one by one and never in memory."""
+        there = set(self._target.list("_weblake"))
+        with self._target.scratch() as scratch:
+            for name in self._held.beside:
+                if name not in there:
+                    copy_file(self._source, self._target, name, scratch)
+                if self._target.size(name) != self._source.size(name):
+                    raise strange(self._target, name)
+
+    def _copy(self, names: Iterable[str]) -> None:
+        with ThreadPoolExecutor(READERS) as copying:
+            list(copying.map(self._copy_one, names))
+
+    def _copy_one(self, name: str) -> None:
+        data = self._source.read(name)
+        if data is None:
+            raise changed(self._source, self._target, [name])
+        if name.endswith(".done.json"):
+            data = self._renamed(data)
+        if not self._target.create(name, data) and self._target.read(name) != data:
+            raise strange(self._target, name)
+
+    def _renamed(self, data: bytes) -> bytes:
+        """A done record whose receipt names the files that hold the rows now; its own rows stay what they are."""
+        record = msgspec.json.decode(data)
+        files = record["receipt"].get("files") or []
+        if not any(file["path"] in self._moved for file in files):
+            return data  # of a load that was retired: its files are gone here as they are there
+        for file in files:
+            file["path"], file["bytes"] = self._moved.get(file["path"], (file["path"], file["bytes"]))
+        return msgspec.json.encode(record)
+
+    def _check_still(self) -> None:
+        now = look(self._source)
+        if now.digest != self._held.digest:
+            raise changed(self._source, self._target, sorted(now.names() ^ self._held.names()))
+
+    def _open(self) -> tuple[str, ...]:
+        """Loads that have not landed, and whose job no other load has."""
+        ledger = Ledger(self._source)
+        landed = {load.load_id for load in self._loads if load.done is not None}
+        found = []
+        for load in self._loads:
+            if load.done is None:
+                job = ledger.job(load.load_id)
+                if job is None or ledger.lander(job.kind, job.job_id) not in landed:
+                    found.append(load.load_id)
+        return tuple(found)
+
+
+def _landed(loads: Iterable[LoadRecords]) -> Landed:
+    rows: dict[tuple[str, str], int] = {}
+    retired: set[str] = set()
+    for load in loads:
+        if load.retired is not None:
+            retired.add(load.load_id)
+        if load.done is not None:
+            retired.update(load.done.retired)
+            files = load.done.receipt.get("files")
+            for file in files if isinstance(files, list) else ():
+                rows[file["path"], load.load_id] = file["rows"]
+    return Landed(rows, retired)
+
+
+def _told(moved: list[Moved]) -> TableFiles:
+    new = {each.new: each.new_bytes for each in moved if each.new is not None}
+    return TableFiles(
+        rows=sum(each.rows for each in moved),
+        files_before=len(moved),
+        files=len(new),
+        bytes_before=sum(each.old_bytes for each in moved),
+        bytes=sum(new.values()),
+    )
+
+
+def _check_apart(source: Storage, target: Storage) -> None:
+    """Refuses two roots of which one lies in the other."""
+    ways = []
+    for storage in (source, target):
+        local = storage.local_path("x")
+        ways.append(f"{storage.url if local is None else local.parent.resolve()}".rstrip("/") + "/")
+    if ways[0].startswith(ways[1]) or ways[1].startswith(ways[0]):
+        raise StorageRefused(
+            f"{target.url} and {source.url} lie within each other.",
+            hint="Give a new root beside the old one: the old one is only read.",
+        )

@@ -1,0 +1,424 @@
+"""Many small loads in few files of another root: every row, id and record is there, and the root is whole or none."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pyarrow.parquet as pq
+import pytest
+from catalogue import proves
+from compact_lab import histories, intent, lake, land, load_id, rows, same_rows, tree
+from polling import until
+
+import weblake
+from weblake import layout, publishing, unlanded
+from weblake.cli.compaction import bytes_of
+from weblake.errors import InvalidOption, StorageRefused
+from weblake.lake import open_dataset
+from weblake.ledger import LEDGER
+from weblake.models import parse_time
+from weblake.receipt import Receipt
+from weblake.storage import open_storage
+from weblake.storage.local import LocalStorage
+from weblake.tables import parquet
+from weblake.usage import Report
+from weblake.usage_landing import land_activity, land_report
+
+SIZE = 60_000
+
+
+def files(root: Path | str, table: str = "documents") -> list[str]:
+    return open_storage(str(root)).list(table)
+
+
+@proves(
+    "2.7",
+    at="src/weblake/merging.py",
+    line="if output is not None and not output.has_room(each, self._size):",
+    becomes="if False:",
+)
+def test_every_row_and_record_is_there_in_fewer_files(tmp_path: Path) -> None:
+    old, new = tmp_path / "lake", tmp_path / "new"
+    lake(old)
+    before = {str(path): path.stat().st_mtime_ns for path in old.rglob("*")}
+    done = weblake.compact(old, to=new, file_size=SIZE)
+    assert {str(path): path.stat().st_mtime_ns for path in old.rglob("*")} == before, "the old root is only read"
+    same_rows(old, new)
+    assert histories(open_dataset(new)) == histories(open_dataset(old))
+    assert (done.loads, done.open) == (40, ())
+    told = done.tables["documents"]
+    assert (told.files_before, told.files) == (40, len(files(new)))
+    assert (told.rows, told.bytes) == (len(rows(old, "documents")), sum(os.path.getsize(new / f) for f in files(new)))
+    assert 2 < told.files < 15, "two days, and a few files of each"
+    assert all(os.path.getsize(new / name) <= SIZE for name in files(new))
+    for name in [*files(new), *files(new, "page_errors")]:
+        held = parquet.read_loads(pq.read_metadata(new / name)) or {}
+        found = pq.read_table(new / name, partitioning=None)["load_id"].to_pylist()
+        assert found == [each for each, count in held.items() for _ in range(count)], "rows lie load by load"
+        assert sorted(held) == list(held)
+    assert {name.split("/")[1] for name in files(new)} == {name.split("/")[1] for name in files(old)}
+    with duckdb.connect() as db:
+        counts = [db.execute(f"select count(*) from '{root}/documents/**/*.parquet'").fetchall() for root in (old, new)]
+    assert counts[0] == counts[1]
+
+
+@proves("2.7", at="src/weblake/compaction.py", line='if name.endswith(".done.json"):', becomes="if False:")
+def test_a_receipt_names_the_file_that_holds_the_rows(tmp_path: Path) -> None:
+    old, new = lake(tmp_path / "lake"), open_dataset(tmp_path / "new")
+    weblake.compact(tmp_path / "lake", to=tmp_path / "new", file_size=SIZE)
+    for n in range(40):
+        was, landing = publishing.find(old, load_id(n)), publishing.find(new, load_id(n))
+        assert was is not None
+        assert landing is not None
+        assert landing.landed_at == was.landed_at
+        assert [file.rows for file in landing.receipt.files] == [file.rows for file in was.receipt.files]
+        for file in landing.receipt.files:
+            table = file.path.partition("/")[0]
+            found = pq.read_table(tmp_path / "new" / file.path, partitioning=None)
+            assert found["load_id"].to_pylist().count(load_id(n)) == file.rows
+            assert os.path.getsize(tmp_path / "new" / file.path) == file.bytes
+            assert weblake.read(str(tmp_path / "new"), table, loads=load_id(n)).files() == [file.path]
+
+
+FORMS: dict[str, Callable[[weblake.Reading], Any]] = {
+    "table": lambda reading: reading.to_table(),
+    "batches": lambda reading: reading.to_reader().read_all(),
+    "dataset": lambda reading: reading.to_dataset().to_table(),
+    "polars": lambda reading: reading.to_polars().to_arrow(),
+    "lazy": lambda reading: reading.to_polars_lazy().collect().to_arrow(),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_reading_says_the_same_of_both_roots(tmp_path: Path, form: str) -> None:
+    old, new = str(tmp_path / "lake"), str(tmp_path / "new")
+    lake(old)
+    weblake.compact(old, to=new, file_size=SIZE)
+    some = [load_id(n) for n in (0, 3, 17, 39)]
+    for more in (
+        {},
+        {"loads": some},
+        {"loads": some, "columns": ["url", "load_date"]},
+        {"loads": some, "columns": ["load_date"]},
+        {"loads": some[:1], "columns": ["job_kind", "load_id"], "keys": {"load_date": "2026-11-21"}},
+        {"loads": some[:1], "keys": {"load_date": "2026-11-22"}},
+        {"loads": ["0" * 16]},
+        {"loads": []},
+        {"columns": ["url"], "keys": {"load_date": "2026-11-22"}},
+    ):
+        for table in ("documents", "page_errors"):
+            found = [FORMS[form](weblake.read(root, table, **more)) for root in (old, new)]  # type: ignore[arg-type]
+            assert found[0].column_names == found[1].column_names
+            counts = [weblake.read(root, table, **more).count_rows() for root in (old, new)]  # type: ignore[arg-type]
+            assert counts == [found[0].num_rows] * 2
+            one, other = (sorted(map(str, each.to_pylist())) for each in found)
+            assert one == other, (more, table)
+    lazy = [weblake.read(root, loads=some).to_polars_lazy() for root in (old, new)]
+    for wanted in (pl.col("position") == 0, pl.col("load_date") == "2026-11-22", pl.col("load_id") == some[1]):
+        found = [each.filter(wanted).select("url").collect()["url"].sort() for each in lazy]
+        assert found[0].equals(found[1])
+    assert lazy[0].head(3).collect().height == lazy[1].head(3).collect().height == 3
+    assert lazy[1].select(pl.len()).collect().item() == len(rows(old, "documents", loads=some))
+
+
+def test_path_keys_are_kept_and_files_merge_within_them_only(tmp_path: Path) -> None:
+    dataset = open_dataset(tmp_path / "lake")
+    for n in range(12):
+        land(dataset, intent(n, partition={"shop": "007 /ü"[: 3 + n % 3], "day": f"2026-11-2{n % 2}"}))
+    weblake.compact(tmp_path / "lake", to=tmp_path / "new", file_size=10**9)
+    same_rows(tmp_path / "lake", tmp_path / "new")
+    assert len(files(tmp_path / "new")) == 6
+    again = open_dataset(tmp_path / "new")
+    with pytest.raises(StorageRefused, match="partitioned by shop, day"):
+        again.preflight(None)
+
+
+@pytest.mark.parametrize("size", [1, 20_000, 10**9])
+def test_a_large_file_is_copied_and_no_load_is_split(tmp_path: Path, size: int) -> None:
+    dataset = lake(tmp_path / "lake", 6)
+    large = land(dataset, intent(6), documents=300, text=4000).files[0]
+    assert large.bytes > 20_000
+    weblake.compact(tmp_path / "lake", to=tmp_path / "new", file_size=size)
+    same_rows(tmp_path / "lake", tmp_path / "new")
+    if size < 10**9:
+        assert (tmp_path / "new" / large.path).read_bytes() == (tmp_path / "lake" / large.path).read_bytes()
+    if size == 1:
+        assert tree(tmp_path / "new" / "documents") == tree(tmp_path / "lake" / "documents")
+    if size == 10**9:
+        assert len(files(tmp_path / "new")) == 1
+
+
+def usage_of(storage: Any) -> None:
+    from weblake.models import ActivityEntry, UsagePeriod
+
+    period = UsagePeriod(start_date="2026-11-01T00:00:00Z", total_credits=5)
+    when = parse_time("2026-11-21T00:00:00Z")
+    assert when is not None
+    land_report(Report("credits", (period,), when), storage)
+    land_activity([ActivityEntry(id="a", endpoint="scrape", created_at="2026-11-21T10:00:00Z")], storage)
+
+
+def test_usage_and_activity_are_there_and_go_on(tmp_path: Path) -> None:
+    dataset = lake(tmp_path / "lake", 4)
+    usage_of(dataset.storage)
+    weblake.compact(tmp_path / "lake", to=tmp_path / "new")
+    same_rows(tmp_path / "lake", tmp_path / "new")
+    usage_of(open_storage(tmp_path / "new"))
+    assert len(rows(tmp_path / "new", "activity")) == 1
+
+
+def test_what_was_compacted_can_be_again(tmp_path: Path) -> None:
+    lake(tmp_path / "lake")
+    weblake.compact(tmp_path / "lake", to=tmp_path / "new", file_size=20_000)
+    dataset = open_dataset(tmp_path / "new")
+    for n in range(40, 50):
+        land(dataset, intent(n))
+    weblake.compact(tmp_path / "new", to=tmp_path / "newer", file_size=10**9)
+    same_rows(tmp_path / "new", tmp_path / "newer")
+    assert histories(open_dataset(tmp_path / "newer")) == histories(dataset)
+    assert len(files(tmp_path / "newer")) == 3
+    assert len(rows(tmp_path / "newer", "documents", loads=load_id(3))) == 1
+
+
+class Died(BaseException):
+    pass
+
+
+def dies_at(monkeypatch: pytest.MonkeyPatch, nth: int, root: Path) -> list[str]:
+    """From here on the n-th change of this root kills the run."""
+    changes: list[str] = []
+    for name in ("create", "publish"):
+        method = getattr(LocalStorage, name)
+
+        def call(self: LocalStorage, *args: Any, method: Any = method) -> Any:
+            if self.url == str(root):
+                changes.append(str(args))
+                if len(changes) == nth:
+                    raise Died
+            return method(self, *args)
+
+        monkeypatch.setattr(LocalStorage, name, call)
+    return changes
+
+
+def refuses_to_be_used(root: Path) -> None:
+    """Nothing is read from half a root, told of it or begun in it, if anything is there at all."""
+    if not (root / layout.COMPACTION).exists():
+        assert not tree(root)
+        return
+    dataset = open_dataset(root)
+    for use in (
+        lambda: weblake.read(root).to_table(),
+        lambda: weblake.read(root).to_polars_lazy(),
+        lambda: dataset.preflight(None),
+        lambda: publishing.history(dataset),
+        lambda: dataset.ledger.owners(),
+        lambda: unlanded.on_record(dataset),
+        lambda: usage_of(dataset.storage),
+        lambda: weblake.compact(root, to=root.parent / "newer"),
+    ):
+        with pytest.raises(StorageRefused, match="is no whole dataset yet"):
+            use()
+    for name in (root / LEDGER).glob("*.json"):
+        if name.name.count(".") == 1:
+            steps = {each.name for each in (root / LEDGER).glob(f"{name.stem}.*")}
+            assert {f"{name.stem}.job.json", f"{name.stem}.done.json"} <= steps, "an intent has all its records"
+
+
+@proves(
+    "2.7",
+    at="src/weblake/compaction.py",
+    line="for intents in (False, True):",
+    becomes="for intents in (True, False):",
+)
+def test_killed_anywhere_it_goes_on_and_comes_to_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, whole = tmp_path / "lake", tmp_path / "whole"
+    dataset = lake(old, 12)
+    usage_of(dataset.storage)
+    land(dataset, intent(12), documents=300, text=4000)
+    with monkeypatch.context() as patch:
+        changes = dies_at(patch, 0, whole)
+        weblake.compact(old, to=whole, file_size=20_000)
+    expected = tree(whole)
+    del expected[layout.COMPACTED]  # it says when
+    points = [*range(1, len(changes), 3), len(changes) - 1, len(changes)]
+    for nth in points:
+        new = tmp_path / f"new-{nth}"
+        with monkeypatch.context() as patch:
+            dies_at(patch, nth, new)
+            with pytest.raises(Died):
+                weblake.compact(old, to=new, file_size=20_000)
+        refuses_to_be_used(new)
+        weblake.compact(old, to=new, file_size=20_000)
+        found = tree(new)
+        assert found.pop(layout.COMPACTED)
+        assert found.keys() == expected.keys(), nth
+        assert found == expected, nth
+        shutil.rmtree(new)
+
+
+def test_a_killed_process_leaves_no_dataset_and_the_command_finishes_it(tmp_path: Path) -> None:
+    old, new = tmp_path / "lake", tmp_path / "new"
+    lake(old, 150)
+    command = [sys.executable, "-m", "weblake", "compact", str(old), "--to", str(new), "--file-size", "30KB", "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    until(lambda: list(new.glob("documents/*/*.parquet")))
+    assert process.poll() is None
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    refuses_to_be_used(new)
+    assert subprocess.run(command, check=True, capture_output=True).stdout.count(b"\n") == 1
+    same_rows(old, new)
+    again = subprocess.run(command, check=True, capture_output=True)
+    assert again.stdout == subprocess.run(command, check=True, capture_output=True).stdout, "it is done once"
+
+
+def test_what_it_refuses(tmp_path: Path) -> None:
+    old, new = tmp_path / "lake", tmp_path / "new"
+    dataset = lake(old, 3)
+    new.mkdir()
+    (new / "notes.txt").write_text("mine")
+    with pytest.raises(StorageRefused, match=r"new holds something already, such as notes\.txt"):
+        weblake.compact(old, to=new)
+    lake(tmp_path / "other", 3)
+    with pytest.raises(StorageRefused, match="holds something already"):
+        weblake.compact(old, to=tmp_path / "other")
+    for within in (old, old / "new", old / "documents", tmp_path):
+        with pytest.raises(StorageRefused, match="within each other"):
+            weblake.compact(old, to=within)
+    link = tmp_path / "link"
+    link.symlink_to(old)
+    with pytest.raises(StorageRefused, match="within each other"):
+        weblake.compact(old, to=link / "new")
+    with pytest.raises(StorageRefused, match="holds no dataset"):
+        weblake.compact(tmp_path / "nothing", to=tmp_path / "made")
+    assert not (tmp_path / "made").exists()
+    for size in (0, -1, True, 1.5):
+        with pytest.raises(InvalidOption):
+            weblake.compact(old, to=tmp_path / "made", file_size=size)  # type: ignore[arg-type]
+    weblake.compact(old, to=tmp_path / "made")
+    with pytest.raises(StorageRefused, match="files of 256,000,000 bytes, not 5"):
+        weblake.compact(old, to=tmp_path / "made", file_size=5)
+    land(dataset, intent(7))
+    with pytest.raises(StorageRefused, match="that one is whole"):
+        weblake.compact(old, to=tmp_path / "made")
+
+
+def test_the_command_says_on_one_line_what_is_wrong(tmp_path: Path) -> None:
+    lake(tmp_path / "lake", 2)
+
+    def command(*args: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "weblake", "compact", *args], capture_output=True, text=True, cwd=tmp_path
+        )
+
+    told = command("lake", "--to", "new", "--file-size", "huge")
+    assert (told.returncode, len(told.stderr.splitlines())) == (2, 1)
+    told = command("lake", "--to", "lake/new", "--json")
+    assert (told.returncode, len(told.stderr.splitlines())) == (1, 1)
+    assert json.loads(told.stdout)["error"]["type"] == "StorageRefused"
+    told = command("lake", "--to", "new")
+    assert (told.returncode, told.stderr) == (0, "")
+    assert "documents" in told.stdout
+
+
+def test_a_root_that_changes_meanwhile_makes_no_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = tmp_path / "lake", tmp_path / "new"
+    dataset = lake(old, 3)
+    create = LocalStorage.create
+
+    def meanwhile(self: LocalStorage, name: str, data: bytes) -> bool:
+        if name == layout.LAYOUT and self.url == str(new):
+            land(dataset, intent(9))
+        return create(self, name, data)
+
+    monkeypatch.setattr(LocalStorage, "create", meanwhile)
+    with pytest.raises(StorageRefused, match=f"has changed since its compaction.*{load_id(9)}"):
+        weblake.compact(old, to=new)
+    refuses_to_be_used(new)
+    with pytest.raises(StorageRefused, match="has changed since"):
+        weblake.compact(old, to=new)
+
+
+def test_damage_is_named(tmp_path: Path) -> None:
+    old = tmp_path / "lake"
+    dataset = lake(old, 3)
+    name = files(old)[0]
+    good = (old / name).read_bytes()
+    (old / name).write_bytes(good[:100])
+    with pytest.raises(StorageRefused, match=f"{name} cannot be compacted: it is no readable Parquet file"):
+        weblake.compact(old, to=tmp_path / "new")
+    other = files(old)[1]
+    (old / name).write_bytes((old / other).read_bytes())
+    with pytest.raises(StorageRefused, match=r"its receipt|are not those of the loads"):
+        weblake.compact(old, to=tmp_path / "new")
+    (old / name).write_bytes(good)
+    weblake.compact(old, to=tmp_path / "new")
+    same_rows(old, tmp_path / "new")
+    assert dataset.storage.list("documents")
+
+
+def test_what_is_not_on_record_is_copied_as_it_is(tmp_path: Path) -> None:
+    """A run that died before its record, somebody's own file, and one that was retired and not removed."""
+    old, new = tmp_path / "lake", tmp_path / "new"
+    dataset = lake(old, 5)
+    died = load_id(2)
+    dataset.storage.delete(f"{LEDGER}/{died}.done.json")
+    shutil.copy(old / files(old)[0], old / "documents" / "load_date=2026-11-21" / "mine.parquet")
+    dataset.ledger.record_retired(load_id(3), load_id(4))
+    done = weblake.compact(old, to=new)
+    gone = rows(old, "documents", loads=load_id(3))
+    assert len(gone) == 1
+    assert sorted([*rows(new, "documents"), *gone]) == rows(old, "documents")
+    assert done.open == (died,)
+    landing = publishing.find(open_dataset(new), died)
+    assert landing is not None
+    assert landing.receipt == publishing.find(dataset, died).receipt  # type: ignore[union-attr]
+
+
+def test_on_other_storages(storage: Any, tmp_path: Path) -> None:
+    old = tmp_path / "first"
+    lake(old, 10)
+    there, back = storage.url, tmp_path / "back"
+    weblake.compact(old, to=there, file_size=20_000)
+    same_rows(old, there)
+    some = [load_id(2), load_id(5)]
+    assert rows(there, "documents", loads=some) == rows(old, "documents", loads=some)
+    assert weblake.compact(old, to=there, file_size=20_000).loads == 10
+    weblake.compact(there, to=back, file_size=10**9)
+    same_rows(there, back)
+    assert histories(open_dataset(back)) == histories(open_dataset(old))
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("256MB", 256_000_000), ("1GiB", 2**30), ("64kb", 64_000), ("1.5 MiB", 3 << 19), ("77", 77)]
+)
+def test_sizes_as_people_write_them(text: str, size: int) -> None:
+    assert bytes_of(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "MB", "0", "-1MB", "1PB", "0.1", "ten", "1e9"])
+def test_sizes_that_are_none(text: str) -> None:
+    with pytest.raises(InvalidOption, match="no size"):
+        bytes_of(text)
+
+
+def test_a_load_without_a_document_is_on_record(tmp_path: Path) -> None:
+    dataset = lake(tmp_path / "lake", 2)
+    receipt = land(dataset, intent(5), documents=0, failed=2)
+    weblake.compact(tmp_path / "lake", to=tmp_path / "new")
+    landing = publishing.find(open_dataset(tmp_path / "new"), load_id(5))
+    assert isinstance(receipt, Receipt)
+    assert landing is not None
+    assert landing.receipt.failed == 2
+    same_rows(tmp_path / "lake", tmp_path / "new")

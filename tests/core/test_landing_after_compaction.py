@@ -1,0 +1,253 @@
+"""A compacted root is landed in like the old one: nothing is bought twice, and what is retired goes out of its file."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from catalogue import proves
+from compact_lab import histories, intent, lake, land, load_id, rows, same_rows
+from landing_lab import LandingLab, landing_lab
+from polling import until
+
+import weblake
+from weblake import Terms, compacted_files, detached, errors, generations, load, orders, publishing, starts
+from weblake.generations import Task
+from weblake.lake import open_dataset
+from weblake.ledger_news import LedgerNews
+from weblake.orders import Naming, Order
+from weblake.publishing import Dataset
+from weblake.service.failures import PageFailure
+from weblake.storage import Storage
+from weblake.waiting import JobRef, glance
+
+URLS = [f"http://pages.test/{n}" for n in range(3)]
+SOON = Terms(poll_s=0.2, timeout_s=60)
+RETRY, CLEAR = "max_tries=1", "max_tries=2"
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[LandingLab]:
+    with landing_lab(LandingLab, tmp_path / "lake") as made:
+        yield made
+
+
+def batch(key: str, *urls: str) -> Order:
+    return orders.batch(urls or URLS, Naming(key=key))
+
+
+def compacted(lab: LandingLab) -> Dataset:
+    """The lab's root compacted; from here on it lands in the new one."""
+    old = str(lab.root)
+    lab.root = Path(old).parent / "new"
+    done = weblake.compact(old, to=lab.root)
+    same_rows(old, lab.root)
+    assert done.tables["documents"].files <= 1
+    return lab.dataset
+
+
+def started(lab: LandingLab) -> int:
+    return sum(count for name, count in lab.service.counts().items() if name.endswith("_started"))
+
+
+def test_what_landed_is_found_without_a_word_to_the_service(lab: LandingLab) -> None:
+    lab.web.failures[URLS[1]] = PageFailure("SCRAPE_TIMEOUT", "too slow")
+    lab.web.failures["http://down.test/"] = PageFailure("SCRAPE_TIMEOUT", "too slow")
+    made = [batch("a"), batch("b"), orders.scrape(URLS[0], Naming()), orders.crawl(URLS[2], Naming(), limit=2)]
+    receipts = [load.land(lab.client, lab.dataset, order, SOON).receipt for order in made]
+    with pytest.raises(errors.LoadIncomplete):
+        load.land(lab.client, lab.dataset, batch("down", "http://down.test/"), SOON)
+    told = histories(lab.dataset)
+    dataset = compacted(lab)
+    asked = len(lab.service.requests())
+    assert histories(dataset) == told
+    for order, receipt in zip(made, receipts, strict=True):
+        again = load.land(lab.client, dataset, order, SOON)
+        assert again.landed_at is not None
+        assert again.receipt.to_dict(files=False) == receipt.to_dict(files=False)
+        assert [file.rows for file in again.receipt.files] == [file.rows for file in receipt.files]
+    with pytest.raises(errors.LoadIncomplete, match="None of the 1 pages"):
+        load.land(lab.client, dataset, batch("down", "http://down.test/"), SOON)
+    assert receipts[0].job_id is not None
+    by_id = load.land(lab.client, dataset, orders.elsewhere("batch", receipts[0].job_id), SOON)
+    assert by_id.receipt.load_id == receipts[0].load_id
+    news = LedgerNews(dataset)
+    assert news.refresh()
+    assert news.landed.keys() == {str(row["load_id"]) for row in told}
+    assert weblake.orphans(lab.root, client=lab.client).orphans == ()
+    assert len(lab.service.requests()) == asked
+    assert load.land(lab.client, dataset, batch("c"), SOON).receipt.stored == 2, "and a new one lands"
+
+
+def test_what_is_open_goes_on_and_is_not_bought_again(lab: LandingLab) -> None:
+    load.land(lab.client, lab.dataset, batch("landed"), SOON)
+    refused, running, sent = batch("refused", URLS[0], "http://pages.test/slow"), batch("running"), batch("detached")
+    lab.web.held.add("*")
+    _, job, _ = load.begin(lab.client, lab.dataset, refused)
+    ref = JobRef("batch_scrape", job.job_id)
+    until(lambda: lab.client.run(glance(ref, lab.client.retry)).get("completed"))
+    lab.client.run(starts.cancel(JobRef("batch_scrape", job.job_id), lab.client.retry))
+    lab.web.held.clear()
+    with pytest.raises(errors.WeblakeError):
+        load.land(lab.client, lab.dataset, refused, SOON)
+    _, job, _ = load.begin(lab.client, lab.dataset, running)
+    detached.detach(lab.client, lab.dataset, sent)
+    lab.service.faults({"match": {"method": "POST"}, "effect": {"status": 402}})
+    with pytest.raises(errors.CreditsExhausted):
+        load.begin(lab.client, lab.dataset, batch("not bought"))
+    old, new = str(lab.root), Path(str(lab.root)).parent / "new"
+    done = weblake.compact(old, to=new)
+    assert set(done.open) == {each.load_id for each in (refused, running, sent, batch("not bought"))}
+    was, now = (weblake.orphans(root, client=lab.client) for root in (old, new))
+    assert was.refused == now.refused == (refused.load_id,)
+    assert [each.to_dict() for each in was.orphans] == [each.to_dict() for each in now.orphans]
+    count, dataset = started(lab), open_dataset(new)
+    assert load.land(lab.client, dataset, running, SOON).receipt.job_id == job.job_id
+    assert detached.collect(lab.client, dataset, sent.load_id, SOON).receipt.stored == 3
+    partial = load.land(lab.client, dataset, refused, Terms(allow_partial=True))
+    assert partial.receipt.status == "cancelled"
+    assert started(lab) == count
+    assert load.land(lab.client, dataset, batch("not bought"), SOON).receipt.stored == 3
+
+
+def test_a_cleared_task_takes_its_older_load_out_of_the_merged_file(lab: LandingLab) -> None:
+    def placed(occasion: str) -> Order:
+        task = Task(("airflow", "dag", "task", -1), "run-1", occasion)
+        return generations.place(batch("task"), task, generations.choose(lab.client, lab.dataset, task, SOON))
+
+    load.land(lab.client, lab.dataset, batch("other"), SOON)
+    first = load.land(lab.client, lab.dataset, placed(RETRY), SOON).receipt
+    dataset = compacted(lab)
+    (merged,) = dataset.storage.list("documents")
+    assert load.land(lab.client, dataset, placed(RETRY), SOON).receipt.load_id == first.load_id
+    second = load.land(lab.client, dataset, placed(CLEAR), SOON).receipt
+    assert second.load_id != first.load_id
+    found = weblake.read(lab.root).to_table()["load_id"].to_pylist()
+    assert sorted(found) == sorted([batch("other").load_id] * 3 + [second.load_id] * 3)
+    assert merged in dataset.storage.list("documents")
+    assert [row["retired_by"] for row in histories(dataset)] == [None, second.load_id, None]
+
+
+def slots(root: Path) -> Dataset:
+    """Six loads of six slots, compacted to one file of documents and one of page errors."""
+    dataset = open_dataset(root / "lake")
+    for n in range(6):
+        land(dataset, slotted(n))
+    weblake.compact(root / "lake", to=root / "new")
+    return open_dataset(root / "new")
+
+
+def slotted(n: int, later: int = 0) -> Any:
+    return intent(n + later, partition={"ds": "x"}, slot=f"slot {n}", slot_has_partition=True)
+
+
+def visible(root: Path) -> list[str]:
+    return sorted(weblake.read(root / "new").to_table()["load_id"].to_pylist())
+
+
+def test_retired_loads_leave_their_file_one_by_one(tmp_path: Path) -> None:
+    dataset = slots(tmp_path)
+    before = set(dataset.storage.list("documents"))
+    assert len(before) == 1
+    for n in range(6):
+        land(dataset, slotted(n, 100))
+        standing = [load_id(each + 100 * (each <= n)) for each in range(6)]
+        assert visible(tmp_path) == sorted(standing * 3)
+        for each in standing:
+            assert len(rows(tmp_path / "new", "documents", loads=each)) == 3
+            assert len(rows(tmp_path / "new", "page_errors", loads=each)) == 1
+        assert (before <= set(dataset.storage.list("documents"))) == (n < 5), "the last one takes the file along"
+
+
+def test_a_retirement_that_was_cut_off_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = slots(tmp_path)
+
+    def died(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(compacted_files, "take_out", died)
+        with pytest.raises(KeyboardInterrupt):
+            land(dataset, slotted(0, 100))
+    assert load_id(0) in visible(tmp_path)
+    assert publishing.find(dataset, load_id(100)) is not None
+    assert load_id(0) not in visible(tmp_path)
+    again = weblake.compact(tmp_path / "new", to=tmp_path / "newer")
+    assert again.tables["documents"].rows == 18
+
+
+def test_a_compaction_finishes_a_retirement_that_was_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = slots(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(compacted_files, "take_out", lambda *_: None)
+        land(dataset, slotted(0, 100))
+    assert len(visible(tmp_path)) == 21
+    weblake.compact(tmp_path / "new", to=tmp_path / "newer")
+    found = weblake.read(tmp_path / "newer").to_table()["load_id"].to_pylist()
+    assert len(found) == 18
+    assert load_id(0) not in found
+
+
+class Meddled:
+    """A storage in which something happens right before the n-th call, as another process would do it."""
+
+    def __init__(self, inner: Storage, nth: int, what: Callable[[], None]) -> None:
+        self._inner, self._nth, self._what, self.calls = inner, nth, what, 0
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._inner, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self.calls += 1
+            if self.calls == self._nth:
+                self._what()
+            return method(*args, **kwargs)
+
+        return call if callable(method) else method
+
+
+@proves(
+    "2.7",
+    at="src/weblake/compacted_files.py",
+    line="if attempt == 0 and load_id not in held:",
+    becomes="if attempt or load_id not in held:",
+)
+def test_two_that_retire_loads_of_one_file_lose_nothing_wherever_they_meet(tmp_path: Path) -> None:
+    dataset = slots(tmp_path)
+    (name,) = dataset.storage.list("documents")
+    ledger, whole = dataset.ledger, (tmp_path / "new" / name).read_bytes()
+
+    def retire(storage: Any, n: int) -> None:
+        ledger.record_retired(load_id(n), load_id(99))
+        compacted_files.take_out(storage, name, load_id(n), ledger.retired_loads)
+
+    def again() -> None:
+        (tmp_path / "new" / name).write_bytes(whole)
+        for each in dataset.storage.list("_weblake/ledger"):
+            if each.endswith(".retired.json"):
+                dataset.storage.delete(each)
+
+    counted = Meddled(dataset.storage, 0, lambda: None)
+    retire(counted, 1)
+    assert counted.calls > 4
+    for nth in range(1, counted.calls + 1):
+        again()
+        retire(Meddled(dataset.storage, nth, lambda: retire(dataset.storage, 2)), 1)
+        assert set(visible(tmp_path)) == {load_id(n) for n in (0, 3, 4, 5)}, nth
+    again()
+    threads = [threading.Thread(target=retire, args=(dataset.storage, n)) for n in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert set(visible(tmp_path)) == {load_id(5)}
+
+
+def test_a_lake_is_a_lake(tmp_path: Path) -> None:
+    """What the other tests stand on: loads made without a service are as those that are landed with one."""
+    dataset = lake(tmp_path / "lake", 3)
+    assert len(histories(dataset)) == 3
+    assert len(rows(tmp_path / "lake", "documents")) == 13 - 1

@@ -1,0 +1,105 @@
+"""Lakes of many small loads, landed without a service, and what two roots have to have in common."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import weblake
+from weblake import publishing
+from weblake.accounting import Tally
+from weblake.lake import open_dataset
+from weblake.ledger import Intent, Job
+from weblake.models import JobError, JobErrors
+from weblake.publishing import Dataset
+from weblake.receipt import Receipt
+from weblake.staging import Staged
+from weblake.tables import schemas
+from weblake.tables.document_rows import DocumentBatches
+from weblake.tables.parquet import ParquetFile
+
+BEGAN = datetime(2026, 11, 21, 6, tzinfo=UTC)
+
+
+def load_id(n: int) -> str:
+    """Ids that do not lie in the order of time."""
+    return f"{(n * 0x9E3779B97F4A7C15) % 2**64:016x}"
+
+
+def intent(n: int, **more: object) -> Intent:
+    fields: dict[str, object] = {
+        "load_id": load_id(n),
+        "kind": "batch_scrape",
+        "endpoint": "batch_scrape",
+        "created_at": (BEGAN + timedelta(hours=n)).isoformat(),
+        "request_sha256": "",
+        "writer": f"{n:016x}",
+    }
+    return Intent(**(fields | more))  # type: ignore[arg-type]
+
+
+def land(dataset: Dataset, what: Intent, documents: int = 3, failed: int = 1, text: int = 200) -> Receipt:
+    """Lands a load as a job of this many documents and failed pages does."""
+    dataset.ledger.begin(what)
+    dataset.layout.claim("documents", tuple(what.partition) if what.partition else ("load_date",))
+    job = f"00000000-0000-4000-8000-{what.load_id[:12]}"
+    dataset.ledger.record_job(Job(load_id=what.load_id, job_id=job, kind=what.kind, at=what.created_at))
+    pages = [f"https://a.test/{what.load_id}/{n}" for n in range(documents + failed)]
+    rows = DocumentBatches(what.load_id, job, what.kind, what.created())
+    tally = Tally(pages)
+    receipt = Receipt(
+        what.load_id, what.kind, job, "completed", True, len(pages), documents, failed, credits_used=1.0 * documents
+    )
+    with dataset.storage.scratch() as scratch:
+        with ParquetFile(scratch / "documents.parquet", schemas.DOCUMENTS) as file:
+            for n, url in enumerate(pages[:documents]):
+                body = f"{url} ä\ud83d\ude00 ".encode("utf-16", "surrogatepass").decode("utf-16") * (text // 10)
+                found = {"sourceURL": url, "url": url, "statusCode": 200 + n, "scrapeId": f"{job[:-1]}{n % 10}", "k": n}
+                raw = {"markdown": body, "links": [url] * n, "odd": {"n": n}, "metadata": found}
+                parsed = rows.parse(json.dumps(raw).encode())
+                assert parsed is not None
+                tally.document(parsed.scrape_id, parsed.source_url, parsed.url, b"")
+                rows.append(parsed)
+            if documents:
+                file.write(rows.flush())
+            written = file.close(json.dumps(receipt.to_dict(files=False)).encode())
+        errors = JobErrors(errors=[JobError(url=url, code="GONE", error="gone") for url in pages[documents:]])
+        staged = Staged(written, tally.close(errors, {}), receipt)
+        return publishing.publish(dataset, what, staged)
+
+
+def lake(root: Path | str, count: int = 40, **more: object) -> Dataset:
+    """A lake of so many loads over two days; every fifth is larger, every seventh has no failed page."""
+    dataset = open_dataset(root)
+    for n in range(count):
+        land(dataset, intent(n, **more), documents=1 + 6 * (n % 5 == 0) + n % 3, failed=int(n % 7 > 0))
+    return dataset
+
+
+def rows(root: Path | str, table: str, **more: object) -> list[str]:
+    """Every row, with its path keys, in an order that does not hang on files."""
+    found = weblake.read(str(root), table, **more).to_table()  # type: ignore[arg-type]
+    return sorted(json.dumps(row, default=str, sort_keys=True) for row in found.to_pylist())
+
+
+def same_rows(one: Path | str, other: Path | str) -> None:
+    """Asserts that every row of every table is in both roots, as often, and that schemas are equal."""
+    for table in schemas.TABLES:
+        assert rows(one, table) == rows(other, table), table
+        assert weblake.read(str(one), table).schema().equals(weblake.read(str(other), table).schema())
+
+
+def histories(dataset: Dataset) -> list[Mapping[str, object]]:
+    """What the ledger says of each load, but for where its rows are."""
+    return [{k: v for k, v in row.to_dict().items() if k != "files"} for row in publishing.history(dataset)]
+
+
+def tree(root: Path | str) -> dict[str, bytes]:
+    """Every file of a local root but for what dead runs left."""
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in sorted(Path(root).rglob("*"))
+        if path.is_file() and "_weblake/tmp" not in str(path)
+    }

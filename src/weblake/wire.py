@@ -26,15 +26,21 @@ JsonBytes = bytes | bytearray | memoryview | Raw
 #: The most bytes of a reply in which a head is looked for. One that is longer is read to its end instead.
 HEAD_BYTES = 64 << 10
 
+#: The most bytes before `data` that are worth a try to decode them at once.
+FRONT_BYTES = 4 << 10
+
 #: Every way in which msgspec says no.
 REFUSALS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _object = msgspec.json.Decoder(dict[str, Raw]).decode
 _array = msgspec.json.Decoder(list[Raw]).decode
+_fields = msgspec.json.Decoder(dict[str, object]).decode
 _Cut = Callable[[memoryview], list[Raw]]
 _HINT = "Try again; if it stays so, check that the base URL names the service, and that no proxy or login page answers."
 _BOM = b"\xef\xbb\xbf"
 _NULL = b"null"
+_SPACE = b" \t\n\r"
+_COLON = re.compile(rb"[ \t\n\r]*+:[ \t\n\r]*+")
 _BLANKED = bytes.maketrans(bytes(range(0x20)), b" " * 0x20)
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 # A string that never ends is matched to the end of the text: looked for again at each quote, it would cost its square.
@@ -220,6 +226,28 @@ def _array_by_mask(view: memoryview) -> list[Raw]:
 
 def _before_data(view: memoryview) -> tuple[dict[str, object], int]:
     """The fields before `data`, decoded, and where the value of `data` begins (-1: there is none)."""
+    return _front_at_once(bytes(view[:FRONT_BYTES])) or _front_by_steps(view)
+
+
+def _front_at_once(begin: bytes) -> tuple[dict[str, object], int] | None:
+    """The same with one decode of all that stands before the first `"data"`; None where that is no flawless front.
+
+    Where the word stands inside a value, what is before it lacks a quote, a bracket or a value, and is refused.
+    """
+    name = begin.find(b'"data"')
+    value = _COLON.match(begin, name + 6)
+    if name < 0 or value is None or value.end() == len(begin):
+        return None
+    front = begin[:name].rstrip(_SPACE)
+    follows = front.endswith(b",")
+    try:
+        fields = _fields((front[:-1] if follows else front) + b"}")
+    except REFUSALS:
+        return None
+    return None if "data" in fields or bool(fields) != follows else (fields, value.end())
+
+
+def _front_by_steps(view: memoryview) -> tuple[dict[str, object], int]:
     fields: dict[str, Raw] = {}
     at = scan.open_(view, "{")
     while at >= 0:

@@ -13,11 +13,11 @@ import gzip
 import msgspec
 
 from weblake import layout, load, publishing
+from weblake.download import Runs
 from weblake.errors import AskPerson, JobGone, StorageRefused
 from weblake.ledger import Intent, Job
 from weblake.orders import Order, Terms
 from weblake.publishing import Dataset, Landing
-from weblake.staging import Runs
 
 
 def detach(

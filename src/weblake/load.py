@@ -18,6 +18,7 @@ from pathlib import Path
 
 from weblake import publishing, starts
 from weblake.accounting import Tally
+from weblake.download import Runs
 from weblake.errors import (
     CreditsExhausted,
     DeadlineExceeded,
@@ -32,7 +33,8 @@ from weblake.ledger import Intent, Job, new_nonce, utc_now
 from weblake.orders import Order, Terms, check_cost
 from weblake.publishing import Dataset, Landing
 from weblake.receipt import Receipt
-from weblake.staging import Identity, Runs, Staged, stage_document, stage_job
+from weblake.staging import Identity, Staged, stage_document, stage_job
+from weblake.steps import Reply
 from weblake.waiting import JobRef, OverBudget, wait
 
 #: Seconds in which a job just started may not be found yet, and in which one started elsewhere may not.
@@ -149,10 +151,19 @@ def _land(client: Runs, dataset: Dataset, order: Order, terms: Terms, watch: Wat
     if terms.ends_job:
         until = time.monotonic() + terms.timeout_s - intent.age_s()
     late = False
+    found: list[Reply] = []  # the job's first chunk, where the poll that found its end brought it
 
     def read(intent: Intent, scratch: Path) -> Landing:
         tally = Tally(order.submitted, job.rejected)
-        staged = stage_job(client, _identity(intent, job), tally, scratch, until=until, chunk_read=watch.chunk_read)
+        staged = stage_job(
+            client,
+            _identity(intent, job),
+            tally,
+            scratch,
+            until=until,
+            chunk_read=watch.chunk_read,
+            first=found.pop() if found else None,
+        )
         return _settle(dataset, intent, staged, terms, late=late)
 
     with dataset.storage.scratch() as scratch:  # before the wait: a root that vanishes meanwhile is not made anew
@@ -160,7 +171,7 @@ def _land(client: Runs, dataset: Dataset, order: Order, terms: Terms, watch: Wat
             raw = document if document is not None else client.run(starts.read_scrape(job.job_id, client.retry))
             staged = stage_document(_identity(intent, job), Tally(order.submitted), scratch, raw)
             return _settle(dataset, intent, staged, terms)
-        _wait(client, order, job, terms, watch, until)
+        _wait(client, order, job, terms, watch, until, found.append)
         late = time.monotonic() >= until
         if terms.ends_job:  # the time limit is the job's; what has been paid for is landed all the same
             until = max(until, time.monotonic() + SETTLE_S)
@@ -185,7 +196,15 @@ def _identity(intent: Intent, job: Job) -> Identity:
     return Identity(intent.load_id, job.job_id, job.kind, intent.created())
 
 
-def _wait(client: Runs, order: Order, job: Job, terms: Terms, watch: Watch, until: float) -> None:
+def _wait(
+    client: Runs,
+    order: Order,
+    job: Job,
+    terms: Terms,
+    watch: Watch,
+    until: float,
+    keep: Callable[[Reply], None],
+) -> None:
     """Waits for the job's end, and brings it about where the terms say so; `_stopped` tells what that means."""
     ref = JobRef(order.kind, job.job_id)
     unseen = JUST_STARTED_S - job.age_s() if order.start is not None else ELSEWHERE_S
@@ -197,6 +216,7 @@ def _wait(client: Runs, order: Order, job: Job, terms: Terms, watch: Watch, unti
         poll_s=terms.poll_s,
         max_credits=terms.max_credits,
         progress=watch.polled,
+        keep=keep,
     )
     try:
         client.run(flow)
@@ -208,7 +228,9 @@ def _wait(client: Runs, order: Order, job: Job, terms: Terms, watch: Watch, unti
             raise
         until = time.monotonic() + SETTLE_S
     client.run(starts.cancel(ref, client.retry))
-    client.run(wait(ref, client.retry, until=until, unseen_s=0.0, poll_s=terms.poll_s, progress=watch.polled))
+    client.run(
+        wait(ref, client.retry, until=until, unseen_s=0.0, poll_s=terms.poll_s, progress=watch.polled, keep=keep)
+    )
 
 
 def _settle(dataset: Dataset, intent: Intent, staged: Staged, terms: Terms, *, late: bool = False) -> Landing:

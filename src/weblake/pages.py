@@ -85,6 +85,10 @@ class Walk:
             hint="Nothing was published. Run the same command again; if it stays so, tell whoever runs the service.",
         )
 
+    def is_new(self, query: Query) -> bool:
+        """Whether no chunk of this address has been read."""
+        return query not in self._visited
+
     def fresh(self, documents: int) -> None:
         """Says how many documents of the last chunk were new."""
         self._stale = 0 if documents else self._stale + 1
@@ -131,7 +135,7 @@ def reading(job: JobRef, flow: Flow[T]) -> Flow[T]:
 
 
 def _chunk(what: str, reply: Reply) -> wire.Chunk:
-    chunk = wire.read_chunk(bytes(reply.body))
+    chunk = wire.read_chunk(reply.body)
     if not chunk.documents and replies.tells_error(chunk.head):
         raise replies.error_of(reply, what)
     return chunk

@@ -1,55 +1,40 @@
 """From a job that has ended to one checked Parquet file on scratch, and its account.
 
-Memory holds one chunk of the service and one row group, however large the job is. Imports: accounting, document_rows,
-errors, models, operations, pages, parquet, receipt, replies, retry, schemas, secrets, steps, waiting, wire.
+Memory holds a few chunks and one row group, however large the job is: while one is written, the next is decoded, and
+the one after that is on its way. Imports: accounting, ahead, download, errors, document_rows, models, parquet, receipt,
+schemas, secrets, waiting, wire.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeVar
 
-import msgspec
+import pyarrow as pa
 
-from weblake import operations, replies, wire
+from weblake import wire
 from weblake.accounting import Account, Tally
-from weblake.errors import FixRequest, JobGone, MalformedReply
-from weblake.models import JobError, JobErrors
-from weblake.pages import Walk, reading
+from weblake.ahead import ahead
+from weblake.download import Download, Runs
+from weblake.errors import JobGone, MalformedReply
+from weblake.models import JobErrors
 from weblake.receipt import Receipt
-from weblake.retry import Patience, Retry
 from weblake.secrets import one_line
-from weblake.steps import Flow, Reply
+from weblake.steps import Reply
 from weblake.tables import schemas
 from weblake.tables.document_rows import DocumentBatches
 from weblake.tables.parquet import ParquetFile, Written
-from weblake.waiting import JobRef, glance
-
-T = TypeVar("T")
+from weblake.waiting import JobRef
 
 #: The status of a load whose job expired while it was read: what is left of it is never whole.
 EXPIRED = "expired"
-
-_ERRORS = {"batch_scrape": operations.get_batch_scrape_errors, "crawl": operations.get_crawl_errors}
-
-
-class Runs(Protocol):
-    """Whatever drives flows: a client."""
-
-    retry: Retry
-
-    @property
-    def service(self) -> str:
-        """Which service it talks to, as the ledger has it."""
-
-    def run(self, flow: Flow[T]) -> T:
-        """Drives a flow to its end."""
+#: Chunks are gathered to batches of so many JSON bytes; whoever watches sees it move after so many seconds.
+BATCH_BYTES, BATCH_S = 4 << 20, 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +68,7 @@ def stage_job(
     *,
     until: float,
     chunk_read: Callable[[int], None] | None = None,
+    first: Reply | None = None,
 ) -> Staged:
     """Reads a job's chunks and errors into a file on scratch.
 
@@ -93,34 +79,50 @@ def stage_job(
         scratch: A directory of our own.
         until: Monotonic seconds by which it has to be done.
         chunk_read: Called with the documents stored so far.
+        first: The reply with the first chunk, where somebody has it already.
 
     Raises:
         JobGone: There is no such job any more, and nothing of it had been read.
         WeblakeError: It cannot be read now.
     """
-    job = JobRef(identity.kind, identity.job_id)
-    walk = Walk(job, client.retry, until=until)
+    download = Download(client, JobRef(identity.kind, identity.job_id), until=until, first=first)
+    del first  # it is held no longer than its chunk
     rows = _Rows(identity, tally, scratch / "documents.parquet")
     with rows.file:
         try:
-            while not walk.ended:
-                fresh = rows.add(client.run(walk.step()))
-                walk.fresh(fresh)
+            for batch in ahead(_decoded(rows, download)):
+                rows.write(batch)
                 if chunk_read is not None:
-                    chunk_read(rows.stored)
-            errors = client.run(_errors(job, client.retry, until))
+                    chunk_read(rows.file.rows)
+            errors = download.errors()
         except JobGone as gone:
-            if rows.stored and client.run(_has_expired(job, client.retry, until)):
-                return rows.close(JobErrors(), {**walk.head, "status": EXPIRED}, gone)
+            if rows.file.rows and download.has_expired():
+                return rows.close(JobErrors(), {**download.walk.head, "status": EXPIRED}, gone)
             raise
-        return rows.close(errors, walk.head)
+        return rows.close(errors, download.walk.head)
+
+
+def _decoded(rows: _Rows, download: Download) -> Iterator[pa.RecordBatch]:
+    """What is new of the chunks, a batch for some of them or for each: small ones are gathered."""
+    flushed = time.monotonic()
+    try:
+        for chunk in download.chunks():
+            download.walk.fresh(rows.parse(chunk))
+            if rows.pending_bytes >= BATCH_BYTES or time.monotonic() - flushed >= BATCH_S:
+                yield rows.flush()
+                flushed = time.monotonic()
+    except JobGone:
+        yield rows.flush()  # what had been read of it may be all that is left
+        raise
+    yield rows.flush()
 
 
 def stage_document(identity: Identity, tally: Tally, scratch: Path, raw: bytes) -> Staged:
     """Puts the one document of a scrape or a parsed file on scratch."""
     rows = _Rows(identity, tally, scratch / "documents.parquet")
     with rows.file:
-        rows.add([raw])
+        rows.parse([raw])
+        rows.write(rows.flush())
         return rows.close(JobErrors(), {"status": "completed", "creditsUsed": _credits_of(raw)})
 
 
@@ -132,11 +134,10 @@ class _Rows:
         self._tally = tally
         self._batches = DocumentBatches(identity.load_id, identity.job_id, identity.kind, identity.loaded_at)
         self.file = ParquetFile(path, schemas.DOCUMENTS)
-        self.stored = 0
 
-    def add(self, raws: Sequence[wire.JsonBytes]) -> int:
-        """Adds raw documents and returns how many were new."""
-        fresh = 0
+    def parse(self, raws: Sequence[wire.JsonBytes]) -> int:
+        """Takes what is new of these raw documents into the next batch; returns how many that are."""
+        first = self._batches.position
         for raw in raws:
             parsed = self._batches.parse(raw)
             if parsed is None:
@@ -145,11 +146,21 @@ class _Rows:
             content = parsed.digest if parsed.scrape_id is None else b""  # the id tells it apart; digests cost
             if self._tally.document(parsed.scrape_id, parsed.source_url, parsed.url, content):
                 self._batches.append(parsed)
-                fresh += 1
-        self.stored += fresh
-        if fresh:
-            self.file.write(self._batches.flush())
-        return fresh
+        return self._batches.position - first
+
+    @property
+    def pending_bytes(self) -> int:
+        """JSON bytes of the next batch so far."""
+        return self._batches.pending_bytes
+
+    def flush(self) -> pa.RecordBatch:
+        """The next batch, decoded."""
+        return self._batches.flush()
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Adds a batch to the file."""
+        if batch.num_rows:
+            self.file.write(batch)
 
     def close(self, errors: JobErrors, head: Mapping[str, object], gone: JobGone | None = None) -> Staged:
         account = self._tally.close(errors, head)
@@ -172,45 +183,6 @@ class _Rows:
         written = self.file.close(json.dumps(receipt.to_dict(files=False)).encode())
         said = head.get("error")
         return Staged(written, account, receipt, one_line(said) if isinstance(said, str) else "", gone)
-
-
-def _has_expired(job: JobRef, retry: Retry, until: float) -> Flow[bool]:
-    """Whether the job itself is gone, and not one chunk of it on one of several servers."""
-    try:
-        yield from reading(job, glance(job, retry, Patience(until=until)))
-    except JobGone:
-        return True
-    return False
-
-
-def _errors(job: JobRef, retry: Retry, until: float) -> Flow[JobErrors]:
-    """What `/errors` says; nothing where the service has no such list, which the account then shows."""
-    try:
-        operation = _ERRORS[job.kind](job.job_id)
-        read = partial(_read_errors, operation.name)
-        call = retry.exchange(operation, read, Patience(tries=8, cap_s=30.0, until=until))
-        return (yield from reading(job, call))
-    except FixRequest:
-        return JobErrors()
-    except JobGone:
-        yield from reading(
-            job, glance(job, retry, Patience(until=until))
-        )  # raises where it is the job itself that has expired meanwhile
-        return JobErrors()
-
-
-def _read_errors(what: str, reply: Reply) -> JobErrors:
-    """The list as it came; an entry that cannot be read is a failed page all the same, without a name."""
-    value = replies.value_of(reply, what)
-    lists = (value.get("errors"), value.get("robotsBlocked")) if isinstance(value, dict) else ()
-    if not lists or not all(one is None or isinstance(one, list) for one in lists):
-        raise MalformedReply(
-            f"{what}: the service did not answer with lists of errors and of blocked pages.",
-            hint="Nothing was published: without them nobody can tell which pages are missing.",
-        )
-    found = JobErrors.decode(value)
-    unread = sum(len(one or ()) for one in lists) - len(found.errors) - len(found.robots_blocked)
-    return msgspec.structs.replace(found, errors=[*found.errors, *[JobError()] * unread])
 
 
 def _credits_of(raw: bytes) -> object:

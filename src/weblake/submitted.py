@@ -17,6 +17,9 @@ from urllib.parse import unquote, urlsplit
 #: Escapes of characters that mean something else where they stand unescaped: `/a%2Fb` is another page than `/a/b`.
 _MEANT = re.compile(r"(%(?:2[36BbFf]|3[BbDdFf]|25))")
 
+#: Nearly every URL: nothing in it is spelled in a way that has another.
+_PLAIN = re.compile(r'https?://(?:www\.)?([a-z0-9.-]*[a-z0-9-])(?::80|:443)?(/[!"$&->@-~]*)?(\?[!"$&-~]+)?')
+
 
 @lru_cache(maxsize=1024)  # the URL of one document is looked up several times in a row
 def url_key(url: str) -> str:
@@ -25,6 +28,15 @@ def url_key(url: str) -> str:
     Scheme (of http and https), `www.`, default port, fragment, trailing slash, host case and the percent-escapes of
     what needs none do not count; path case and the query do.
     """
+    plain = _PLAIN.fullmatch(url)
+    if plain is None:
+        return long_key(url)
+    host, path, query = plain.groups("")
+    return host + path.rstrip("/") + query
+
+
+def long_key(url: str) -> str:
+    """The same by the rules themselves, in three times the time."""
     text = url.strip()
     if "://" not in text:
         text = f"http://{text.removeprefix('//')}"

@@ -27,7 +27,7 @@ from weblake.tables import parquet, schemas
 from weblake.usage import Report
 
 #: Where a run puts what it has read of a day: `<day>.<when>-<nonce>.json`.
-PENDING = "_weblake/activity"
+PENDING = layout.PENDING_ACTIVITY
 #: How long such a record is kept. No run takes so long between reading a day's file and replacing it.
 KEPT = timedelta(hours=24)
 #: How often one run merges a day while others go on adding to it.
@@ -43,6 +43,7 @@ def land_report(found: Report, storage: Storage, only: Collection[str] | None = 
 
     `only` names the months that are wanted, as `2026-11`; all by default. One that was not reported is left as it is.
     """
+    layout.check_whole(storage)
     months: dict[str, dict[tuple[str | None, str | None], dict[str, object]]] = {}
     for period in found.periods:
         row = _usage_row(period, found)
@@ -67,6 +68,7 @@ def land_activity(entries: Iterable[ActivityEntry], storage: Storage) -> list[La
     Raises:
         StorageRefused: The storage failed; or others add to a day without end.
     """
+    layout.check_whole(storage)
     now = datetime.now(UTC)
     days: dict[str, Rows] = {}
     for entry in entries:

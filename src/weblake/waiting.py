@@ -36,6 +36,9 @@ MAX_HOPS = 1000
 #: Bytes in which the head of a reply has to stand to be read without the rest.
 HEAD_BYTES = 1 << 16
 
+#: The most bytes of a first chunk that are read on with the poll that found it; most have ten million.
+MOST_KEPT = 32 << 20
+
 #: Where the service tells how a job is doing. A parse has no such address.
 STATUS_PATHS = {"batch_scrape": "/v2/batch/scrape", "crawl": "/v2/crawl", "scrape": "/v2/scrape"}
 
@@ -85,6 +88,7 @@ def wait(
     poll_s: float = LAST_POLL_S,
     max_credits: float | None = None,
     progress: Progress | None = None,
+    keep: Callable[[Reply], None] | None = None,
 ) -> Flow[dict[str, object]]:
     """Polls until the job has ended and returns the head of its last status reply.
 
@@ -97,19 +101,23 @@ def wait(
         poll_s: Seconds between polls at most; they are spread, so that many who wait do not ask at once.
         max_credits: What the job may use while it runs.
         progress: Called with the head of each reply.
+        keep: Called with the job's first chunk, read to its end, where a poll found there that the job has ended: so
+            that nobody has to ask for it again.
 
     Raises:
         OverBudget: It runs and has used more than `max_credits`.
         DeadlineExceeded: The job had not ended by then; it goes on remotely.
         JobGone: Unknown or expired.
     """
-    path = job.read().request.path
+    operation = _heads(job, keep)
+    path = operation.request.path
     asked: Query = ()
     visited = {asked}  # links that lead in a circle must not become a busy loop either
     pause, seen = first_s, False
     unseen_until = (yield from now()) + unseen_s
     while True:
-        head = yield from _poll(job, asked, retry, seen=seen, until=until, unseen_until=unseen_until)
+        kept = None if asked else keep
+        head = yield from _poll(job, operation, retry, kept, seen=seen, until=until, unseen_until=unseen_until)
         if head is not None:
             seen = True
             if progress is not None:
@@ -122,6 +130,7 @@ def wait(
             if not head.empty and following is not None and following not in visited:
                 asked = following  # there are documents: what is new lies behind them
                 visited.add(asked)
+                operation = replace(operation, request=replace(operation.request, query=asked, enough=_head_is_there))
                 if len(visited) % MAX_HOPS:
                     continue
         left = until - (yield from now())
@@ -132,19 +141,19 @@ def wait(
 
 
 def _poll(
-    job: JobRef, asked: Query, retry: Retry, *, seen: bool, until: float, unseen_until: float
+    job: JobRef,
+    operation: Operation[models.JobStatus],
+    retry: Retry,
+    keep: Callable[[Reply], None] | None,
+    *,
+    seen: bool,
+    until: float,
+    unseen_until: float,
 ) -> Flow[wire.Head | None]:
     """One poll; None where the job is not there yet."""
     patience = Patience(tries=SEEN_TRIES if seen else UNSEEN_TRIES, cap_s=30.0, until=until)
-    operation = _heads(job)
     try:
-        return (
-            yield from retry.exchange(
-                replace(operation, request=replace(operation.request, query=asked)),
-                partial(_head, operation.name),
-                patience,
-            )
-        )
+        return (yield from retry.exchange(operation, partial(_head, operation.name, keep=keep), patience))
     except JobGone as error:
         if seen or error.status != NOT_FOUND or (yield from now()) >= unseen_until:
             raise
@@ -157,10 +166,10 @@ def _poll(
         raise _too_late(job, error.__cause__) from error
 
 
-def _heads(job: JobRef) -> Operation[models.JobStatus]:
-    """The status read, cut off before the first document."""
+def _heads(job: JobRef, keep: object = None) -> Operation[models.JobStatus]:
+    """The status read, cut off before the first document; of a job that has ended only where nobody keeps it."""
     read = job.read()
-    return replace(read, request=replace(read.request, enough=_head_is_there))
+    return replace(read, request=replace(read.request, enough=_head_is_there if keep is None else _runs_still))
 
 
 def glance(job: JobRef, retry: Retry, patience: Patience = SINGLE) -> Flow[dict[str, object]]:
@@ -170,22 +179,35 @@ def glance(job: JobRef, retry: Retry, patience: Patience = SINGLE) -> Flow[dict[
     return dict(head.fields)
 
 
-def _head_is_there(body: bytearray) -> bool:
-    if len(body) > 2 * HEAD_BYTES:
-        return False
-    head = wire.read_head(body)
+def _seen(body: bytearray) -> wire.Head | None:
+    """The head of a reply with documents, as soon as it is there."""
+    head = wire.read_head(body) if len(body) <= 2 * HEAD_BYTES else None
     # A reply without documents ends a few bytes further on. Read to there, it leaves a connection that the next poll
     # can use; one that is left in the middle has to be closed, and a handshake costs more than all the rest of a poll.
-    return head is not None and not head.empty
+    return None if head is None or head.empty else head
 
 
-def _head(what: str, reply: Reply) -> wire.Head:
+def _head_is_there(body: bytearray) -> bool:
+    return _seen(body) is not None
+
+
+def _runs_still(body: bytearray) -> bool:
+    if len(body) > MOST_KEPT:
+        # Too much to keep. A head that stands behind the documents is waited for all the same.
+        return wire.read_head(body[:HEAD_BYTES]) is not None
+    head = _seen(body)
+    return head is not None and not models.is_terminal(head.fields.get("status"))
+
+
+def _head(what: str, reply: Reply, *, keep: Callable[[Reply], None] | None = None) -> wire.Head:
     found = wire.read_head(reply.body)
     if found is None:
         chunk = wire.read_chunk(bytes(reply.body))
         found = wire.Head(chunk.head, not chunk.documents)
     if replies.tells_error(found.fields):
         raise replies.error_of(reply, what)
+    if keep is not None and reply.whole and models.is_terminal(found.fields.get("status")):
+        keep(reply)
     return found
 
 

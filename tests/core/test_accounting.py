@@ -6,9 +6,10 @@ from collections import Counter
 
 import pytest
 from catalogue import proves
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from weblake import submitted
 from weblake.accounting import Account, Tally
 from weblake.models import JobErrors
 from weblake.submitted import url_key
@@ -206,6 +207,19 @@ def test_what_services_change_about_a_url_does_not_count(one: str, other: str) -
 )
 def test_what_makes_another_page_does_count(one: str, other: str) -> None:
     assert url_key(one) != url_key(other)
+
+
+@given(
+    st.sampled_from(["http://", "https://", "HTTP://", "//", "", " http://"]),
+    st.sampled_from(["www.", "", "WWW.", "www.www."]),
+    st.text("abz09.-AÄß@:[]_", max_size=8),
+    st.sampled_from(["", ":80", ":443", ":8080", ":", "0"]),
+    st.text("/aA.%2Fß?#\t\\;=& ~", max_size=12),
+)
+@settings(max_examples=500, deadline=None)
+def test_the_short_way_to_a_key_comes_to_the_same(scheme: str, www: str, host: str, port: str, path: str) -> None:
+    url = scheme + www + host + port + path
+    assert url_key(url) == submitted.long_key(url)
 
 
 names = st.sampled_from([f"http://a.test/{n}" for n in range(6)])

@@ -42,8 +42,8 @@ def row_of(document: object) -> dict:
 
 @proves(
     "H25",
-    at="src/weblake/tables/document_rows.py",
-    line="return _parse_odd(raw)",
+    at="src/weblake/tables/documents.py",
+    line="return parse_odd(raw)",
     becomes='raise MalformedReply("It is no JSON.")',
 )
 def test_h25_a_document_beside_one_of_depth_five_thousand_is_untouched() -> None:

@@ -149,7 +149,7 @@ def test_old_records_are_merged_and_dropped_also_those_of_a_run_that_died(
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        land_activity(entries("lost?", day=OTHER), Meddled(storage, 2, die))
+        land_activity(entries("lost?", day=OTHER), Meddled(storage, 3, die))  # its record is there by then
     assert storage.list("activity") == []
     land_activity(entries("a"), storage)
     storage.create(f"{PENDING}/not ours", b"left alone")

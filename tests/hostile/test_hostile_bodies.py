@@ -119,16 +119,16 @@ MENDED = {
 
 @proves(
     "H25",
-    at="src/weblake/tables/document_rows.py",
-    line="return _parse_odd(raw)",
+    at="src/weblake/tables/documents.py",
+    line="return parse_odd(raw)",
     becomes='raise MalformedReply("It is no JSON.")',
     case="5000 deep",
 )
 @proves(
     "H25",
-    at="src/weblake/tables/document_rows.py",
-    line="value = _odd_value(raw)",
-    becomes="value = None",
+    at="src/weblake/tables/documents.py",
+    line="return _odd_value(raw)",
+    becomes="return None",
     case="a giant whole number",
 )
 @proves(
@@ -140,7 +140,7 @@ MENDED = {
 )
 @proves(
     "H26",
-    at="src/weblake/tables/document_rows.py",
+    at="src/weblake/tables/documents.py",
     line="return _parsed(raw, split, repaired=mended != bytes(raw))",
     becomes="return _parsed(raw, split, repaired=False)",
     case="a lone surrogate",
@@ -210,9 +210,9 @@ def test_documents_of_nothing_are_documents(service: ScriptedService, lake: Lake
 
 @proves(
     "H24",
-    at="src/weblake/tables/document_rows.py",
-    line='if name != "metadata" or (document.metadata is None and not fields.is_null(raw)):',
-    becomes='if name != "metadata":',
+    at="src/weblake/tables/document_columns.py",
+    line="left.add(_METADATA)",
+    becomes="pass",
 )
 def test_h24_metadata_of_any_type(service: ScriptedService, lake: Lake) -> None:
     lists = page(0)
@@ -229,7 +229,7 @@ def test_h24_metadata_of_any_type(service: ScriptedService, lake: Lake) -> None:
     assert [row["metadata"] for row in others] == [None] * 4
 
 
-@proves("H24", at="src/weblake/tables/document_rows.py", line="if not fit.whole:", becomes="if False:")
+@proves("H24", at="src/weblake/tables/document_columns.py", line="if not fit.whole:", becomes="if False:")
 def test_h24_fields_of_the_wrong_type_stand_in_extra(service: ScriptedService, lake: Lake) -> None:
     wrong = {
         "html": {"not": "text"},

@@ -23,7 +23,7 @@ def test_h17_an_empty_chunk_that_names_itself_while_running_is_no_busy_loop(
     job = Job(service, pages(3))
     service.first(job.read, *[job.before()] * 4)
     lake.land(job=JOB).landed(pages(3))
-    assert len(service.asked(job.read)) == 6  # four polls of a running job, one that sees its end, one that reads it
+    assert len(service.asked(job.read)) == 5  # four polls of a running job, one that sees its end and reads on
 
 
 @proves("H17", at="src/weblake/pages.py", line="if following is None:", becomes="if following is None or empty:")
@@ -111,8 +111,8 @@ def test_h17_a_chain_without_end_and_without_documents_ends(service: ScriptedSer
 @proves(
     "H17",
     at="src/weblake/staging.py",
-    line="fresh = rows.add(client.run(walk.step()))",
-    becomes="fresh = rows.add(client.run(walk.step())) or 1",
+    line="download.walk.fresh(rows.parse(chunk))",
+    becomes="download.walk.fresh(rows.parse(chunk) or 1)",
 )
 def test_h17_a_chain_that_repeats_its_documents_under_new_cursors_ends(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(2))

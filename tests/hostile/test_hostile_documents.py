@@ -20,17 +20,17 @@ NEW = {
 
 @proves(
     "H23",
-    at="src/weblake/tables/document_rows.py",
-    line='if name != "metadata" or (document.metadata is None and not fields.is_null(raw)):',
-    becomes="if False:",
+    at="src/weblake/tables/document_columns.py",
+    line="left = {*misfits, *(document.fields.keys() - _KNOWN)}",
+    becomes="left = {*misfits}",
 )
 @proves(
     "H23",
-    at="src/weblake/tables/document_rows.py",
-    line="texts[key] = value if value is None or type(value) is str else fields.verbatim(raw)",
-    becomes="texts |= {key: str(value)} if key in fields.PROMOTED else {}",
+    at="src/weblake/tables/document_columns.py",
+    line="found[key] = fields.verbatim(raws[key])",
+    becomes="found[key] = str(value)",
 )
-@proves("H23", at="src/weblake/tables/document_rows.py", line="if not fit.whole:", becomes="if False:")
+@proves("H23", at="src/weblake/tables/document_columns.py", line="if not fit.whole:", becomes="if False:")
 def test_h23_what_is_unknown_lands_as_it_came(service: ScriptedService, lake: Lake) -> None:
     odd = page(0, **NEW)
     odd["metadata"] |= {"og:novel": "n", "scores": {"a": [1.50]}, "none": None}  # type: ignore[operator]

@@ -95,7 +95,7 @@ def test_a_service_without_errors_is_held_to_its_total(service: ScriptedService,
 def test_a_job_that_expires_before_its_errors_are_read_is_gone(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(2))
     gone = reply({"success": False, "error": "Job expired"}, 404)
-    service.on(job.read, *[reply(job.chunks[0])] * 2, gone)
+    service.on(job.read, reply(job.chunks[0]), gone)
     service.on(f"{job.read}/errors", gone)
     lake.land(job=JOB).refused("JobGone", "Job expired")
 

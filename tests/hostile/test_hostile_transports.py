@@ -77,8 +77,8 @@ SLOW = {
 @proves(
     "H11",
     at="src/weblake/transport.py",
-    line="asyncio.timeout(request.deadline_s), self",
-    becomes="asyncio.timeout(None), self",
+    line="asyncio.timeout(request.deadline_s):",
+    becomes="asyncio.timeout(None):",
     case="loop-a body",
 )
 @pytest.mark.parametrize("play", SLOW.values(), ids=SLOW)

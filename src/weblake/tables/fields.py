@@ -21,7 +21,14 @@ WRONG = (msgspec.ValidationError, RecursionError, MalformedReply)
 
 #: Returns the string in this JSON text, or None for null.
 text: Callable[[wire.JsonBytes], str | None] = msgspec.json.Decoder(str | None).decode
+_QUOTE = ord('"')
 _texts: Callable[[wire.JsonBytes], list[str] | None] = msgspec.json.Decoder(list[str] | None).decode
+
+
+def long_text(raw: Raw) -> str | None:
+    """The same of one that may be long: msgspec (0.22) does not look whether there was memory for it, and crashes."""
+    bytearray(memoryview(raw).nbytes)  # raises MemoryError where there is none
+    return text(raw)
 
 
 class Fit:
@@ -50,6 +57,11 @@ def verbatim(raw: Raw) -> str:
 
 def _read_text(raw: Raw, fit: Fit) -> str | None:
     return text(raw)
+
+
+def as_it_is(raw: Raw, fit: Fit) -> Raw | str | None:
+    """A long text, left as JSON: texts.py makes a column of many at once."""
+    return raw if memoryview(raw)[0] == _QUOTE else text(raw)
 
 
 def _read_texts(raw: Raw, fit: Fit) -> list[str] | None:
@@ -167,15 +179,15 @@ _CHANGE_TRACKING: Spec = {
 
 #: The top-level fields that have a column of their own: its name, and how the field is read into it.
 FIELDS: Spec = {
-    "markdown": ("markdown", _read_text),
-    "summary": ("summary", _read_text),
-    "html": ("html", _read_text),
-    "rawHtml": ("raw_html", _read_text),
-    "screenshot": ("screenshot", _read_text),
-    "audio": ("audio", _read_text),
-    "video": ("video", _read_text),
-    "answer": ("answer", _read_text),
-    "highlights": ("highlights", _read_text),
+    "markdown": ("markdown", as_it_is),
+    "summary": ("summary", as_it_is),
+    "html": ("html", as_it_is),
+    "rawHtml": ("raw_html", as_it_is),
+    "screenshot": ("screenshot", as_it_is),
+    "audio": ("audio", as_it_is),
+    "video": ("video", as_it_is),
+    "answer": ("answer", as_it_is),
+    "highlights": ("highlights", as_it_is),
     "warning": ("warning", _read_text),
     "links": ("links", _read_texts),
     "images": ("images", _read_texts),
@@ -201,3 +213,6 @@ PROMOTED: Mapping[str, tuple[str, Callable[[object], object]]] = {
     "concurrencyLimited": ("concurrency_limited", _as_bool),
     "concurrencyQueueDurationMs": ("concurrency_queue_duration_ms", _as_milliseconds),
 }
+
+#: Those of them that leave a string and None as they are.
+OF_TEXT = {_as_text, _as_first_text}

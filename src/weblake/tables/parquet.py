@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,11 +21,13 @@ import pyarrow.parquet as pq
 from weblake.errors import StorageRefused
 from weblake.tables.schemas import SCHEMA_VERSION
 
-#: A row group is closed at this many bytes of Arrow data; one row that is larger is a group of its own.
+#: A row group is closed at half of these bytes of Arrow data, so that a chunk of 10 MB goes to disk at once, and never
+#: has more; one row that is larger is a group of its own.
 GROUP_BYTES = 16 << 20
 
 #: Keys of the footer's metadata.
 RECEIPT_KEY = b"weblake.receipt"
+LOADS_KEY = b"weblake.loads"
 VERSION_KEY = b"weblake.schema_version"
 
 #: Columns whose values repeat from row to row.
@@ -85,10 +87,17 @@ class ParquetFile:
                 self._gather(piece)
             self.rows += batch.num_rows
 
-    def close(self, receipt_json: bytes | None = None) -> Written:
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Bytes on disk so far, and bytes of Arrow data that wait for their row group to be full."""
+        self._must_be_open()
+        return self._sink.tell(), self._pending_bytes
+
+    def close(self, receipt_json: bytes | None = None, *, loads: Mapping[str, int] | None = None) -> Written:
         """Writes the footer, syncs the file to disk, checks it, and returns its path, rows and bytes.
 
-        `receipt_json` is one JSON object for the footer; `read_receipt` returns it.
+        `receipt_json` is one JSON object for the footer of a load's own file; `read_receipt` returns it. `loads` is for
+        a file of several loads: their rows by load id, in the order in which they lie; `read_loads` returns it.
         """
         writer = self._must_be_open()
         with self._storage(), self._removed_on_error():
@@ -96,12 +105,14 @@ class ParquetFile:
             footer = {VERSION_KEY: str(SCHEMA_VERSION).encode()}
             if receipt_json is not None:
                 footer[RECEIPT_KEY] = receipt_json
+            if loads is not None:
+                footer[LOADS_KEY] = json.dumps(list(loads.items())).encode()
             writer.add_key_value_metadata(footer)
             writer.close()
             self._sink.close()
             self._writer = None
             _sync(self.path)
-            self._check(receipt_json)
+            self._check(receipt_json, loads)
             return Written(self.path, self.rows, self.path.stat().st_size)
 
     def abort(self) -> None:
@@ -133,7 +144,7 @@ class ParquetFile:
             self._flush()
         self._pending.append(piece)
         self._pending_bytes += size
-        if self._pending_bytes >= self._group_bytes:
+        if self._pending_bytes * 2 >= self._group_bytes:
             self._flush()
 
     def _flush(self) -> None:
@@ -142,7 +153,7 @@ class ParquetFile:
             group = pa.Table.from_batches(pending, schema=self.schema)
             self._writer.write_table(group, row_group_size=max(1, group.num_rows))
 
-    def _check(self, receipt_json: bytes | None) -> None:
+    def _check(self, receipt_json: bytes | None, loads: Mapping[str, int] | None) -> None:
         try:
             with self.path.open("rb") as file, pq.ParquetFile(file) as parquet:
                 metadata, schema = parquet.metadata, parquet.schema_arrow
@@ -154,6 +165,8 @@ class ParquetFile:
             raise _refused(self.path, f"it reads back {metadata.num_rows} rows where {self.rows} were written")
         if receipt_json is not None and _receipt(metadata) is None:
             raise _refused(self.path, "its receipt does not read back")
+        if loads is not None and (read_loads(metadata) != loads or sum(loads.values()) != self.rows):
+            raise _refused(self.path, "its rows are not those of its loads")
 
     @contextmanager
     def _storage(self) -> Iterator[None]:
@@ -194,6 +207,23 @@ def read_receipt(source: Path | str | IO[bytes]) -> dict[str, object] | None:
             return _receipt(pq.read_metadata(file))
     except (OSError, pa.ArrowInvalid) as e:
         raise _refused(source if isinstance(source, Path | str) else "The file", str(e)) from e
+
+
+def stored(file: pq.ParquetFile, columns: Sequence[str], table: pa.Schema) -> list[str]:
+    """Returns those of these columns that a file of a table has: all of the table's, where this version wrote it."""
+    found: Mapping[bytes, bytes] = file.metadata.metadata or {}
+    same = found.get(VERSION_KEY) == str(SCHEMA_VERSION).encode()
+    there = set(table.names if same else file.schema_arrow.names)
+    return [column for column in columns if column in there]
+
+
+def read_loads(metadata: pq.FileMetaData) -> dict[str, int] | None:
+    """Returns the loads that a compacted file holds, with their rows; None of any other file."""
+    found: Mapping[bytes, bytes] = metadata.metadata or {}
+    try:
+        return {str(load_id): int(rows) for load_id, rows in json.loads(found[LOADS_KEY])}
+    except (KeyError, ValueError, TypeError, RecursionError):
+        return None
 
 
 def count_rows(source: IO[bytes], name: str) -> int:

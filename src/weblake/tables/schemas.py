@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate, chain
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -134,15 +135,31 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
+#: The values of one column, as they came or ready.
+Values: TypeAlias = Sequence[Any] | pa.Array
+
+
 def record_batch(schema: pa.Schema, rows: Sequence[Mapping[str, object]]) -> pa.RecordBatch:
     """Returns the rows as a record batch of exactly this schema; a name that a row lacks is null in it.
 
     Values must already be of their column's type: a wrong one raises pyarrow's or Python's own error. Datetimes without
     a zone are taken for UTC.
     """
-    return pa.RecordBatch.from_arrays(
-        [column(field.type, [row.get(field.name) for row in rows]) for field in schema], schema=schema
+    named = set[str]().union(*rows)
+    return column_batch(
+        schema, len(rows), {name: [row.get(name) for row in rows] for name in schema.names if name in named}
     )
+
+
+def column_batch(schema: pa.Schema, rows: int, columns: Mapping[str, Values]) -> pa.RecordBatch:
+    """The same of columns; one that is not there is null in every row, and arrays are taken as they are."""
+    arrays = []
+    for field in schema:
+        values = columns.get(field.name)
+        if values is None:
+            values = pa.nulls(rows, field.type)
+        arrays.append(values if isinstance(values, pa.Array) else column(field.type, values))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def table(schema: pa.Schema, rows: Sequence[Mapping[str, object]]) -> pa.Table:
@@ -152,7 +169,7 @@ def table(schema: pa.Schema, rows: Sequence[Mapping[str, object]]) -> pa.Table:
 
 def column(kind: pa.DataType, values: Sequence[object]) -> pa.Array:
     """Returns the values as an array of exactly this type; None is null. Lists and maps are taken from Python's own."""
-    if all(value is None for value in values):
+    if values.count(None) == len(values):
         return pa.nulls(len(values), kind)
     built: pa.Array = _BUILDERS[kind.id](kind, values)
     if len(built) != len(values):  # what Arrow hands out where it had no memory for a text
@@ -164,7 +181,12 @@ def _string(kind: pa.DataType, values: Sequence[object]) -> pa.Array:
     builder = pa.lib.StringBuilder()
     builder.append_values(values)
     made = builder.finish()
-    return made if made.type == kind else made.cast(kind)  # widens the offsets, copies no text
+    if made.type == kind:
+        return made
+    # Wider offsets, and the same text. A cast would do so too, and import pyarrow.compute for it.
+    validity, offsets, text = made.buffers()
+    wide = array("q", memoryview(offsets).cast("i")[: len(made) + 1])
+    return pa.Array.from_buffers(kind, len(made), [validity, pa.py_buffer(wide), text])
 
 
 def _number(code: str) -> Callable[[pa.DataType, Sequence[object]], pa.Array]:
@@ -215,14 +237,13 @@ def _offsets(values: Iterable[Sequence[object] | dict[str, object] | None]) -> p
 
 
 def _validity(values: Sequence[object]) -> pa.Buffer | None:
-    present = [value is not None for value in values]
-    return None if all(present) else _bits(present)
+    return _bits([value is not None for value in values]) if None in values else None
 
 
 def _bits(flags: Sequence[bool]) -> pa.Buffer:
-    """The flags as Arrow's bitmap, one bit each."""
-    flat = pa.Array.from_buffers(pa.uint8(), len(flags), [None, pa.py_buffer(bytes(flags))])
-    return flat.cast(pa.bool_()).buffers()[1]
+    """The flags as Arrow's bitmap, one bit each, the first one lowest."""
+    digits = "".join("1" if flag else "0" for flag in reversed(flags))
+    return pa.py_buffer(int(digits or "0", 2).to_bytes(-(-len(flags) // 8), "little"))
 
 
 _BUILDERS: Mapping[int, Callable[..., pa.Array]] = {

@@ -1,0 +1,114 @@
+"""The columns of many documents at once: the hot path. Imports: documents, fields, schemas, texts, wire.
+
+What one document costs beyond its decoding is a place in some lists. Open objects and unknown fields are never decoded
+at all: their JSON text lands as it came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+from msgspec import Raw
+
+from weblake import wire
+from weblake.tables import fields, schemas, texts
+from weblake.tables.documents import Parsed
+
+_METADATA = "metadata"
+_KNOWN = {*fields.FIELDS, _METADATA}
+#: The columns whose values stay as JSON until there is a batch of them.
+_LONG = [column for column, read in fields.FIELDS.values() if read is fields.as_it_is]
+_PLAIN = {str, type(None)}
+
+
+def columns(documents: Sequence[Parsed]) -> dict[str, schemas.Values]:
+    """Returns what the documents say, by column; a column that is not there is null in all of them.
+
+    Raises UnicodeDecodeError where a document holds bytes that are no UTF-8.
+    """
+    made: dict[str, schemas.Values] = {"repaired": [document.repaired for document in documents]}
+    misfits: dict[int, set[str]] = {}
+    there = set[str]().union(*(document.fields for document in documents))
+    for name in there & fields.FIELDS.keys():
+        made[fields.FIELDS[name][0]] = _read(name, documents, misfits)
+    made |= _long_texts({name: made[name] for name in _LONG if name in made})
+    made |= _metadata(documents)
+    if misfits or not there <= _KNOWN or any(document.metadata is None for document in documents):
+        made["extra"] = [_extra(document, misfits.get(row, ())) for row, document in enumerate(documents)]
+    return made
+
+
+def _read(name: str, documents: Sequence[Parsed], misfits: dict[int, set[str]]) -> list[object]:
+    """One field of all; where a column cannot say all that it says, its name is put among the misfits of its row."""
+    read, fit = fields.FIELDS[name][1], fields.Fit()
+    values: list[object] = []
+    for row, document in enumerate(documents):
+        raw = document.fields.get(name)
+        value: object = None
+        if raw is not None:
+            try:
+                value = read(raw, fit)
+            except fields.WRONG:
+                fit.whole = False
+            if not fit.whole:
+                misfits.setdefault(row, set()).add(name)
+                fit = fields.Fit()
+        values.append(value)
+    return values
+
+
+def _long_texts(left: Mapping[str, Sequence[object]]) -> Mapping[str, schemas.Values]:
+    raws = {name: [raw if isinstance(raw, Raw) else None for raw in values] for name, values in left.items()}
+    made = texts.columns(raws)
+    if made is not None:
+        return made
+    return {name: [None if raw is None else fields.long_text(raw) for raw in each] for name, each in raws.items()}
+
+
+def _metadata(documents: Sequence[Parsed]) -> dict[str, schemas.Values]:
+    """The map of all keys, and the columns of those that have one."""
+    made: dict[str, schemas.Values] = {}
+    known = [document.metadata or {} for document in documents]
+    there = set[str]().union(*known)
+    for key, (column, read) in fields.PROMOTED.items():
+        if key in there:
+            values = [values.get(key) for values in known]
+            plain = read in fields.OF_TEXT and {*map(type, values)} <= _PLAIN
+            made[column] = values if plain else [*map(read, values)]
+    made[_METADATA] = [None if document.metadata is None else _verbatim(document) for document in documents]
+    return made
+
+
+def _verbatim(document: Parsed) -> dict[str, str | None]:
+    """Strings as they are, anything else as the JSON text that came."""
+    found: dict[str, str | None] = {}
+    raws: Mapping[str, Raw] | None = None
+    assert document.metadata is not None
+    for key, value in document.metadata.items():
+        kind = type(value)
+        if kind is str or value is None:
+            found[key] = value  # type: ignore[assignment]  # told by its type just now
+        elif kind is int and value:  # a zero may have had a sign
+            found[key] = str(value)
+        elif kind is bool:
+            found[key] = "true" if value else "false"
+        else:
+            raws = raws or wire.split_object(document.fields[_METADATA])
+            found[key] = fields.verbatim(raws[key])
+    return found
+
+
+def _extra(document: Parsed, misfits: Iterable[str]) -> str | None:
+    """The fields without a column, and those that their column cannot express, in the order in which they came."""
+    left = {*misfits, *(document.fields.keys() - _KNOWN)}
+    if document.metadata is None and not fields.is_null(document.fields.get(_METADATA, Raw(b"null"))):
+        left.add(_METADATA)
+    if not left:
+        return None
+    kept = ((name, raw) for name, raw in document.fields.items() if name in left)
+    return "{" + ",".join(f"{_quoted(name)}:{fields.verbatim(raw)}" for name, raw in kept) + "}"
+
+
+def _quoted(text: str) -> str:
+    return msgspec.json.encode(text).decode()

@@ -1,0 +1,118 @@
+"""One raw document, parsed as far as it must be to tell which one it is. Imports: errors, fields, wire.
+
+A document that the fast parser refuses takes a slow path of its own, and the others beside it do not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Raw
+
+from weblake import wire
+from weblake.errors import MalformedReply
+from weblake.tables import fields
+
+_fields_of = msgspec.json.Decoder(dict[str, Raw]).decode
+_values_of = msgspec.json.Decoder(dict[str, object]).decode
+_anything = msgspec.json.Decoder().decode
+
+
+class Parsed(NamedTuple):  # made a third quicker than a dataclass, and there are as many as documents
+    """A document that can be a row. It keeps the chunk alive that it was cut from."""
+
+    raw: wire.JsonBytes
+    #: The top-level fields, undecoded.
+    fields: Mapping[str, Raw]
+    #: The values in metadata; None where it is absent, null or no object. One that is no JSON type has no value.
+    metadata: Mapping[str, object] | None
+    #: metadata.scrapeId, .sourceURL and .url, each None where it is no string.
+    scrape_id: str | None
+    source_url: str | None
+    url: str | None
+    #: Whether something had to be mended before it could be stored.
+    repaired: bool = False
+
+    @property
+    def digest(self) -> bytes:
+        """16 bytes of the SHA-256 of the JSON text as it came; computed at each call."""
+        return hashlib.sha256(self.raw).digest()[:16]
+
+    @property
+    def identity(self) -> tuple[str | None, str | None, str | None, bytes]:
+        """Which document this is: scrape_id, source_url, url, digest."""
+        return self.scrape_id, self.source_url, self.url, self.digest
+
+
+def parse(raw: wire.JsonBytes) -> Parsed:
+    """Returns the document in this JSON text; raises MalformedReply where it is no JSON object."""
+    try:
+        return _parsed(raw, _fields_of(raw), repaired=False)
+    except wire.REFUSALS:
+        return parse_odd(raw)
+
+
+def parse_odd(raw: wire.JsonBytes) -> Parsed:
+    """The same, with everything mended that a strict reader refuses."""
+    mended = wire.mend(raw)
+    split = wire.split_object(mended)
+    if not all(wire.is_json(value) for value in split.values()):
+        raise MalformedReply("A document is no JSON.")
+    return _parsed(raw, split, repaired=mended != bytes(raw))
+
+
+def _parsed(raw: wire.JsonBytes, split: dict[str, Raw], *, repaired: bool) -> Parsed:
+    found = split.get("metadata")
+    metadata = None if found is None else _metadata(found)
+    known = metadata or {}
+    scrape_id, source_url, url = known.get("scrapeId"), known.get("sourceURL"), known.get("url")
+    return Parsed(
+        raw,
+        split,
+        metadata,
+        scrape_id if isinstance(scrape_id, str) else None,
+        source_url if isinstance(source_url, str) else None,
+        url if isinstance(url, str) else None,
+        repaired,
+    )
+
+
+def _metadata(raw: Raw) -> Mapping[str, object] | None:
+    try:
+        return _values_of(raw)
+    except (msgspec.DecodeError, RecursionError):
+        pass
+    try:
+        split = wire.split_object(raw)
+    except MalformedReply:  # no object: it stands in `extra`
+        return None
+    return {key: _value(part) for key, part in split.items()}  # one of them is odd: the others are as good as ever
+
+
+def _value(raw: Raw) -> object:
+    try:
+        return _anything(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return _odd_value(raw)
+
+
+def _odd_value(raw: Raw) -> object:
+    """A value with a number or a depth that msgspec refuses; something that is no JSON type where nothing reads it."""
+    try:
+        return wire.loads(raw)
+    except MalformedReply:
+        pass
+    try:
+        return [_string(item) for item in wire.split_array(raw)]  # too deep for a value: a list's strings can be told
+    except MalformedReply:
+        return ...
+
+
+def _string(raw: Raw) -> str | None:
+    try:
+        return fields.text(raw)
+    except fields.WRONG:
+        return None

@@ -1,0 +1,47 @@
+"""Long texts become columns by Arrow's own reader, exactly as Python reads them, or not at all."""
+
+from __future__ import annotations
+
+import json
+from unittest import mock
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weblake.tables import texts
+
+LONG = 'word \u00e9 \U0001f600 " \\ / \b\f\n\r\t \x00 ' * 5000
+
+
+@given(
+    st.lists(st.tuples(st.none() | st.text(), st.none() | st.text()), min_size=1, max_size=5),
+    st.booleans(),
+)
+@settings(max_examples=300, deadline=None)
+def test_columns_are_what_python_reads(rows: list[tuple[str | None, str | None]], ascii_only: bool) -> None:
+    raws = [
+        [None if text is None else json.dumps(text, ensure_ascii=ascii_only).encode() for text in row] for row in rows
+    ]
+    with mock.patch.object(texts, "WORTH_BYTES", 0):
+        made = texts.columns({"one": [row[0] for row in raws], "other": [row[1] for row in raws]})
+    if made is None:
+        assert all(text is None for row in rows for text in row)
+        return
+    for at, column in enumerate((made["one"], made["other"])):
+        assert column.type == pa.large_string()
+        column.validate(full=True)
+        assert column.to_pylist() == [row[at] for row in rows]
+
+
+def test_little_is_left_to_others() -> None:
+    assert texts.columns({"html": [b'"short"']}) is None
+    assert texts.columns({}) is None
+
+
+@pytest.mark.parametrize("bad", [b'"\\ud800"', b'"\xff"', b'"\xed\xa0\x80"', b'"\\udc00\\ud800"', b"5", b'"\x01"'])
+def test_what_is_no_text_is_refused_as_a_whole(bad: bytes) -> None:
+    good = json.dumps(LONG).encode()
+    assert texts.columns({"html": [good]}) is not None
+    assert texts.columns({"html": [good, bad]}) is None

@@ -40,7 +40,7 @@ class Figure:
 
 def write_report(figures: list[Figure], tables: list[Any], rounds: int) -> None:
     """Replaces the figures in docs/benchmarks.md and draws the chart beside it."""
-    lines = [f"Measured {datetime.now(UTC):%Y-%m-%d}, medians of {rounds} rounds, on {_machine()}.", ""]
+    lines = [machine(rounds), ""]
     lines += ["| figure | must | aim | measured | holds |", "|---|---|---|---|---|"]
     for each in figures:
         against = f" ({each.against})" if each.against else ""
@@ -79,6 +79,11 @@ def chart(table: Any) -> str:
     style = 'font-family="system-ui, sans-serif" font-size="13" fill="#111"'
     back = '<rect width="100%" height="100%" fill="#fff"/>'
     return f'<svg xmlns="http://www.w3.org/2000/svg" {size} {style}>{back}{title}{"".join(bars)}</svg>\n'
+
+
+def machine(rounds: int) -> str:
+    """When and on what it was measured, as a sentence."""
+    return f"Measured {datetime.now(UTC):%Y-%m-%d}, medians of {rounds} rounds, on {_machine()}."
 
 
 def _machine() -> str:

@@ -1,7 +1,7 @@
 """What landing a job costs after the service has done its part, against peers and the machine's limits, in one run.
 
     uv run --group bench python benchmarks/landing.py                     all figures, about half an hour
-    uv run --group bench python benchmarks/landing.py --only medium       one of: medium large latency tiny small poll
+    uv run --group bench python benchmarks/landing.py --only medium       medium large latency tiny small poll waiting
     uv run --group bench python benchmarks/landing.py --write             also docs/benchmarks.md and its chart
 
 Contenders run in fresh processes, in turns (A B C, A B C), and the medians count. Jobs are made from a seed below
@@ -107,13 +107,15 @@ def one(contender: str, source: str) -> dict[str, float]:
 def medium(rounds: int) -> tuple[list[Figure], list[Results]]:
     found = contest("medium", ["weblake", *PEERS, *SLOW, *LIMITS], rounds)
     wall, cpu = found.median("weblake", "wall"), found.median("weblake", "cpu")
-    by_hand = found.best([each for each in PEERS + SLOW if not each.startswith("firecrawl")], "wall")[0]
     limit = max(found.median(each, "wall") for each in LIMITS)
+    against = []
+    for peer, words in (("orjson_pyarrow", "orjson and pyarrow by hand"), ("polars", "Polars")):
+        against += [
+            Figure(f"wall, 2,000 documents, against {words}", wall / found.median(peer, "wall"), 0.75, 0.60),
+            Figure(f"CPU against {words}", cpu / found.median(peer, "cpu"), 0.90, 0.75),
+        ]
     return [
-        Figure(
-            "wall, 2,000 documents, against the best peer", wall / found.median(by_hand, "wall"), 0.75, 0.60, by_hand
-        ),
-        Figure("CPU against the same", cpu / found.median(by_hand, "cpu"), 0.90, 0.75, by_hand),
+        *against,
         Figure("wall against firecrawl-py + pandas", wall / found.median("firecrawl_pandas", "wall"), 0.33, 0.25),
         Figure("wall against the overlapped limit", wall / limit, 2.0, 1.5),
         Figure("peak memory above the imports, MB", found.grown("weblake"), 220, 150),
@@ -199,6 +201,21 @@ print(json.dumps({"kb": (sent_then - sent) / polls / 1024, "cpu_ms": (cpu_then -
     ], []
 
 
+def waiting(rounds: int) -> tuple[list[Figure], list[Results]]:
+    """What ten thousand waiting jobs cost the process of a triggerer, polled every ten seconds over TLS."""
+    found = [json.loads(_out(str(HERE / "waiting_jobs.py"), "--shared").splitlines()[-1]) for _ in range(rounds)]
+    print(f"  waiting: {found}", file=sys.stderr)
+
+    def median(what: str) -> float:
+        return statistics.median(each[what] for each in found)
+
+    return [
+        Figure("10,000 waiting jobs: cores", median("cores"), 0.8, 0.4),
+        Figure("10,000 waiting jobs: lag p99, ms", median("lag_p99_ms"), 50, 20),
+        Figure("10,000 waiting jobs: MB", median("memory_mb"), 150, 80),
+    ], []
+
+
 def _wall(*args: str) -> float:
     began = time.perf_counter()
     _out(*args)
@@ -218,6 +235,7 @@ PARTS: dict[str, Any] = {
     "tiny": tiny,
     "small": small,
     "poll": poll,
+    "waiting": waiting,
     "large": large,
 }
 

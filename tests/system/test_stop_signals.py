@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,37 @@ def test_p9_stopped_while_it_waits(held: Lab, weblake_command: Any, signals: tup
     assert (process.returncode, "Traceback" in err) == (code, False), err
     assert f"weblake cancel batch {job_id}" in err
     assert staging(root) == []
+    ended_well(held, root, job_id)
+
+
+#: The command line, with one more Ctrl-C at the moment in which it puts into words what the first one ended.
+LATE = """
+import os, signal
+from weblake import cli
+from weblake.cli import landing
+words = landing._interrupted
+def late(*given):
+    os.kill(os.getpid(), signal.SIGINT)
+    return words(*given)
+landing._interrupted = late
+cli.main()
+"""
+
+
+@proves(
+    "P9",
+    at="src/weblake/cli/interrupts.py",
+    line="            signal.signal(signal.SIGINT, _unheard)",
+    becomes="            pass",
+)
+def test_p9_a_second_ctrl_c_while_it_says_how_to_go_on(held: Lab, weblake_command: Any) -> None:
+    root = held.root("lake")
+    process = replace(weblake_command, program=("-c", LATE)).start(*held.batch(root)[:-1])
+    job_id = process.stderr.readline().split()[-1]
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, "Traceback" in err) == (130, False), err
+    assert f"weblake cancel batch {job_id}" in err
     ended_well(held, root, job_id)
 
 

@@ -16,8 +16,9 @@ SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 def terminable() -> Iterator[None]:
     """SIGTERM or SIGHUP inside raises SystemExit (128 + its number), so that whatever is open is closed.
 
-    A second one kills at once. A handler that somebody else has set is left alone (nohup ignores SIGHUP), and so is
-    everything outside the main thread.
+    A second one kills at once. A second Ctrl-C cuts short what is being closed, and no more: once the end has come
+    through here, only how to go on is left to say. A handler that somebody else has set is left alone (nohup ignores
+    SIGHUP), and so is everything outside the main thread.
     """
     inside = threading.current_thread() is threading.main_thread()
     ours = [number for number in SIGNALS if inside and signal.getsignal(number) == signal.SIG_DFL]
@@ -31,6 +32,14 @@ def terminable() -> Iterator[None]:
         for number in ours:
             signal.signal(number, end)
         yield
+    except (KeyboardInterrupt, SystemExit):
+        if inside and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, _unheard)
+        raise
     finally:
         for number in ours:
             signal.signal(number, signal.SIG_DFL)
+
+
+def _unheard(number: int, frame: FrameType | None) -> None:
+    """Instead of SIG_IGN, which a process started later would inherit."""

@@ -45,3 +45,10 @@ def test_what_is_no_text_is_refused_as_a_whole(bad: bytes) -> None:
     good = json.dumps(LONG).encode()
     assert texts.columns({"html": [good]}) is not None
     assert texts.columns({"html": [good, bad]}) is None
+
+
+def test_without_memory_for_the_reader_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrow's reader would end the process."""
+    monkeypatch.setattr(texts, "_TIMES", 1 << 40)
+    with pytest.raises(MemoryError, match="no memory for"):
+        texts.columns({"html": [b'"' + b"x" * texts.WORTH_BYTES + b'"']})

@@ -1,4 +1,4 @@
-"""How each field of a document becomes the value of its column. Imports: errors, wire.
+"""How each field of a document becomes the value of its column. Imports: errors, headroom, wire.
 
 A field of the wrong type has no column: its reader raises one of WRONG, and the caller keeps the JSON text elsewhere. A
 struct keeps what it can express and tells through `Fit` that there was more.
@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 import msgspec
 from msgspec import Raw
 
-from weblake import wire
+from weblake import headroom, wire
 from weblake.errors import MalformedReply
 
 #: What a reader raises where the value is not of its type.
@@ -26,8 +26,8 @@ _texts: Callable[[wire.JsonBytes], list[str] | None] = msgspec.json.Decoder(list
 
 
 def long_text(raw: Raw) -> str | None:
-    """The same of one that may be long: msgspec (0.22) does not look whether there was memory for it, and crashes."""
-    bytearray(memoryview(raw).nbytes)  # raises MemoryError where there is none
+    """The same of one that may be long; raises MemoryError where there is none for it."""
+    headroom.need(2 * memoryview(raw).nbytes)  # what is gathered grows by doubling
     return text(raw)
 
 

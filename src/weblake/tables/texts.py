@@ -1,4 +1,4 @@
-"""JSON strings in, Arrow's text columns out, with no Python string between: the bodies of pages. Imports wire.
+"""JSON strings in, Arrow's text columns out, with no Python string between. Imports headroom, wire.
 
 A page's HTML as a Python string costs its decoding, up to four times its bytes, and its encoding again for Arrow.
 Arrow's own JSON reader unescapes straight into a column, and other threads run meanwhile.
@@ -10,10 +10,12 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from weblake import wire
+from weblake import headroom, wire
 
 #: Texts shorter than these bytes on average are decoded sooner one by one.
 WORTH_BYTES = 8 << 10
+#: The reader holds a text while it unescapes it, in its own tables and in the column, for every byte of JSON.
+_TIMES = 4
 
 
 def columns(values: Mapping[str, Sequence[wire.JsonBytes | None]]) -> dict[str, pa.Array] | None:
@@ -35,6 +37,7 @@ def columns(values: Mapping[str, Sequence[wire.JsonBytes | None]]) -> dict[str, 
         parts.append(b"}\n")
     lines = b"".join(parts)
     del parts
+    headroom.need(_TIMES * len(lines) + headroom.THREAD_BYTES)
     try:
         read = reader.read_json(
             pa.BufferReader(lines),

@@ -10,6 +10,7 @@ Imports: ahead, errors, models, next_link, operations, pages, replies, retry, st
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -33,6 +34,9 @@ T = TypeVar("T")
 
 #: Looks at what has arrived of a reply so far.
 _Look = Callable[[bytes | bytearray], bool]
+
+#: A reply that is whole within so many seconds is not worth a thread: to start one, and take turns with it, costs more.
+QUICK_S = 0.004
 
 _ERRORS = {"batch_scrape": operations.get_batch_scrape_errors, "crawl": operations.get_crawl_errors}
 
@@ -66,6 +70,8 @@ class Download:
         self._until = until
         self._next = None if first is None else _Flight((), lambda look: _looked_at(first, look))
         self._errors: Future[JobErrors] | None = None
+        #: Whether the last reply was: then the next one is not asked for ahead.
+        self._quick = False
 
     def chunks(self) -> Iterator[Sequence[wire.JsonBytes]]:
         """Yields the documents of each chunk as raw JSON; after each, tell `walk.fresh` how many of them were new.
@@ -94,8 +100,10 @@ class Download:
         """The reply to a request for a chunk, which may have been sent already; sends the next one when it can."""
         flight, self._next = self._next, None
         if flight is None or flight.query != request.query:
+            if self._quick:
+                return self._fetched(request)
             flight = self._sent(request)
-        head = flight.head.result()
+        head = {} if self._quick else flight.head.result()
         if models.is_terminal(head.get("status")):
             with suppress(MalformedReply):  # the walk will say so
                 following = query_of(head.get("next"), request.path)
@@ -106,7 +114,14 @@ class Download:
         return flight.reply.result()
 
     def _sent(self, request: Request) -> _Flight:
-        return _Flight(request.query, lambda look: self._client.run(send(replace(request, enough=look))))
+        return _Flight(request.query, lambda look: self._fetched(replace(request, enough=look)))
+
+    def _fetched(self, request: Request) -> Reply | NoReply:
+        began = time.monotonic()
+        try:
+            return self._client.run(send(request))
+        finally:
+            self._quick = time.monotonic() - began < QUICK_S
 
     def _asked_errors(self) -> Future[JobErrors]:
         if self._errors is None:

@@ -12,6 +12,8 @@ from scripted_service import Play, ScriptedService, Seen, each, reply
 
 from weblake import pages as walks
 
+pytestmark = pytest.mark.usefixtures("ahead_or_in_turn")
+
 
 def skip_of(seen: Seen) -> int:
     return int(dict(pair.split("=") for pair in seen.query.split("&")).get("skip", 0)) if seen.query else 0

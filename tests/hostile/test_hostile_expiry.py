@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from catalogue import proves
 from job_script import JOB, Job, pages
 from lake_run import Lake, page_errors
 from scripted_service import ScriptedService, reply
+
+pytestmark = pytest.mark.usefixtures("ahead_or_in_turn")
 
 
 def test_a_job_that_is_not_there_at_once_is_waited_for(service: ScriptedService, lake: Lake) -> None:

@@ -10,12 +10,18 @@ from job_script import JOB, OTHER, Job, Page, page
 from lake_run import Lake
 from scripted_service import Line, Play, ScriptedService, encoded, head, reply
 
-from weblake import waiting
+from weblake import download, waiting
 
 #: More than one read of a socket brings, so that a head arrives without its documents.
 LONG = "word " * 40_000
 #: Within one line of a test: nobody asked.
 NEVER_S = 20.0
+
+
+@pytest.fixture(autouse=True)
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No reply here is so quick that it is not worth a thread, however quick this machine is."""
+    monkeypatch.setattr(download, "QUICK_S", 0.0)
 
 
 def held_back(service: ScriptedService, body: dict[str, object], until_asked: str) -> Play:
@@ -138,3 +144,21 @@ def test_a_large_first_chunk_whose_head_stands_behind_the_documents_is_read_to_i
     job.chunks[0]["status"] = job.chunks[0].pop("status")
     lake.land(job=JOB).landed(documents)
     assert asked_once(service, job.at(0))
+
+
+def test_behind_quick_replies_nothing_is_asked_for_ahead(
+    service: ScriptedService, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread would cost more than the waiting; a slow reply among them is read ahead of again."""
+    monkeypatch.setattr(download, "QUICK_S", 10.0)
+    threads: list[object] = []
+    begin = download.begun
+    monkeypatch.setattr(download, "begun", lambda work: threads.append(work) or begin(work))
+    documents = [page(n) for n in range(40)]
+    lake.land(job=Job(service, documents, cut=2).job_id, timeout=60).landed(documents)
+    assert len(threads) <= 4  # the first chunk or two, and the list of errors
+    monkeypatch.setattr(download, "QUICK_S", 0.0)
+    other = Job(service, documents, cut=2, job_id=OTHER)
+    lake.land(job=OTHER, timeout=60)
+    assert asked_once(service, other.at(38), f"{other.read}/errors")
+    assert len(threads) > 20

@@ -22,12 +22,16 @@ WRONG = (msgspec.ValidationError, RecursionError, MalformedReply)
 #: Returns the string in this JSON text, or None for null.
 text: Callable[[wire.JsonBytes], str | None] = msgspec.json.Decoder(str | None).decode
 _QUOTE = ord('"')
+#: Bytes from which on it is worth asking for the memory of a text.
+_LONG = 64 << 10
 _texts: Callable[[wire.JsonBytes], list[str] | None] = msgspec.json.Decoder(list[str] | None).decode
 
 
 def long_text(raw: Raw) -> str | None:
     """The same of one that may be long; raises MemoryError where there is none for it."""
-    headroom.need(2 * memoryview(raw).nbytes)  # what is gathered grows by doubling
+    size = memoryview(raw).nbytes
+    if size > _LONG:
+        headroom.need(2 * size)  # what is gathered grows by doubling
     return text(raw)
 
 

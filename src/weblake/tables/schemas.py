@@ -6,6 +6,7 @@ No type is ever inferred: a column has its type from here, whatever came. `colum
 
 from __future__ import annotations
 
+import sys
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -135,6 +136,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
+#: So many strings of one column are joined and split: many where Arrow's compute functions have still to be imported.
+_FEW, _MANY, _COMPUTE = 100, 10_000, "pyarrow.compute"
+#: Split by a character that hardly any text has, and in less than 2 GB.
+_BETWEEN, _LONGEST = "\x1f", 1 << 30
+
 #: The values of one column, as they came or ready.
 Values: TypeAlias = Sequence[Any] | pa.Array
 
@@ -178,6 +184,10 @@ def column(kind: pa.DataType, values: Sequence[object]) -> pa.Array:
 
 
 def _string(kind: pa.DataType, values: Sequence[object]) -> pa.Array:
+    if len(values) >= (_FEW if _COMPUTE in sys.modules else _MANY):
+        made = _split(kind, values)
+        if made is not None:
+            return made
     builder = pa.lib.StringBuilder()
     builder.append_values(values)
     made = builder.finish()
@@ -187,6 +197,22 @@ def _string(kind: pa.DataType, values: Sequence[object]) -> pa.Array:
     validity, offsets, text = made.buffers()
     wide = array("q", memoryview(offsets).cast("i")[: len(made) + 1])
     return pa.Array.from_buffers(kind, len(made), [validity, pa.py_buffer(wide), text])
+
+
+def _split(kind: pa.DataType, values: Sequence[object]) -> pa.Array | None:
+    """The same in a third of the time: joined by Python, and taken apart by Arrow. None where a value cannot pass."""
+    import pyarrow.compute as compute  # costs as much as some ten thousand strings save
+
+    try:
+        text = _BETWEEN.join("" if value is None else value for value in values).encode()  # type: ignore[misc]
+    except (TypeError, UnicodeEncodeError):
+        return None
+    if text.count(_BETWEEN.encode()) != len(values) - 1 or len(text) > _LONGEST:
+        return None
+    offsets = array("i" if kind == pa.string() else "q", (0, len(text)))
+    joined = pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(offsets), pa.py_buffer(text)])
+    _, ends, apart = compute.split_pattern(joined, _BETWEEN).values.buffers()
+    return pa.Array.from_buffers(kind, len(values), [_validity(values), ends, apart])
 
 
 def _number(code: str) -> Callable[[pa.DataType, Sequence[object]], pa.Array]:

@@ -1,0 +1,60 @@
+"""A column of many strings is the one that a column of few would be, whatever stands in them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weblake.tables import schemas
+
+KINDS = [pa.string(), pa.large_string()]
+WORDS = st.none() | st.text() | st.sampled_from(["", "\x1f", "a\x1fb", "\x00", "é", "\U0001f600" * 9])
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(WORDS, min_size=1), st.sampled_from(KINDS))
+def test_many_are_as_few(values: list[str | None], kind: pa.DataType) -> None:
+    made = schemas._split(kind, values)
+    if made is None:
+        assert any("\x1f" in value for value in values if value)
+    else:
+        made.validate(full=True)
+        assert made.type == kind
+        assert made.to_pylist() == values
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_a_long_column_is_split(kind: pa.DataType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(pa.lib, "StringBuilder")  # the other way
+    values = [None if n % 7 == 0 else f"{n} é" for n in range(schemas._MANY)]
+    made = schemas.column(kind, values)
+    assert (made.type, made.to_pylist()) == (kind, values)
+
+
+def test_what_cannot_be_split_is_built() -> None:
+    values = ["\x1f", *["x"] * schemas._MANY]
+    assert schemas.column(pa.string(), values).to_pylist() == values
+    with pytest.raises(UnicodeEncodeError):
+        schemas.column(pa.string(), ["\ud800", *values])
+    longer = schemas._LONGEST // len(values) + 1
+    many = ["y" * longer] * len(values)
+    assert schemas._split(pa.string(), many) is None
+
+
+def test_few_import_no_compute() -> None:
+    code = f"""
+import sys
+from weblake.tables import schemas
+import pyarrow as pa
+schemas.column(pa.string(), ["x"] * {schemas._MANY - 1})
+assert not {{"pyarrow.compute", "pandas"}} & set(sys.modules)
+schemas.column(pa.string(), ["x"] * {schemas._MANY})
+assert "pyarrow.compute" in sys.modules
+assert "pandas" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from weblake import headroom, wire
 
 #: Texts shorter than these bytes on average are decoded sooner one by one.
-WORTH_BYTES = 8 << 10
+WORTH_BYTES = 1 << 10
 #: The reader holds a text while it unescapes it, in its own tables and in the column, for every byte of JSON.
 _TIMES = 4
 

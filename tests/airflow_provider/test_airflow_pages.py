@@ -134,7 +134,7 @@ def size(picture: Path) -> tuple[int, int]:
 
 def test_the_pictures_that_are_kept_are_those_that_the_command_makes(seen: Seen) -> None:
     for folder in (seen.images, DOCS / "images"):
-        pictures = [each for each in folder.iterdir() if not each.name.startswith("dagster-")]
+        pictures = [each for each in folder.iterdir() if not each.name.startswith(("dagster-", "console-"))]
         assert {each.name for each in pictures} == PICTURES, folder
         for picture in pictures:
             assert size(picture) == (WIDTH, HEIGHT), picture

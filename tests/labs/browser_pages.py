@@ -82,6 +82,7 @@ class Browser:
         self._processes = Processes()
         self._numbers = itertools.count(1)
         self._session: dict[str, str] = {}
+        self._height = HEIGHT
         self._orders = self._answers = -1
         self._read = b""
 
@@ -119,11 +120,16 @@ class Browser:
         self._processes.start("chromium", command, env, self._log)
         target = self._call("Target.createTarget", url="about:blank")["targetId"]
         self._session = {"sessionId": self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]}
-        self._call("Emulation.setDeviceMetricsOverride", width=WIDTH, height=HEIGHT, deviceScaleFactor=1, mobile=False)
+        self.resize(WIDTH, HEIGHT)
         # The same picture on every machine: what a person may have chosen, and what moves, is set.
         wanted = {"prefers-color-scheme": "light", "prefers-reduced-motion": "reduce"}
         features = [{"name": name, "value": value} for name, value in wanted.items()]
         self._call("Emulation.setEmulatedMedia", features=features)
+
+    def resize(self, width: int, height: int, *, mobile: bool = False) -> None:
+        """Makes the window another one, or a phone."""
+        self._height = height
+        self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)
 
     # What a person does
 
@@ -168,9 +174,20 @@ class Browser:
         self.click(name)
         self._call("Input.insertText", text=text)
 
+    def type(self, text: str) -> None:
+        """Writes where the keyboard's focus is."""
+        self._call("Input.insertText", text=text)
+
+    def press(self, key: str) -> None:
+        """Presses a key that writes nothing, such as Tab or Enter, where the keyboard's focus is."""
+        code = {"Tab": 9, "Enter": 13}[key]
+        for kind in ("keyDown", "keyUp"):
+            text = {"text": "\r"} if key == "Enter" and kind == "keyDown" else {}
+            self._call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **text)
+
     def screenshot(self, path: Path) -> None:
         """Writes the window as a PNG, once it has looked the same for a second; without pointer, cursor and focus."""
-        self._call("Input.dispatchMouseEvent", type="mouseMoved", x=1, y=HEIGHT - 1)
+        self._call("Input.dispatchMouseEvent", type="mouseMoved", x=1, y=self._height - 1)
         self.run("document.activeElement?.blur()")
         before, since = b"", time.monotonic()
 
@@ -185,7 +202,7 @@ class Browser:
 
     def run(self, expression: str) -> Any:
         """The value of a JavaScript expression in the page, as plain JSON."""
-        done = self._call("Runtime.evaluate", expression=expression, returnByValue=True)
+        done = self._call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in done, f"{expression}: {done.get('exceptionDetails')}"
         return done["result"].get("value")
 

@@ -15,6 +15,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from weblake.service.answers import Refusal, refused
+from weblake.service.console.pages import ConsolePages
 from weblake.service.faults import FaultDoor
 from weblake.service.features import ENDPOINTS, missing
 from weblake.service.front import Front
@@ -35,7 +36,17 @@ _LOG = logging.getLogger("weblake.service")
 
 def make_app(parts: Parts) -> ASGIApp:
     """The service as an ASGI application, outermost first: request log, front door, faults, routes."""
-    groups = (ScrapeRoutes, ParseRoutes, BatchRoutes, CrawlRoutes, MapRoutes, SearchRoutes, TeamRoutes, AdminRoutes)
+    groups = (
+        ScrapeRoutes,
+        ParseRoutes,
+        BatchRoutes,
+        CrawlRoutes,
+        MapRoutes,
+        SearchRoutes,
+        TeamRoutes,
+        AdminRoutes,
+        ConsolePages,
+    )
     routes = [_not_configured(*endpoint) for endpoint in ENDPOINTS]
     routes += [route for group in groups for route in group(parts).routes()]
     app = ExceptionMiddleware(make_router(routes), {Refusal: _refused, HTTPException: _http_error})

@@ -1,7 +1,7 @@
 """The front door: which host names are answered to, who may come in and how often they may read, and the header that
 every reply carries.
 
-Imports: answers, parts.
+Imports: answers, console, parts.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from weblake.service.answers import Refusal, refused
+from weblake.service.console import is_console
 from weblake.service.parts import Parts
 
 #: Tells clients that an idempotency key gets the first answer again, so that they may repeat a start that got lost.
@@ -54,7 +55,7 @@ class Front:
         path: str = scope["path"]
         if path.startswith("/_weblake/") and not _is_loopback(scope):
             raise Refusal(403, "The admin routes answer to this machine only.", code="LOOPBACK_ONLY")
-        if path in _OPEN:
+        if path in _OPEN or is_console(path):
             return
         access = self._parts.access(headers.get("authorization"))
         if access is None:

@@ -1,4 +1,5 @@
-"""The door through which faults reach requests, on the connection itself where need be. Imports: menu, replies."""
+"""The door through which faults reach requests, on the connection itself where need be. Imports: console,
+menu, replies."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from contextlib import suppress
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from weblake.service.console import is_console
 from weblake.service.faults.menu import Faults
 from weblake.service.faults.replies import Spoilt, asked_otherwise, send_instead
 from weblake.service.faults.rules import Effect
@@ -21,7 +23,7 @@ class FaultDoor:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handles one request."""
-        if scope["type"] != "http" or scope["path"].startswith("/_weblake/"):
+        if scope["type"] != "http" or scope["path"].startswith("/_weblake/") or is_console(scope["path"]):
             await self._app(scope, receive, send)
             return
         query = scope["query_string"].decode("latin-1")

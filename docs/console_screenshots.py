@@ -1,0 +1,138 @@
+"""Makes docs/images/console-*.png anew: the embedded service crawls a site, and Chromium looks at its console.
+
+    uv run python docs/console_screenshots.py [--into docs/images]
+
+The crawl stands still half-way while it is looked at. Needs Debian's chromium and half a minute; nothing leaves the
+machine. Imports: the tests' browser.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "labs"))
+
+from browser_pages import Browser
+from picture_program import make_pictures
+
+from weblake import Client
+from weblake.demo.site_server import SiteServer
+from weblake.loopback import Answer, Asked, LoopbackServer
+from weblake.service.config import ServiceKey
+from weblake.service.server import LocalService
+
+IMAGES = Path(__file__).with_name("images")
+#: A page of the site at which the crawl stands still, and how many it has by then.
+HELD, ENOUGH = "/stations/", 8
+SECONDS = 60.0
+#: A page of a host that there is not.
+GONE = "http://no-such-host.invalid/"
+
+
+@dataclass(frozen=True)
+class Example:
+    """A service with a job that has ended and a crawl that is half-way."""
+
+    service: LocalService
+    key: str
+    batch_id: str
+    crawl_id: str
+
+    def let_go(self) -> None:
+        """Lets the crawl go on."""
+        self.service.faults()
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page as it was when its picture was taken: what could be read there, and its HTML with all fields' values."""
+
+    text: str
+    source: str
+
+
+@contextmanager
+def example() -> Iterator[Example]:
+    """The service, its site and its jobs, all of them new; gone when the block is left."""
+    key = f"canary-{secrets.token_hex(16)}"
+    with (
+        SiteServer() as site,
+        LoopbackServer(_thanks, "receiver") as receiver,
+        LocalService(keys=[ServiceKey(key, name="nightly", team="analytics")], allow_private=True) as service,
+        Client(service.url, key) as client,
+    ):
+        urls = [f"{site.url}{path}" for path in ("/about", "/data/", "/notes/soup-supper")] + [GONE]
+        webhook = {"url": f"{receiver.url}/hooks", "events": ["started", "completed"]}
+        batch = client.start_batch_scrape(urls, formats=["markdown", "links"], webhook=webhook)
+        _until(lambda: client.get_batch_scrape(batch.id).status == "completed")
+        service.faults({"match": {"path": HELD}, "times": 1, "effect": {"stall_job": True}})
+        crawl = client.start_crawl(f"{site.url}/", limit=40)
+        _until(lambda: (client.get_crawl(crawl.id).completed or 0) >= ENOUGH)
+        yield Example(service, key, batch.id, crawl.id)
+
+
+def tour(shown: Example, browser: Browser, images: Path) -> dict[str, Page]:
+    """Signs in and looks around; returns the pages by the names of their pictures, or names without `.png`."""
+    pages: dict[str, Page] = {}
+
+    def look(name: str, *texts: str) -> None:
+        text = browser.wait_for(*texts)
+        if name.endswith(".png"):
+            browser.screenshot(images / name)
+        pages[name] = Page(text, browser.source())
+
+    def visit(path: str) -> None:
+        browser.open(f"{shown.service.url}{path}")
+
+    visit("/")
+    look("sign-in", "API key")
+    browser.write("key", shown.key)
+    browser.click("Sign in")
+    look("console-overview.png", "Running", shown.crawl_id[:8], "scraping")
+    visit(f"/console/jobs/{shown.crawl_id}")
+    look("console-job.png", shown.crawl_id, "stored")
+    visit(f"/console/jobs/{shown.batch_id}")
+    look("batch", GONE, "Failed pages", "Webhooks")
+    visit(f"/console/jobs/{shown.batch_id}/documents/0")
+    look("console-document.png", "markdown", "metadata")
+    visit("/console/usage")
+    look("usage", "Credits this month", "nightly")
+    visit("/console/deliveries")
+    look("deliveries", "batch_scrape.completed", "delivered")
+    browser.resize(390, 844, mobile=True)
+    visit("/")
+    look("console-phone.png", "Running", shown.crawl_id[:8])
+    pages["phone-width"] = Page(str(browser.run("document.documentElement.scrollWidth")), "")
+    return pages
+
+
+def _thanks(asked: Asked) -> Answer:
+    return Answer(200)
+
+
+def _until(done: object) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not done():  # type: ignore[operator]
+        if time.monotonic() > deadline:
+            raise TimeoutError("The service did not get so far.")
+        time.sleep(0.02)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Makes all pictures, or none."""
+
+    def make(folder: Path) -> None:
+        with example() as shown, Browser(folder / "browser") as browser:
+            tour(shown, browser, folder / "images")
+
+    return make_pictures(__doc__, IMAGES, make, arguments)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,17 @@
+"""The console: pages for people to watch the service with, at `/`. They only read.
+
+sign_in       who looks: a key is asked for once, and a cookie stands for it
+looking       what each page shows, from the database
+charts        numbers as pictures (SVG)
+pages         the pages themselves, and their addresses
+templates/, static/   their HTML, style and script
+
+Whatever a scraped page says is shown as text. The pages load nothing from elsewhere.
+"""
+
+from __future__ import annotations
+
+
+def is_console(path: str) -> bool:
+    """Whether the console answers to this path; it asks for a sign-in itself."""
+    return path == "/" or path.startswith("/console/")

@@ -1,0 +1,212 @@
+"""The console: read-only, for whoever has a key and its team alone, and nothing of a page comes to life in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from browser_pages import Browser
+from docs_programs import load
+from lab_processes import lives
+
+from weblake.service.config import ServiceKey
+
+DOCS = Path(__file__).parents[2] / "docs"
+PICTURES = {"console-overview.png", "console-job.png", "console-document.png", "console-phone.png"}
+KEYS = [ServiceKey("key-of-a", "of-a", "a"), ServiceKey("key-of-b", "of-b", "b")]
+URL = "http://site.test/page"
+EVIL = "<script>window.struck = 1</script><img src=x onerror='window.struck = 2'>\"'&amp;"
+
+screenshots = load(DOCS / "console_screenshots.py")
+
+
+@pytest.fixture
+def shared(make_bench: Callable[..., Any]) -> Any:
+    """A service with two teams; its own client has the first one's key."""
+    return make_bench(keys=KEYS)
+
+
+def signed_in(bench: Any, key: str) -> httpx.Client:
+    made = httpx.Client(base_url=bench.service.url, trust_env=False, follow_redirects=True, timeout=30)
+    reply = made.post("/console/sign-in", data={"key": key})
+    assert reply.status_code == 200, reply.text
+    return made
+
+
+@pytest.fixture
+def people(shared: Any) -> Iterator[tuple[httpx.Client, httpx.Client]]:
+    with closing(signed_in(shared, "key-of-a")) as a, closing(signed_in(shared, "key-of-b")) as b:
+        yield a, b
+
+
+def paths(job: str) -> list[str]:
+    job_page = f"/console/jobs/{job}"
+    return ["/", "/console/jobs", job_page, f"{job_page}/documents/0", "/console/usage", "/console/deliveries"]
+
+
+def test_without_a_key_nothing_is_shown(shared: Any) -> None:
+    job = shared.batch(URL)
+    shared.ended(job)
+    with httpx.Client(base_url=shared.service.url, trust_env=False) as stranger:
+        for path in paths(job):
+            reply = stranger.get(path)
+            assert reply.status_code == (200 if path == "/" else 401)
+            assert "API key" in reply.text
+            assert job[:8] not in reply.text
+        for key in ("", "wrong", "key-of-a2", "\x00"):
+            reply = stranger.post("/console/sign-in", data={"key": key})
+            assert (reply.status_code, "does not know this key" in reply.text) == (403, True)
+            assert not stranger.cookies
+        assert stranger.post("/console/sign-in", content=b"x" * 20_000).status_code == 413
+        stranger.cookies.set("weblake_console", "key-of-a")
+        assert stranger.get("/console/jobs").status_code == 401
+
+
+def test_each_team_sees_its_own(shared: Any, people: tuple[httpx.Client, httpx.Client]) -> None:
+    shared.web.bodies[URL] = "only for a"
+    job = shared.batch(URL, webhook={"url": "http://hooks.test/", "events": ["completed"]})
+    shared.ended(job)
+    shared.until(lambda: job[:8] in people[0].get("/console/deliveries").text)
+    a, b = ([(path, reply) for path in paths(job) for reply in [one.get(path)]] for one in people)
+    for path, reply in a:
+        assert reply.status_code == 200, path
+        assert "of-a" in reply.text
+    assert "only for a" in dict(a)[f"/console/jobs/{job}/documents/0"].text
+    for path, reply in b:
+        assert reply.status_code == (404 if job in path else 200), path
+        assert job[:8] not in reply.text
+        assert "only for a" not in reply.text
+
+
+def test_the_key_stays_out_of_pages_and_cookies(shared: Any, people: tuple[httpx.Client, httpx.Client]) -> None:
+    job = shared.batch(URL)
+    shared.ended(job)
+    (cookie,) = people[0].cookies.jar
+    assert cookie.value is not None
+    assert len(cookie.value) > 30
+    assert cookie.has_nonstandard_attr("HttpOnly")
+    assert str(cookie.get_nonstandard_attr("SameSite")).lower() == "strict"
+    for path in paths(job):
+        reply = people[0].get(path)
+        assert "key-of-a" not in reply.text + str(reply.headers)
+        assert "default-src 'none'" in reply.headers["content-security-policy"]
+        assert not re.search(r"(?:src|href|action)=.?(?:https?:)?//", reply.text.replace(f'href="{URL}', ""))
+    assert "key-of-a" not in str(shared.http.get("/_weblake/requests").json())
+
+
+def test_it_changes_nothing(shared: Any, people: tuple[httpx.Client, httpx.Client]) -> None:
+    job = shared.batch(URL)
+    shared.ended(job)
+    before = [shared.http.get(path).json() for path in (f"/v2/batch/scrape/{job}", "/v2/team/activity")]
+    for path in paths(job):
+        assert people[0].get(path).status_code == 200
+        for method in ("POST", "PUT", "DELETE"):
+            assert people[0].request(method, path).status_code in (404, 405)
+    assert [shared.http.get(path).json() for path in (f"/v2/batch/scrape/{job}", "/v2/team/activity")] == before
+    shared.service.faults({"match": {"path": ".*"}, "times": None, "effect": {"status": 500}})
+    assert people[0].get("/").status_code == 200  # faults are for clients
+
+
+def test_a_sign_in_ends(shared: Any, people: tuple[httpx.Client, httpx.Client]) -> None:
+    assert people[0].post("/console/sign-out").status_code == 200
+    assert people[0].get("/console/jobs").status_code == 401
+    shared.service.advance(13 * 3600)
+    assert people[1].get("/console/jobs").status_code == 401
+
+
+def test_lists_go_on(shared: Any, people: tuple[httpx.Client, httpx.Client]) -> None:
+    jobs = [shared.batch(f"{URL}/{number}") for number in range(60)]
+    for job in jobs:
+        shared.ended(job)
+    first = people[0].get("/console/jobs").text
+    (older,) = re.findall(r'id="older" href="([^"]+)"', first)
+    seen = re.findall(r'id="job-([^"]+)"', first + people[0].get(older).text)
+    assert seen == jobs[::-1]
+    large = shared.batch(*[f"{URL}/{number}" for number in range(120)])
+    shared.ended(large)
+    seen = []
+    address = f"/console/jobs/{large}"
+    while address:
+        text = people[0].get(address).text
+        seen += re.findall(r'id="document-(\d+)"', text)
+        further = re.findall(r'id="further" href="([^"]+)"', text)
+        address = f"/console/jobs/{large}{further[0]}" if further else ""
+    assert seen == [str(number) for number in range(120)]
+
+
+def test_what_is_not_there_says_so(shared: Any, people: tuple[httpx.Client, httpx.Client]) -> None:
+    job = shared.batch(URL)
+    shared.ended(job)
+    for path in ("jobs/x", "jobs/%00", f"jobs/{job}/documents/7", f"jobs/{job}/documents/x", "static/../pages.py"):
+        assert people[0].get(f"/console/{path}").status_code in (400, 404), path
+    for query in ("before=x", "before=-1", f"before={'9' * 99}"):
+        assert people[0].get(f"/console/jobs?{query}").status_code in (200, 400), query
+    assert people[0].get("/console/nothing").status_code in (401, 404)
+
+
+@pytest.mark.timeout(300)
+def test_nothing_of_a_page_comes_to_life(shared: Any, tmp_path: Path) -> None:
+    shared.web.bodies[URL] = EVIL
+    job = shared.batch(URL, f"{URL}/<script>alert(1)</script>")
+    shared.ended(job)
+    with Browser(tmp_path) as browser:
+        browser.open(shared.service.url)
+        browser.write("key", "key-of-a")
+        browser.click("Sign in")
+        browser.wait_for("Overview")
+        for path in paths(job):
+            browser.open(shared.service.url + path)
+            text = browser.wait_for("Sign out")
+            assert browser.run("typeof window.struck") == "undefined", path
+        browser.open(f"{shared.service.url}/console/jobs/{job}/documents/0")
+        text = browser.wait_for("markdown")
+        assert EVIL in text
+
+
+@pytest.mark.timeout(300)
+def test_a_crawl_is_watched_while_it_runs_and_by_keyboard_alone(shared: Any, tmp_path: Path) -> None:
+    shared.web.held = {f"{URL}/1"}
+    job = shared.batch(f"{URL}/0", f"{URL}/1", f"{URL}/2")
+    shared.until(lambda: shared.status(job)["completed"] == 2)
+    with Browser(tmp_path) as browser:
+        browser.open(shared.service.url)
+        browser.wait_for("API key")
+        browser.run("document.activeElement.id === 'key' || document.getElementById('key').focus()")
+        browser.type("key-of-a")
+        browser.press("Enter")
+        browser.wait_for("Overview", "2 of 3")
+        for _ in range(20):
+            browser.press("Tab")
+            if browser.run("document.activeElement.id") == f"job-{job}":
+                break
+        assert browser.run("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+        browser.press("Enter")
+        browser.wait_for(job, "2 of 3", "scraping")
+        shared.web.held = set()
+        browser.wait_for("3 of 3", "completed")  # nobody has loaded the page again
+        shared.service.stop()
+        browser.run("renew()")
+        assert "3 of 3" in browser.text()  # what was there stays when the service goes
+
+
+@pytest.fixture(scope="module")
+def toured(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path, str, set[int]]:
+    profile, images = tmp_path_factory.mktemp("browser"), tmp_path_factory.mktemp("images")
+    with screenshots.example() as shown, Browser(profile) as browser:
+        return screenshots.tour(shown, browser, images), images, shown.key, browser.pids()
+
+
+@pytest.mark.timeout(300)
+def test_the_tour_of_the_documentation(toured: tuple[dict[str, Any], Path, str, set[int]]) -> None:
+    pages, images, key, pids = toured
+    assert {each.name for each in images.iterdir()} == PICTURES
+    assert {each.name for each in (DOCS / "images").glob("console-*.png")} == PICTURES
+    assert not [name for name, page in pages.items() if key in page.text + page.source]
+    assert int(pages["phone-width"].text) == 390  # nothing is cut off, and nothing has to be pushed sideways
+    assert "of 1" in pages["console-overview.png"].text
+    assert not [pid for pid in pids if lives(pid)]

@@ -94,8 +94,8 @@ class CrawlRoutes:
         asked = read_options(options.CrawlRequest, body)
         pages = asked.get("scrape_options", {})
         assert isinstance(pages, dict)
-        check_crawl_options(asked, parts.config.plan(access.team))
-        check_page_options(pages)
+        check_crawl_options(asked, parts.config.plan(access.team), llm=parts.llm.lacks)
+        check_page_options(pages, llm=parts.llm.lacks)
         if asked.get("zero_data_retention"):
             pages = {**pages, "zero_data_retention": True}
         _check_patterns(asked)

@@ -67,7 +67,9 @@ def test_the_page_is_content_between_marks_that_it_cannot_know(ask: Any, weblake
     assert marks[0] != marks[1]
 
 
-def test_json_satisfies_its_schema_and_costs_four_credits_more(ask: Any, weblake_llm: Any, weblake_service: Any) -> None:
+def test_json_satisfies_its_schema_and_costs_four_credits_more(
+    ask: Any, weblake_llm: Any, weblake_service: Any
+) -> None:
     weblake_llm.say('```json\n{"price": 4.5}\n```')
     data = ask(formats=["markdown", {"type": "json", "schema": PRICE, "prompt": "The price."}])
     assert data["json"] == {"price": 4.5}

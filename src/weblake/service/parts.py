@@ -117,7 +117,8 @@ class Parts:
         self.log.clear()
 
     def _new_jobs(self) -> Jobs:
-        return Jobs(Tools(self.store, self.clock, self.scraper, self.faults), self.web, self.config, self.delivery.wake)
+        tools = Tools(self.store, self.clock, self.scraper, self.faults)
+        return Jobs(tools, self.web, self.config, self.delivery.wake, self.llm)
 
     async def _keep_offset(self) -> None:
         value = str(self.clock.offset)

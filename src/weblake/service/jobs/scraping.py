@@ -116,14 +116,14 @@ class Scraper:
         config: ServiceConfig,
         scrape_page: ScrapePage,
         remake_page: RemakePage,
-        llm: LanguageModel,
+        llm: LanguageModel | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._config = config
         self._scrape_page = scrape_page
         self._remake_page = remake_page
-        self._llm = llm
+        self._llm = llm or LanguageModel(config)
         self._gate = Gate(lambda team: config.plan(team).concurrency)
         self._kept = 0
         #: Pages in flight, by team.

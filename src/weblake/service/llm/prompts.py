@@ -40,7 +40,9 @@ CHANGES = (
 REPAIR = "That is not what was asked for: {why}. Reply again with the corrected JSON alone."
 
 
-def ask(task: str, *texts: str, wish: str = "", schema: Mapping[str, object] | None = None) -> list[Message]:
+def ask(
+    task: str, *texts: str, wish: str = "", schema: Mapping[str, object] | None = None, mark: str = ""
+) -> list[Message]:
     """The messages for a task.
 
     Args:
@@ -48,8 +50,9 @@ def ask(task: str, *texts: str, wish: str = "", schema: Mapping[str, object] | N
         texts: What strangers wrote: pages, or versions of one.
         wish: What the caller of the API wants, in its own words.
         schema: The JSON Schema of the answer.
+        mark: The number in the marks, for more texts to follow; drawn where it is not given.
     """
-    mark = secrets.token_hex(8)
+    mark = mark or new_mark()
     parts = [task]
     if wish:
         parts.append(f"What is wanted:\n{wish}")
@@ -57,6 +60,11 @@ def ask(task: str, *texts: str, wish: str = "", schema: Mapping[str, object] | N
         parts.append(f"The answer satisfies this JSON Schema:\n{msgspec.json.encode(schema).decode()}")
     parts += contents(texts, mark)
     return [Message("system", _RULES.format(mark=mark)), Message("user", "\n\n".join(parts))]
+
+
+def new_mark() -> str:
+    """A number that no page can know."""
+    return secrets.token_hex(8)
 
 
 def contents(texts: Sequence[str], mark: str) -> list[str]:

@@ -26,7 +26,7 @@ from weblake.secrets import is_loopback
 from weblake.service.config import ServiceConfig, ServiceKey, TeamPlan, new_key
 from weblake.service.faults import read_file
 from weblake.service.keys_file import read_keys_file
-from weblake.service.llm.settings import with_environment
+from weblake.service.llm.settings import sends_key_in_clear, with_environment
 from weblake.service.server import LocalService
 from weblake.service.store.database import MEMORY
 from weblake.settings import state_dir
@@ -39,6 +39,7 @@ DIRECTORY = "serve"
 _GENERATED = "generated"
 #: Seconds from the signal to the end of the process at most.
 _LAST_SECONDS = 4.5
+_LLM_IN_THE_CLEAR = "The language model's endpoint is on another machine, and its key travels in the clear: use https."
 _IN_THE_CLEAR = "Other machines can reach it, and keys and pages travel in the clear: put a proxy with TLS before it."
 
 
@@ -91,6 +92,8 @@ def serve(
             _announce(service.url, shown, directory, known=given.generated and shown is None)
             if not is_loopback(host):
                 _say(_IN_THE_CLEAR)
+            if sends_key_in_clear(config):
+                _say(_LLM_IN_THE_CLEAR)
             told.wait()
             _say("Stopping; running jobs go on with the next start.")
         finally:

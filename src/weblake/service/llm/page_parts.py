@@ -106,7 +106,8 @@ async def make(
 
 def added(document: Mapping[str, object], made: Made, options: Mapping[str, object]) -> dict[str, object]:
     """The document with what a model made of it, and without markdown that only the model needed."""
-    shown = {name: value for name, value in document.items() if name != "markdown" or wants_markdown(options)}
+    kept = wants_markdown(options) or not entries(options)
+    shown = {name: value for name, value in document.items() if name != "markdown" or kept}
     return shown | made.fields
 
 

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from urllib.parse import urlsplit
 
 from weblake.errors import InvalidOption
-from weblake.secrets import ApiKey
+from weblake.secrets import ApiKey, is_loopback
 from weblake.service.config import ServiceConfig
 
 BASE_URL, API_KEY, MODEL = "WEBLAKE_LLM_BASE_URL", "WEBLAKE_LLM_API_KEY", "WEBLAKE_LLM_MODEL"
@@ -75,6 +75,12 @@ def check(config: ServiceConfig) -> None:
             raise InvalidOption(
                 f"{API_KEY} holds characters that no HTTP header can carry.", hint="Set it exactly as it was given."
             ) from None
+
+
+def sends_key_in_clear(config: ServiceConfig) -> bool:
+    """Whether the key goes to another machine without TLS."""
+    parts = urlsplit(config.llm_base_url or "")
+    return bool(config.llm_api_key) and parts.scheme == "http" and not is_loopback(parts.hostname or "")
 
 
 def _number(name: str) -> int:

@@ -19,8 +19,6 @@ LACKING = frozenset(
     {
         "The format `screenshot`",
         "The format `branding`",
-        "The format `audio`",
-        "The format `video`",
         "The format `summary`",
         "The format `json`",
         "The format `question`",

@@ -6,8 +6,10 @@ from typing import Any
 
 import httpx
 import pytest
+from jsonschema import Draft202012Validator, FormatChecker
 from polling import until
 
+from weblake import contract
 from weblake.testing import WeblakeService
 
 TITLE = {"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]}
@@ -298,3 +300,30 @@ def test_a_crawls_prompt_makes_its_options_and_explicit_ones_win(api: Api, webla
     urls = [page["metadata"]["sourceURL"] for page in status["data"]]
     assert len(urls) == 2
     assert all("/news/" in url for url in urls)
+
+
+def test_every_reply_has_the_shape_of_the_contract(api: Api, weblake_llm: Any, weblake_site: Any) -> None:
+    schemas = contract.load()["components"]
+
+    def fits(name: str, body: Any) -> Any:
+        schema = {"$ref": f"#/components/schemas/{name}", "components": schemas}
+        Draft202012Validator(schema, format_checker=FormatChecker()).validate(body)
+        return body
+
+    about = weblake_site.url + "/about"
+    extract = fits("ExtractStarted", api.post("/v2/extract", {"urls": [about, "ftp://x"], "prompt": "x"}))["id"]
+    fits("ExtractStatus", api.get(f"/v2/extract/{extract}"))
+    fits("ExtractStatus", api.ended("extract", extract))
+    weblake_llm.say(act(action="finish", data=[1]))
+    weblake_llm.say(act(action="finish", data={"a": 1}))
+    agent = fits("AgentStarted", api.post("/v2/agent", {"prompt": "x"}))["id"]
+    fits("AgentStatus", api.get(f"/v2/agent/{agent}"))
+    fits("AgentStatus", api.ended("agent", agent))
+    fits("ExtractStatus", api.get(f"/v2/extract/{agent}"))
+    fits("ErrorBody", api.get(f"/v2/agent/{NO_JOB}", 404))
+    weblake_llm.say({"limit": 1})
+    fits("CrawlParamsPreviewResponse", api.post("/v2/crawl/params-preview", {"url": about, "prompt": "x"}))
+    weblake_llm.stall()
+    agent = api.post("/v2/agent", {"prompt": "x"})["id"]
+    fits("SuccessOnly", api.http.delete(f"/v2/agent/{agent}").json())
+    fits("AgentStatus", api.get(f"/v2/agent/{agent}"))

@@ -33,19 +33,17 @@ async def extract_data(job: ModelJob) -> Finished:
     urls: list[str] = chosen["urls"]
     turns = asyncio.Semaphore(_AT_ONCE)
 
-    async def one(place: int, url: str) -> dict[str, Any] | PageFailure:
+    async def one(place: int, url: str) -> dict[str, Any]:
         async with turns:
-            try:
-                return job.steps.get(place) or await _read(job, place, url)
-            except PageFailure as failure:
-                return failure  # the group would wrap it
+            return job.steps.get(place) or await _read(job, place, url)
 
-    async with asyncio.TaskGroup() as group:
-        reading = [group.create_task(one(place, url)) for place, url in enumerate(urls, _CHOICE + 1)]
-    pages = [page for task in reading if isinstance(page := task.result(), dict)]
-    failure = next((found for task in reading if isinstance(found := task.result(), PageFailure)), None)
-    if failure is not None:
-        raise failure
+    try:
+        async with asyncio.TaskGroup() as group:
+            reading = [group.create_task(one(place, url)) for place, url in enumerate(urls, _CHOICE + 1)]
+    except ExceptionGroup as wrapped:
+        # Who runs the job looks for what it was: a locked database is tried again.
+        raise wrapped.exceptions[0] from None
+    pages = [task.result() for task in reading]
     good = [page for page in pages if "text" in page]
     notes = [chosen["note"]] if chosen.get("note") else []
     if not good:

@@ -96,8 +96,11 @@ async def make(
         assert tracked is not None
         assert previous is not None
         tasks.append(_changes(model, tracked, previous, text, made))
-    async with asyncio.TaskGroup() as group:
-        running = [group.create_task(_quiet(one, timeout_s)) for one in tasks]
+    try:
+        async with asyncio.TaskGroup() as group:
+            running = [group.create_task(_quiet(one, timeout_s)) for one in tasks]
+    except ExceptionGroup as wrapped:
+        raise wrapped.exceptions[0] from None
     failure = next((done.result() for done in running if done.result() is not None), None)
     if failure is not None:
         raise failure

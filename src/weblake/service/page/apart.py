@@ -64,7 +64,8 @@ async def media_of(
     converters: Converters, content_type: str, body: bytes, wanted: list[str], url: str, name: str
 ) -> dict[str, object]:
     """The formats `audio` and `video` of a page at a URL; raises PageFailure where it has none, or cannot be read."""
-    if len(body) <= HEAVY:
+    reads_here = len(body) <= HEAVY
+    if reads_here:
         return await asyncio.to_thread(read_media, content_type, body, url, wanted)
     task = Task("media", content_type=content_type, base=url, options={"wanted": wanted})
     return _sound(await converters.convert(task, body), name).document

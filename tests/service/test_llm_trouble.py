@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
+from catalogue import proves
 from key_forms import holds, in_files
 from polling import until
 
@@ -124,7 +125,13 @@ def test_a_failure_is_its_pages_own_in_a_batch(bench: Any, weblake_llm: Any) -> 
 # --- its key ---
 
 
-def test_the_key_stands_in_no_reply_log_or_file(weblake_llm: Any, tmp_path: Path) -> None:
+@proves(
+    "S1",
+    at="src/weblake/service/llm/endpoint.py",
+    line='said = f"The language model\'s endpoint answered with {status}"',
+    becomes='said = reply.request.headers["authorization"]',
+)
+def test_s1_the_key_of_a_language_model_stands_in_no_reply_log_or_file(weblake_llm: Any, tmp_path: Path) -> None:
     """An endpoint that refuses the key tells everybody what it got, and nobody hears of it."""
     code = (
         "import logging, sys\n"
@@ -175,7 +182,13 @@ def test_the_key_stands_in_no_reply_log_or_file(weblake_llm: Any, tmp_path: Path
     assert in_files([tmp_path], CANARY) == []
 
 
-def test_a_configuration_does_not_show_the_key() -> None:
+@proves(
+    "S1",
+    at="src/weblake/service/config.py",
+    line="llm_api_key: str | None = field(default=None, repr=False)",
+    becomes="llm_api_key: str | None = None",
+)
+def test_s1_a_configuration_does_not_show_the_key_of_a_language_model() -> None:
     config = ServiceConfig(llm_base_url="http://127.0.0.1:9/v1", llm_api_key=CANARY, llm_model="m")
     assert not holds(repr(config).encode(), CANARY)
 

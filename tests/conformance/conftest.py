@@ -44,7 +44,7 @@ def served_with_llm(tmp_path: Path, weblake_llm: WeblakeLlm) -> Iterator[Served]
 @contextmanager
 def _serving(home: Path, more: dict[str, str]) -> Iterator[Served]:
     log = home / "log.txt"
-    command = [sys.executable, "-m", "weblake", "serve", "--data", str(home / "data"), "--allow-private"]
+    command = [sys.executable, "-m", "weblake", "serve", "--port", "0", "--data", str(home / "data"), "--allow-private"]
     environment = {**os.environ, "WEBLAKE_API_KEY": KEY, "WEBLAKE_WEBHOOK_SECRET": "test-secret", **more}
     with log.open("w") as errors:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment)

@@ -137,7 +137,7 @@ def test_s1_the_key_of_a_language_model_stands_in_no_reply_log_or_file(weblake_l
         "import logging, sys\n"
         "logging.basicConfig(stream=sys.stderr, level=1)\n"
         "logging.root.setLevel(1)\n"
-        "sys.argv = ['weblake', 'serve', '--data', sys.argv[1], '--allow-private']\n"
+        "sys.argv = ['weblake', 'serve', '--port', '0', '--data', sys.argv[1], '--allow-private']\n"
         "from weblake.service import serve\n"
         "serve._log_to_stderr = lambda: None\n"
         "from weblake.cli import main\n"

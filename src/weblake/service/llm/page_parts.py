@@ -1,4 +1,4 @@
-"""What a language model makes of a page. Imports: asking, page_wants, port, prompts, schemas.
+"""What a language model makes of a page. Imports: asking, changed_fields, page_wants, port, prompts, schemas.
 
 Everything is made of the markdown that the page's own filters left, so that parts do not wait for one another.
 """
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from weblake.service.failures import PageFailure
 from weblake.service.llm import prompts
 from weblake.service.llm.asking import json_of, text_of
+from weblake.service.llm.changed_fields import changed_fields
 from weblake.service.llm.page_wants import EXTRACTION, FIELDS, entries, tracking, wants_markdown
 from weblake.service.llm.port import Model, ModelFailure
 from weblake.service.llm.schemas import checker, is_object
@@ -95,7 +96,7 @@ async def make(
         assert model is not None
         assert tracked is not None
         assert previous is not None
-        tasks.append(_changes(model, tracked, previous, text, made))
+        tasks.append(_tell_changes(model, tracked, previous, text, made))
     try:
         async with asyncio.TaskGroup() as group:
             running = [group.create_task(_quiet(one, timeout_s)) for one in tasks]
@@ -163,46 +164,11 @@ async def _highlights(model: Model, query: str, text: str, made: Made) -> str:
     return "\n\n".join(passages)
 
 
-async def _changes(model: Model, tracked: Mapping[str, object], previous: str, text: str, made: Made) -> None:
-    """The fields whose values differ, each with what it was and what it is."""
-    schema = tracked.get("schema")
-    inner = schema if isinstance(schema, Mapping) else None
-    check = checker(inner) if inner is not None else is_object
-
-    def check_both(value: object) -> str:
-        if not isinstance(value, dict) or set(value) != {"previous", "current"}:
-            return "it is no object with previous and current alone"
-        problems = ((name, check(value[name])) for name in ("previous", "current"))
-        return "; ".join(f"{name}: {problem}" for name, problem in problems if problem)
-
-    before, cut_before = prompts.cut(previous, model.page_chars // 2)
-    after, cut_after = prompts.cut(text, model.page_chars // 2)
-    wish = str(tracked.get("prompt") or "")
-    messages = prompts.ask(prompts.CHANGES, before, after, wish=wish, schema=inner)
-    found = await json_of(model, messages, check_both, _both(inner))
-    assert isinstance(found, dict)
-    made.changes = _different(found["previous"], found["current"])
+async def _tell_changes(model: Model, tracked: Mapping[str, object], previous: str, text: str, made: Made) -> None:
+    made.changes, warning = await changed_fields(model, tracked, previous, text)
     made.credits += EXTRACTION
-    if cut_before or cut_after:
-        made.warnings.append(cut_after or cut_before)
-
-
-def _both(schema: Mapping[str, object] | None) -> dict[str, object]:
-    """The hint for two versions; a schema with references would have to be written anew, so it goes without."""
-    one = schema if schema is not None and "$ref" not in str(schema) else {}
-    sides: dict[str, object] = {"previous": one, "current": one}
-    return {"type": "object", "properties": sides, "required": ["previous", "current"]}
-
-
-def _different(previous: object, current: object) -> dict[str, object]:
-    if not isinstance(previous, dict) or not isinstance(current, dict):
-        return {} if previous == current else {"value": {"previous": previous, "current": current}}
-    names = dict.fromkeys([*previous, *current])
-    return {
-        name: {"previous": previous.get(name), "current": current.get(name)}
-        for name in names
-        if previous.get(name) != current.get(name)
-    }
+    if warning:
+        made.warnings.append(warning)
 
 
 async def _clean(

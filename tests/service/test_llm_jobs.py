@@ -147,6 +147,22 @@ def test_an_agent_that_never_ends_is_told_to_and_then_fails(api: Api, weblake_ll
     assert "last action" in weblake_llm.requests[-2].messages[-1]["content"]
 
 
+def test_what_an_agent_asks_wrongly_is_told_to_it(api: Api, weblake_llm: Any) -> None:
+    for action in (
+        act(action="search", query="site:[::1"),
+        act(action="scrape", url="ftp://x"),
+        act(action="map", url="http://127.0.0.1:9/"),
+        act(action="dance"),
+        act(action="finish", data={}),
+    ):
+        weblake_llm.say(action)
+    found = api.run("agent", prompt="x")
+    assert (found["status"], found["creditsUsed"]) == ("completed", 4)
+    told = [one.messages[-1]["content"] for one in weblake_llm.requests[1:]]
+    assert all("Not done" in text for text in told[:3])
+    assert "scrape, map, search or finish" in told[3]
+
+
 def test_an_agent_stays_within_its_credits(api: Api, weblake_llm: Any, weblake_site: Any) -> None:
     for _ in range(3):
         weblake_llm.say(act(action="scrape", url=weblake_site.url + "/about"))

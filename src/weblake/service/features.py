@@ -17,8 +17,7 @@ from weblake.service.web.languages import languages_problem
 
 _BROWSER = "a browser (weblake[browser])"
 _LLM = lacking(ServiceConfig())
-#: What is missing for what nobody can have yet.
-LATER = "a part of the service that comes with a later version"
+_LATER = "a part of the service that comes with a later version"
 
 #: The formats that a page fetched over HTTP can be turned into.
 PLAIN_FORMATS = frozenset(
@@ -34,8 +33,8 @@ _OPTIONS = {
     "wait_for": ("waitFor", _BROWSER),
     "mobile": ("mobile", _BROWSER),
     "profile": ("profile", _BROWSER),
-    "redact_pii": ("redactPII", LATER),
-    "threat_protection": ("threatProtection", LATER),
+    "redact_pii": ("redactPII", _LATER),
+    "threat_protection": ("threatProtection", _LATER),
 }
 
 #: Whole endpoints, by method and path.
@@ -72,7 +71,7 @@ def check_page_options(options: Mapping[str, object], plan: Plan | None = None, 
         if kind in page_wants.FIELDS and llm:
             raise missing(f"The format `{kind}`", llm)
         if kind not in PLAIN_FORMATS and kind not in page_wants.FIELDS:
-            raise missing(f"The format `{kind}`", _FORMATS.get(kind, LATER))
+            raise missing(f"The format `{kind}`", _FORMATS.get(kind, _LATER))
     if llm:
         _check_tracking(options, llm)
     elif problem := page_wants.problem(options):
@@ -94,7 +93,7 @@ def _check_parsers(options: Mapping[str, object]) -> None:
         if kind == "image" or own.get("mode") == "ocr":
             raise missing(f"The parser `{kind}` with text recognition", "an OCR engine")
         if own.get("blocks"):
-            raise missing("The option `blocks` of the pdf parser", LATER)
+            raise missing("The option `blocks` of the pdf parser", _LATER)
 
 
 def _check_tracking(options: Mapping[str, object], llm: str) -> None:

@@ -6,7 +6,6 @@ Imports: failures, gathering, llm, model_job.
 from __future__ import annotations
 
 import asyncio
-import re
 from typing import Any
 
 from weblake.service.failures import PageFailure
@@ -77,7 +76,7 @@ async def _choose(job: ModelJob) -> dict[str, Any]:
         found = await _matching(job, given)
         credits += found.credits
         urls += found.urls
-    if job.plan.get("enable_web_search") or not job.plan.get("urls"):
+    if job.plan.get("prompt") and (job.plan.get("enable_web_search") or not job.plan.get("urls")):
         await job.gathering.afford(1)
         found = await job.gathering.search(str(job.plan.get("prompt", "")), limit)
         credits += found.credits
@@ -103,10 +102,22 @@ async def _matching(job: ModelJob, glob: str) -> Gathered:
         "search": str(job.plan.get("prompt", "")),
     }
     found = await job.gathering.site(start, options)
-    pattern = re.compile(".*".join(re.escape(part) for part in re.sub(r"\*+", "*", glob).split("*")) + ".*")
-    home = start.rstrip("/")
-    urls = tuple(url for url in found.urls if pattern.fullmatch(url) or url.rstrip("/") == home)
+    parts, home = glob.split("*"), start.rstrip("/")
+    urls = tuple(url for url in found.urls if _fits(url, parts) or url.rstrip("/") == home)
     return Gathered(found.text, found.credits, urls)
+
+
+def _fits(url: str, parts: list[str]) -> bool:
+    """Whether a URL begins with the first part and has the others behind it, in order; in one walk, however many."""
+    if not url.startswith(parts[0]):
+        return False
+    at = len(parts[0])
+    for part in parts[1:]:
+        at = url.find(part, at)
+        if at < 0:
+            return False
+        at += len(part)
+    return True
 
 
 async def _read(job: ModelJob, place: int, url: str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """What jobs of a language model can do on the web: read a page, list a site, search what was scraped.
 
-Each says what it costs, which is what the same call to the API costs. Imports: failures, job_run, records, scraping,
+Each says what it costs, which is what the same call to the API costs. Imports: answers, failures, job_run, scraping,
 search_index, search_query, site_map, targets, web.
 """
 
@@ -13,6 +13,7 @@ from sqlite3 import Connection
 import msgspec
 
 from weblake.service import ids
+from weblake.service.answers import Refusal
 from weblake.service.config import ServiceConfig
 from weblake.service.failures import PageFailure
 from weblake.service.jobs.job_run import Tools
@@ -90,8 +91,15 @@ class Gathering:
         return Gathered("\n".join(lines), MAP_PRICE, tuple(str(link["url"]) for link in links))
 
     async def search(self, words: str, limit: int) -> Gathered:
-        """Pages that this service scraped for the team; never the web."""
-        query = read_query(words[:500])
+        """Pages that this service scraped for the team; never the web.
+
+        Raises:
+            PageFailure: The words are no query.
+        """
+        try:
+            query = read_query(words[:500])
+        except Refusal as refusal:
+            raise PageFailure("BAD_REQUEST", refusal.error, status=400) from None
         store = self._tools.store
         if await store.read(search_index.behind):
             await store.write(search_index.catch_up)

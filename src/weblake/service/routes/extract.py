@@ -14,7 +14,7 @@ from starlette.routing import Route
 from weblake import options
 from weblake.service.answers import bad_request
 from weblake.service.config import Access
-from weblake.service.features import LATER, check_page_options, missing
+from weblake.service.features import check_page_options, missing
 from weblake.service.jobs.extract import MOST_PAGES, PAGES
 from weblake.service.jobs.page_cache import is_private
 from weblake.service.jobs.records import NewJob
@@ -56,7 +56,7 @@ class ExtractRoutes:
         asked = read_options(options.ExtractRequest, body)
         model_jobs.check_schema(asked)
         if asked.get("allow_external_links"):
-            raise missing("The option `allowExternalLinks` of extract", LATER)
+            raise missing("The option `allowExternalLinks` of extract", "a part of the service that comes later")
         pages = asked.get("scrape_options", {})
         assert isinstance(pages, dict)
         check_page_options(pages, parts.config.plan(access.team), llm=parts.llm.lacks)

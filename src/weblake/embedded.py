@@ -139,10 +139,13 @@ def _start(directory: Path) -> Settings | None:
     if _own is not None and _own[0] == os.getpid():
         return _settings(_own[1].url, _own[1].key)
     with needs_local():
+        from weblake.service.config import ServiceConfig
+        from weblake.service.llm.settings import with_environment
         from weblake.service.server import LocalService
         from weblake.service.store.database import DatabaseLocked
 
-        service = LocalService(directory / "service.db", allow_private=True)
+        config = with_environment(ServiceConfig())
+        service = LocalService(directory / "service.db", allow_private=True, config=config)
         try:
             service.start()
         except DatabaseLocked:

@@ -7,10 +7,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from weblake.testing import WeblakeLlm
 
 KEY = "test-key"
 
@@ -27,10 +30,22 @@ class Served:
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A service on a database of its own; it may scrape this machine, and signs its webhooks."""
-    home = tmp_path_factory.mktemp("served")
+    with _serving(tmp_path_factory.mktemp("served"), {}) as service:
+        yield service
+
+
+@pytest.fixture
+def served_with_llm(tmp_path: Path, weblake_llm: WeblakeLlm) -> Iterator[Served]:
+    """The same with a language model, which is a scripted endpoint."""
+    with _serving(tmp_path, weblake_llm.environment()) as service:
+        yield service
+
+
+@contextmanager
+def _serving(home: Path, more: dict[str, str]) -> Iterator[Served]:
     log = home / "log.txt"
-    command = [sys.executable, "-m", "weblake", "serve", "--data", str(home / "data"), "--allow-private"]
-    environment = {**os.environ, "WEBLAKE_API_KEY": KEY, "WEBLAKE_WEBHOOK_SECRET": "test-secret"}
+    command = [sys.executable, "-m", "weblake", "serve", "--port", "0", "--data", str(home / "data"), "--allow-private"]
+    environment = {**os.environ, "WEBLAKE_API_KEY": KEY, "WEBLAKE_WEBHOOK_SECRET": "test-secret", **more}
     with log.open("w") as errors:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment)
     try:

@@ -32,21 +32,33 @@ checks.negative_data_rejection.enabled = false
 
 
 def test_every_reply_is_one_that_the_contract_knows(served: Any, site: GatedSite, tmp_path: Path) -> None:
+    fuzz(served, site, tmp_path)
+
+
+def test_with_a_language_model_too(served_with_llm: Any, site: GatedSite, tmp_path: Path) -> None:
+    of_model = "extract|agent|preview|/v2/scrape$|/v2/crawl$|/v2/batch/scrape$"
+    fuzz(served_with_llm, site, tmp_path, "--include-path-regex", of_model, environment={"CONTRACT_LLM": "1"})
+
+
+def fuzz(served: Any, site: GatedSite, tmp_path: Path, *more: str, environment: dict[str, str] | None = None) -> None:
     document = contract.load()
     refused = {"$ref": document["paths"]["/v2/scrape"]["post"]["responses"]["429"]["$ref"]}
     for methods in document["paths"].values():
         for operation in methods.values():
             # What this service lacks it refuses with 503, which the contract knows for some endpoints only.
             operation["responses"].setdefault("503", refused)
+            for status in ("500", "502") if environment else ():
+                operation["responses"].setdefault(status, refused)
     (tmp_path / "api.yaml").write_text(yaml.safe_dump(document))
-    (tmp_path / "schemathesis.toml").write_text(_SETTINGS)
+    settings = _SETTINGS.replace("503]", "500, 502, 503]") if environment else _SETTINGS
+    (tmp_path / "schemathesis.toml").write_text(settings)
     command = [
         str(Path(sys.executable).with_name("schemathesis")), "--config-file", str(tmp_path / "schemathesis.toml"),
         "run", str(tmp_path / "api.yaml"), "--url", served.url, "--header", f"Authorization: Bearer {served.key}",
         "--phases", "examples,coverage,fuzzing", "--max-examples", "40", "--seed", "1", "--no-color",
-        "--request-timeout", "60", "--generation-database", "none",
+        "--request-timeout", "60", "--generation-database", "none", *more,
     ]  # fmt: skip
-    environment = {**os.environ, "SCHEMATHESIS_HOOKS": str(Path(__file__).with_name("contract_hooks.py"))}
-    environment["CONTRACT_SITE"] = site.url
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=280)
+    variables = {**os.environ, "SCHEMATHESIS_HOOKS": str(Path(__file__).with_name("contract_hooks.py"))}
+    variables |= {"CONTRACT_SITE": site.url, **(environment or {})}
+    done = subprocess.run(command, env=variables, cwd=tmp_path, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr

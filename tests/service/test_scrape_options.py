@@ -251,7 +251,7 @@ def test_metadata_has_the_documented_names_and_the_page_s_own(lab: Any) -> None:
 
 
 def test_every_wait_for_a_browser_is_refused_by_name(lab: Any) -> None:
-    for options in ({"formats": ["screenshot"]}, {"formats": ["branding"]}, {"formats": ["audio"]}, {"mobile": True}):
+    for options in ({"formats": ["screenshot"]}, {"formats": ["branding"]}, {"mobile": True}):
         reply = lab.post(lab.site.url("/p"), **options)
         assert (reply.status_code, reply.json()["code"]) == (503, "FEATURE_NOT_CONFIGURED")
     assert lab.site.requests == []

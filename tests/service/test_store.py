@@ -160,6 +160,22 @@ def test_files_that_are_no_database_of_ours_are_refused_and_left_alone(tmp_path:
             Store(newer)
 
 
+def test_a_database_of_the_version_before_goes_on_with_what_it_holds(tmp_path: Path) -> None:
+    path = tmp_path / "service.db"
+    store = Store(path)
+    new_job(store)
+    store.close()
+    with sqlite3.connect(path) as other:
+        other.execute("DROP TABLE model_work")
+        other.execute("PRAGMA user_version=2")
+    other.close()
+    for _ in range(2):
+        store = Store(path)
+        assert store.write_now(records.running) == [JOB]
+        assert store.write_now(lambda db: db.execute("SELECT count(*) FROM model_work").fetchone()[0]) == 0
+        store.close()
+
+
 def new_job(store: Store, kind: str = "batch_scrape", pages: int = 2) -> list[Todo]:
     job = records.NewJob(JOB, kind, ACCESS, "http://a.test/", 100.0, expected=pages, webhook={"url": "http://r.test/"})
 

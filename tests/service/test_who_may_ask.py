@@ -32,7 +32,7 @@ def every_route(service: LocalService) -> list[tuple[str, str]]:
 
 def test_s8_the_walk_meets_every_room(bench: Any) -> None:
     paths = {path for _, path in every_route(bench.service)}
-    assert len(GROUPS) == 8
+    assert len(GROUPS) == 11
     assert len(paths) > 30
     assert {"/v2/scrape", "/v2/parse", "/v2/crawl/{id}", "/_weblake/faults/{id}", "/_weblake/reset", *OPEN} <= paths
 

@@ -52,6 +52,9 @@ def serve(
     One line of JSON on standard output says when it listens, and where. Its key is WEBLAKE_API_KEY, or one that is
     generated at the first start and shown in that line. WEBLAKE_WEBHOOK_SECRET signs its webhooks.
 
+    With WEBLAKE_LLM_BASE_URL (an OpenAI-compatible endpoint), WEBLAKE_LLM_MODEL and, where it wants one,
+    WEBLAKE_LLM_API_KEY it does what needs a language model; pip install 'weblake[llm]'.
+
     A keys file has a table [[keys]] for each key with name, key or key_env (the variable that holds it) and team, and
     may have a table [teams.NAME] with credits, requests_per_minute, reads_per_minute, concurrency, max_queued_pages,
     zero_data_retention, webhook_secret or webhook_secret_env. What a team's table leaves out is as the options here

@@ -22,8 +22,11 @@ from weblake.service.front import Front
 from weblake.service.parts import Parts
 from weblake.service.request_log import LoggedApp
 from weblake.service.routes.admin import AdminRoutes
+from weblake.service.routes.agent import AgentRoutes
 from weblake.service.routes.batch import BatchRoutes
 from weblake.service.routes.crawl import CrawlRoutes
+from weblake.service.routes.crawl_preview import CrawlPreviewRoutes
+from weblake.service.routes.extract import ExtractRoutes
 from weblake.service.routes.map import MapRoutes
 from weblake.service.routes.parse import ParseRoutes
 from weblake.service.routes.scrape import ScrapeRoutes
@@ -37,16 +40,9 @@ _LOG = logging.getLogger("weblake.service")
 def make_app(parts: Parts) -> ASGIApp:
     """The service as an ASGI application, outermost first: request log, front door, faults, routes."""
     groups = (
-        ScrapeRoutes,
-        ParseRoutes,
-        BatchRoutes,
-        CrawlRoutes,
-        MapRoutes,
-        SearchRoutes,
-        TeamRoutes,
-        AdminRoutes,
-        ConsolePages,
-    )
+        ScrapeRoutes, ParseRoutes, BatchRoutes, CrawlRoutes, CrawlPreviewRoutes, MapRoutes, SearchRoutes, ExtractRoutes,
+        AgentRoutes, TeamRoutes, AdminRoutes, ConsolePages,
+    )  # fmt: skip
     routes = [_not_configured(*endpoint) for endpoint in ENDPOINTS]
     routes += [route for group in groups for route in group(parts).routes()]
     app = ExceptionMiddleware(make_router(routes), {Refusal: _refused, HTTPException: _http_error})

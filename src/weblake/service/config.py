@@ -86,6 +86,17 @@ class ServiceConfig:
     max_cached_pages: int = 10_000
     #: Pages that can be found by search, over all teams.
     max_indexed_pages: int = 20_000
+    #: An OpenAI-compatible endpoint, such as `http://127.0.0.1:11434/v1`; None where there is no language model.
+    llm_base_url: str | None = None
+    #: Its key, where it wants one.
+    llm_api_key: str | None = field(default=None, repr=False)
+    #: The name of the model there.
+    llm_model: str | None = None
+    #: Characters of a page that a model is given at most, and those that it can be asked to write again.
+    llm_page_chars: int = 60_000
+    llm_clean_chars: int = 30_000
+    #: Calls of the model at the same time, over all teams.
+    llm_concurrency: int = 4
     #: Makes ids and the order of a job's documents the same in every run that asks the same; None for random ids.
     seed: int | None = None
     #: Host names that a request may carry; None for any. A loopback service allows only loopback names.

@@ -1,6 +1,6 @@
 """What this service cannot do without more set-up, refused by name and never imitated.
 
-Imports: answers, chain, config, languages, selectors.
+Imports: answers, chain, config, languages, page_wants, selectors.
 """
 
 from __future__ import annotations
@@ -8,26 +8,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from weblake.service.answers import Refusal, bad_request
-from weblake.service.config import Plan
+from weblake.service.config import Plan, ServiceConfig
+from weblake.service.llm import page_wants
+from weblake.service.llm.settings import lacking
 from weblake.service.page.selectors import selector_problem
 from weblake.service.web.chain import header_problem
 from weblake.service.web.languages import languages_problem
 
 _BROWSER = "a browser (weblake[browser])"
-_LLM = "a language model (weblake[llm])"
+_LLM = lacking(ServiceConfig())
 _LATER = "a part of the service that comes with a later version"
 
 #: The formats that a page fetched over HTTP can be turned into.
-PLAIN_FORMATS = frozenset({"markdown", "html", "rawHtml", "links", "images", "attributes", "changeTracking"})
+PLAIN_FORMATS = frozenset(
+    {"markdown", "html", "rawHtml", "links", "images", "attributes", "changeTracking", "audio", "video"}
+)
 _FORMATS = {
     "screenshot": _BROWSER,
     "branding": _BROWSER,
-    "audio": _LATER,
-    "video": _LATER,
-    "summary": _LLM,
-    "json": _LLM,
-    "question": _LLM,
-    "highlights": _LLM,
 }
 #: Options that need more as soon as they are set to something.
 _OPTIONS = {
@@ -35,7 +33,7 @@ _OPTIONS = {
     "wait_for": ("waitFor", _BROWSER),
     "mobile": ("mobile", _BROWSER),
     "profile": ("profile", _BROWSER),
-    "redact_pii": ("redactPII", _LLM),
+    "redact_pii": ("redactPII", _LATER),
     "threat_protection": ("threatProtection", _LATER),
 }
 
@@ -45,11 +43,6 @@ ENDPOINTS = (
     (("POST", "GET"), "/v2/browser", "A browser session", _BROWSER),
     (("DELETE",), "/v2/browser/{id}", "A browser session", _BROWSER),
     (("POST",), "/v2/browser/{id}/execute", "A browser session", _BROWSER),
-    (("POST",), "/v2/crawl/params-preview", "Crawl parameter preview", _LLM),
-    (("POST",), "/v2/extract", "Extract", _LLM),
-    (("GET",), "/v2/extract/{id}", "Extract", _LLM),
-    (("POST",), "/v2/agent", "The agent", _LLM),
-    (("GET", "DELETE"), "/v2/agent/{id}", "The agent", _LLM),
 )
 
 
@@ -58,11 +51,12 @@ def missing(what: str, needs: str) -> Refusal:
     return Refusal(503, f"{what} needs {needs}, which this service does not have.", code="FEATURE_NOT_CONFIGURED")
 
 
-def check_page_options(options: Mapping[str, object], plan: Plan | None = None) -> None:
+def check_page_options(options: Mapping[str, object], plan: Plan | None = None, *, llm: str = _LLM) -> None:
     """Makes sure that pages can be scraped with these options (snake_case) here.
 
     Args:
         plan: What the team may use; without one it may not ask for zero data retention.
+        llm: What is missing for a language model; empty where there is one.
 
     Raises:
         Refusal: 400 where a selector, a header or a language cannot be used, 503 with the name of what is missing, or
@@ -74,9 +68,14 @@ def check_page_options(options: Mapping[str, object], plan: Plan | None = None) 
     if problem is not None:
         bad_request(problem)
     for kind in format_names(options):
-        if kind not in PLAIN_FORMATS:
+        if kind in page_wants.FIELDS and llm:
+            raise missing(f"The format `{kind}`", llm)
+        if kind not in PLAIN_FORMATS and kind not in page_wants.FIELDS:
             raise missing(f"The format `{kind}`", _FORMATS.get(kind, _LATER))
-    _check_tracking(options)
+    if llm:
+        _check_tracking(options, llm)
+    elif problem := page_wants.problem(options):
+        bad_request(problem)
     for name, (wire, needs) in _OPTIONS.items():
         if options.get(name):
             raise missing(f"The option `{wire}`", needs)
@@ -97,17 +96,17 @@ def _check_parsers(options: Mapping[str, object]) -> None:
             raise missing("The option `blocks` of the pdf parser", _LATER)
 
 
-def _check_tracking(options: Mapping[str, object]) -> None:
+def _check_tracking(options: Mapping[str, object], llm: str) -> None:
     formats = options.get("formats")
     for entry in formats if isinstance(formats, list | tuple) else ():
         if not isinstance(entry, Mapping) or entry.get("type") != "changeTracking":
             continue
         modes = entry.get("modes")
         if isinstance(modes, list | tuple) and "json" in modes:
-            raise missing("The mode `json` of changeTracking", _LLM)
+            raise missing("The mode `json` of changeTracking", llm)
         for name in ("prompt", "schema"):
             if entry.get(name):
-                raise missing(f"The option `{name}` of changeTracking", _LLM)
+                raise missing(f"The option `{name}` of changeTracking", llm)
 
 
 def check_location(options: Mapping[str, object]) -> None:
@@ -123,10 +122,10 @@ def check_retention(options: Mapping[str, object], plan: Plan | None = None) -> 
         raise Refusal(403, "Zero data retention is not enabled for this account.", code="ZDR_NOT_ENABLED")
 
 
-def check_crawl_options(asked: Mapping[str, object], plan: Plan | None = None) -> None:
+def check_crawl_options(asked: Mapping[str, object], plan: Plan | None = None, *, llm: str = _LLM) -> None:
     """The same for the options of a crawl itself."""
-    if asked.get("prompt"):
-        raise missing("The option `prompt`", _LLM)
+    if asked.get("prompt") and llm:
+        raise missing("The option `prompt`", llm)
     check_retention(asked, plan)
 
 

@@ -26,6 +26,7 @@ from weblake.service.jobs.running import Jobs
 from weblake.service.jobs.scraping import Scraper
 from weblake.service.jobs.webhook_delivery import WebhookDelivery
 from weblake.service.limits import RateLimit
+from weblake.service.llm.model import LanguageModel
 from weblake.service.request_log import RequestLog
 from weblake.service.routes.replays import Replays
 from weblake.service.store import search_index
@@ -57,7 +58,8 @@ class Parts:
         self.faults = Faults()
         self.log = RequestLog(self.clock)
         self.rate = RateLimit(config, self.clock)
-        self.scraper = Scraper(store, self.clock, config, web.scrape, web.remake)
+        self.llm = LanguageModel(config)
+        self.scraper = Scraper(store, self.clock, config, web.scrape, web.remake, self.llm)
         self.delivery = WebhookDelivery(store, self.clock, FaultyPost(web.post, self.faults), config)
         self.jobs = self._new_jobs()
         self.replays = Replays(store, self.clock)
@@ -86,6 +88,7 @@ class Parts:
             await asyncio.gather(self._cleaner, return_exceptions=True)
         await self.jobs.close()
         await self.delivery.close()
+        await self.llm.aclose()
         await self.web.aclose()
         self.store.close()
 
@@ -114,7 +117,8 @@ class Parts:
         self.log.clear()
 
     def _new_jobs(self) -> Jobs:
-        return Jobs(Tools(self.store, self.clock, self.scraper, self.faults), self.web, self.config, self.delivery.wake)
+        tools = Tools(self.store, self.clock, self.scraper, self.faults)
+        return Jobs(tools, self.web, self.config, self.delivery.wake, self.llm)
 
     async def _keep_offset(self) -> None:
         value = str(self.clock.offset)

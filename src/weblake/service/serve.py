@@ -3,7 +3,7 @@
 When it listens, one line of JSON goes to standard output, `{"url": …, "data": …}` and `"key"` where one was generated
 just now; words for people go to standard error. A generated key is shown this once: the database keeps only its hash.
 
-Imports: config, faults, keys_file, secrets, server, settings, store.
+Imports: config, faults, keys_file, llm.settings, secrets, server, settings, store.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from weblake.secrets import is_loopback
 from weblake.service.config import ServiceConfig, ServiceKey, TeamPlan, new_key
 from weblake.service.faults import read_file
 from weblake.service.keys_file import read_keys_file
+from weblake.service.llm.settings import sends_key_in_clear, with_environment
 from weblake.service.server import LocalService
 from weblake.service.store.database import MEMORY
 from weblake.settings import state_dir
@@ -38,6 +39,7 @@ DIRECTORY = "serve"
 _GENERATED = "generated"
 #: Seconds from the signal to the end of the process at most.
 _LAST_SECONDS = 4.5
+_LLM_IN_THE_CLEAR = "The language model's endpoint is on another machine, and its key travels in the clear: use https."
 _IN_THE_CLEAR = "Other machines can reach it, and keys and pages travel in the clear: put a proxy with TLS before it."
 
 
@@ -62,7 +64,8 @@ def serve(
         keys_file: Several keys, their teams and what these may use (see keys_file.py), instead of one key.
         faults_file: Fault rules that hold from the start (see faults).
         allow_private: Whether private and loopback addresses may be scraped and may receive webhooks.
-        config: All other limits; the webhook secret is by default WEBLAKE_WEBHOOK_SECRET.
+        config: All other limits; the webhook secret is by default WEBLAKE_WEBHOOK_SECRET, and a language
+            model is the one that WEBLAKE_LLM_BASE_URL, WEBLAKE_LLM_API_KEY and WEBLAKE_LLM_MODEL name.
 
     Raises:
         StorageRefused: Another process serves this database, or the directory cannot be written.
@@ -73,7 +76,7 @@ def serve(
     given = _given(key, keys_file)
     rules = read_file(faults_file) if faults_file is not None else []
     config = replace(config or ServiceConfig(), remembered_keys=keys_file is None)
-    config = _with_secret(replace(config, teams={**config.teams, **given.teams}))
+    config = with_environment(_with_secret(replace(config, teams={**config.teams, **given.teams})))
     directory = MEMORY if str(data) == MEMORY else str(home(data or state_dir() / DIRECTORY).absolute())
     db: str | Path = MEMORY if directory == MEMORY else Path(directory) / DATABASE
     service = LocalService(
@@ -89,6 +92,8 @@ def serve(
             _announce(service.url, shown, directory, known=given.generated and shown is None)
             if not is_loopback(host):
                 _say(_IN_THE_CLEAR)
+            if sends_key_in_clear(config):
+                _say(_LLM_IN_THE_CLEAR)
             told.wait()
             _say("Stopping; running jobs go on with the next start.")
         finally:

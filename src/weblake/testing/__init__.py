@@ -14,6 +14,7 @@ weblake_environment       WEBLAKE_BASE_URL and WEBLAKE_API_KEY set to weblake_se
 weblake_faults            makes things go wrong
 weblake_site              a site whose every word is known
 weblake_webhooks          a receiver of webhooks
+weblake_llm               an OpenAI-compatible endpoint with scripted answers, which weblake_service then uses
 
 Every test finds the service empty: no jobs, no usage, no faults, the clock on time. Imports: nothing before it is used.
 """
@@ -27,15 +28,17 @@ import pytest
 
 if TYPE_CHECKING:
     from weblake.testing.faults import WeblakeFaults
+    from weblake.testing.llm import WeblakeLlm
     from weblake.testing.process import WeblakeServiceProcess
     from weblake.testing.service import WeblakeService
     from weblake.testing.site import WeblakeSite
     from weblake.testing.webhooks import WeblakeWebhooks
 
-__all__ = ["WeblakeFaults", "WeblakeService", "WeblakeServiceProcess", "WeblakeSite", "WeblakeWebhooks"]
+__all__ = ["WeblakeFaults", "WeblakeLlm", "WeblakeService", "WeblakeServiceProcess", "WeblakeSite", "WeblakeWebhooks"]
 
 _HOMES = {
     "WeblakeFaults": "faults",
+    "WeblakeLlm": "llm",
     "WeblakeService": "service",
     "WeblakeServiceProcess": "process",
     "WeblakeSite": "site",
@@ -156,6 +159,18 @@ def weblake_webhooks(request: pytest.FixtureRequest) -> Iterator[WeblakeWebhooks
         yield receiver
 
 
+@pytest.fixture
+def weblake_llm() -> Iterator[WeblakeLlm]:
+    """A scripted language model, anew for each test: say(…), fail(…), drop(), stall(), requests; no true word in it.
+
+    In a test that asks for it, weblake_service (or weblake_service_process) is one of its own that uses it.
+    """
+    from weblake.testing.llm import WeblakeLlm
+
+    with WeblakeLlm() as endpoint:
+        yield endpoint
+
+
 def _wanted(config: pytest.Config) -> str:
     wanted = str(config.getoption("--weblake-service") or config.getini("weblake_service") or _IN_PROCESS)
     if wanted not in (_IN_PROCESS, _PROCESS):
@@ -177,6 +192,8 @@ def _marked(request: pytest.FixtureRequest) -> Mapping[str, Any]:
     config: dict[str, Any] = {}
     for mark in request.node.iter_markers("weblake_service"):
         config = {**mark.kwargs, **config}
+    if "weblake_llm" in request.fixturenames:
+        config = {**request.getfixturevalue("weblake_llm").config(), **config}
     return config
 
 

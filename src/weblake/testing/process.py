@@ -100,7 +100,7 @@ class WeblakeServiceProcess(WeblakeService):
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env={**os.environ, "WEBLAKE_API_KEY": KEY},
+                env={**_environment(), "WEBLAKE_API_KEY": KEY},
             )
         assert self._process.stdin is not None
         self._process.stdin.write(asked + "\n")
@@ -130,3 +130,8 @@ class WeblakeServiceProcess(WeblakeService):
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
                 pipe.close()
+
+
+def _environment() -> dict[str, str]:
+    """That of the tests, without a real language model, which no test should ask."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("WEBLAKE_LLM_")}

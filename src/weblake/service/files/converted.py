@@ -20,7 +20,7 @@ MOST_RESULT = 96 << 20
 class Task(msgspec.Struct, omit_defaults=True):
     """What is to be made of a file."""
 
-    #: `pdf`, `office`, or of HTML `page` or `attributes`; what kind of office file it is shows in its bytes.
+    #: `pdf`, `office`, or of HTML `page`, `attributes` or `media`; what kind of office file it is shows in its bytes.
     kind: str
     #: The kind that the file's name says, for files whose bytes do not.
     named: str = ""

@@ -12,13 +12,16 @@ from weblake.service.files.converted import Converted, Task
 from weblake.service.page.asked import Wanted
 from weblake.service.page.attributes import read_attributes
 from weblake.service.page.html_page import html_document
+from weblake.service.page.own_media import read_media
 
 
 def read_page(body: bytes, task: Task) -> Converted:
-    """A page as a document, or the attributes of its elements."""
+    """A page as a document, or the attributes of its elements, or its recordings."""
     try:
         if task.kind == "attributes":
             return Converted(document={"attributes": read_attributes(task.content_type, body, task.options)})
+        if task.kind == "media":
+            return Converted(document=read_media(task.content_type, body, task.base, task.options["wanted"]))
         wanted = msgspec.convert(task.options, Wanted)
         document, links = html_document(task.content_type, body, task.base, wanted)
     except PageFailure as failure:

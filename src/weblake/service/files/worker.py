@@ -50,7 +50,7 @@ def convert(task: Task, body: bytes) -> Converted:
             from weblake.service.files.pdf import read_pdf
 
             result = read_pdf(body, task)
-        elif task.kind in {"page", "attributes"}:
+        elif task.kind in {"page", "attributes", "media"}:
             from weblake.service.files.pages import read_page
 
             result = read_page(body, task)

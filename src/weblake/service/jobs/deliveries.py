@@ -46,7 +46,7 @@ def enqueue(
 
     Args:
         job: The job's row, with a webhook.
-        event: started, page, completed or failed.
+        event: started, page, completed or failed; of an agent also action and cancelled.
         document: The page's encoded document, of a page that was scraped.
         failure: The URL and the error, of a page that was not.
         place: What tells this event from others of its kind in the job: the page's place, or the pages that it had
@@ -167,7 +167,7 @@ def _in_order(waiting: Collection[Row], under_way: Collection[Row]) -> list[Row]
     chosen: list[Row] = []
     for row in waiting:
         before = [one["type"] for one in begun if one["job"] == row["job"]]
-        last = row["type"].endswith((".completed", ".failed"))
+        last = row["type"].endswith((".completed", ".failed", ".cancelled"))
         if row["job"] in held or (last and before) or any(kind.endswith(".started") for kind in before):
             held.add(row["job"])
             continue

@@ -126,6 +126,8 @@ class Tracked:
     found: Mapping[str, object] | None
     warning: str = ""
     version: Version | None = None
+    #: The markdown that the page is compared with, where it has changed since.
+    previous: str | None = None
 
 
 async def track(
@@ -165,4 +167,5 @@ async def track(
         **await asyncio.to_thread(compare, asked, previous, markdown, status),
         "visibility": "hidden" if before is not None and before.hidden and not found else "visible",
     }
-    return Tracked(changes, version=new if fresh else None)
+    before_change = previous if changes["changeStatus"] == "changed" else None
+    return Tracked(changes, version=new if fresh else None, previous=before_change)

@@ -205,7 +205,13 @@ def last_success(db: Connection, team: str) -> float | None:
 def drop_expired(db: Connection, at: float) -> None:
     """Deletes what nobody can read any more: jobs a day after their end, old activity, forgotten replays."""
     gone = [one["id"] for one in db.execute("SELECT id FROM jobs WHERE ended <= ?", (at - JOB_LIFE,))]
-    for table, column in (("documents", "job"), ("page_errors", "job"), ("robots_blocked", "job"), ("jobs", "id")):
+    for table, column in (
+        ("documents", "job"),
+        ("page_errors", "job"),
+        ("robots_blocked", "job"),
+        ("model_work", "job"),
+        ("jobs", "id"),
+    ):
         db.executemany(f"DELETE FROM {table} WHERE {column} = ?", [(one,) for one in gone])  # noqa: S608
     db.execute("DELETE FROM activity WHERE created <= ?", (at - accounts.ACTIVITY_WINDOW,))
     db.execute("DELETE FROM replays WHERE forget <= ?", (at,))

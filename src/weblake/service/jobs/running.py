@@ -1,6 +1,6 @@
 """All running jobs of one service: launched, resumed after a restart, cancelled.
 
-Imports: config, crawl, gate, job_run, records, sources, web.
+Imports: config, crawl, gate, job_run, llm, model_run, records, sources, web.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from functools import partial
 from sqlite3 import Connection, Row
 
 from weblake.service.config import ServiceConfig
-from weblake.service.jobs import records
+from weblake.service.jobs import model_work, records
 from weblake.service.jobs.crawl import CrawlSource
 from weblake.service.jobs.gate import of_one_site
 from weblake.service.jobs.job_run import Run, Tools, is_shutdown
+from weblake.service.jobs.model_run import ModelRun
 from weblake.service.jobs.sources import BatchSource, Source
+from weblake.service.llm.model import LanguageModel
 from weblake.service.web.door import Web
 
 _LOG = logging.getLogger("weblake.service")
@@ -34,12 +36,20 @@ def _nothing() -> None:
 class Jobs:
     """The running jobs. `announce` is called after every change that has queued a webhook."""
 
-    def __init__(self, tools: Tools, web: Web, config: ServiceConfig, announce: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        tools: Tools,
+        web: Web,
+        config: ServiceConfig,
+        announce: Callable[[], None],
+        llm: LanguageModel | None = None,
+    ) -> None:
         self._tools = tools
         self._web = web
         self._config = config
         self._announce = announce
-        self._runs: dict[str, Run] = {}
+        self._llm = llm or LanguageModel(config)
+        self._runs: dict[str, Run | ModelRun] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def resume(self) -> None:
@@ -78,8 +88,10 @@ class Jobs:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _new_run(self, row: Row) -> Run:
+    def _new_run(self, row: Row) -> Run | ModelRun:
         announce = self._announce if row["webhook"] is not None else _nothing
+        if row["kind"] in model_work.KINDS:
+            return ModelRun(self._tools, self._web, self._config, self._llm, row, announce)
         at_once = of_one_site(self._config.plan(row["team"]).concurrency)
         in_order = self._config.seed is not None
         return Run(self._tools, row, self._source(row), announce, at_once=at_once, in_order=in_order)
@@ -93,7 +105,7 @@ class Jobs:
             return CrawlSource(self._tools.store, self._tools.clock, self._web, row["id"], row["url"], plan, width)
         return BatchSource(self._tools.store, row["id"], width)
 
-    async def _work(self, job_id: str, run: Run) -> None:
+    async def _work(self, job_id: str, run: Run | ModelRun) -> None:
         try:
             await self._persist(job_id, run)
         except Exception as error:  # noqa: BLE001 - the job has to end, whatever it was
@@ -109,7 +121,7 @@ class Jobs:
         # Pages that were appended between the last look and this line would otherwise wait for a restart.
         await self.launch(job_id)
 
-    async def _persist(self, job_id: str, run: Run) -> None:
+    async def _persist(self, job_id: str, run: Run | ModelRun) -> None:
         """Runs a job to its end, from where it stands once more where another program had the database locked."""
         for tries in range(_TRIES):
             try:

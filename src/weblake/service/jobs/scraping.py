@@ -1,12 +1,13 @@
 """One page, from the cache or the web, as the encoded document that a job stores.
 
-Imports: answers, clock, config, failures, fetch, page_cache, page_history, records, store.
+Imports: answers, clock, config, failures, fetch, llm, page_cache, page_history, records, store.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -23,14 +24,15 @@ from weblake.service.jobs import page_cache, page_history
 from weblake.service.jobs.gate import FIRST, Gate
 from weblake.service.jobs.outcomes import Failed, Stored
 from weblake.service.jobs.page_history import Tracked
+from weblake.service.llm import page_parts, page_wants
+from weblake.service.llm.model import LanguageModel
+from weblake.service.llm.page_parts import Made
+from weblake.service.page.asked import number
 from weblake.service.store import accounts, search_index
 from weblake.service.store.database import Store
 from weblake.service.web.fetch import Fetched
 
 _LOG = logging.getLogger("weblake.service")
-_CLEAN_SKIPPED = (
-    "onlyCleanContent was skipped: it needs a language model (weblake[llm]). The markdown is what onlyMainContent left."
-)
 #: Bytes from which on a body is compressed, and its words are found, in a thread.
 _LARGE = 200_000
 #: How many pages go into the cache between two looks at its size.
@@ -114,12 +116,14 @@ class Scraper:
         config: ServiceConfig,
         scrape_page: ScrapePage,
         remake_page: RemakePage,
+        llm: LanguageModel | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._config = config
         self._scrape_page = scrape_page
         self._remake_page = remake_page
+        self._llm = llm or LanguageModel(config)
         self._gate = Gate(lambda team: config.plan(team).concurrency)
         self._kept = 0
         #: Pages in flight, by team.
@@ -146,20 +150,31 @@ class Scraper:
     async def _get(
         self, url: str, options: Mapping[str, object], team: str, turn: Turn, queued_ms: int | None
     ) -> Scraped:
-        now = self._clock.now()
+        now, until = self._clock.now(), time.monotonic() + number(options.get("timeout"), 60_000) / 1000
+        plain = page_wants.plain(options)
         want = page_cache.wanted(url, options, now if turn.cached_before is None else turn.cached_before)
         hit = await self._store.read(partial(page_cache.look_up, want=want)) if want is not None else None
         if hit is not None:
-            page = await self._remake_page(url, options, hit[0])
+            page = await self._remake_page(url, plain, hit[0])
         elif want is not None and not want.or_fetch:
             raise _cache_miss(options)
         else:
-            page = await self._scrape_page(url, options)
+            page = await self._scrape_page(url, plain)
         tracked = await page_history.track(
             self._store, team, url, options, page.document, fresh=hit is None, found=turn.found
         )
-        told = _Told(turn.scrape_id, _price(page, options), queued_ms, None if hit is None else hit[1])
-        body = encode(_document(page.document, options, told, tracked))
+        previous = tracked.previous if tracked is not None else None
+        made = await page_parts.make(
+            self._llm.model,
+            self._llm.lacks,
+            options,
+            page.document,
+            previous=previous,
+            timeout_s=max(0.0, until - time.monotonic()),
+        )
+        price = _price(page, options) + made.credits
+        told = _Told(turn.scrape_id, price, queued_ms, None if hit is None else hit[1])
+        body = encode(_document(page.document, options, told, tracked, made))
         version = tracked.version if tracked is not None else None
         stored = Stored(turn.scrape_id, body, told.credits, page.final_url, version)
         entry = await self._entry(url, options, page.fetched) if hit is None else None
@@ -214,7 +229,7 @@ class _Told:
 
 
 def _document(
-    made: Mapping[str, object], options: Mapping[str, object], told: _Told, tracked: Tracked | None
+    made: Mapping[str, object], options: Mapping[str, object], told: _Told, tracked: Tracked | None, by_model: Made
 ) -> dict[str, object]:
     given = made.get("metadata")
     metadata: dict[str, object] = dict(given) if isinstance(given, dict) else {}
@@ -226,12 +241,13 @@ def _document(
     metadata["concurrencyLimited"] = told.queued_ms is not None
     if told.queued_ms is not None:
         metadata["concurrencyQueueDurationMs"] = told.queued_ms
-    document = {**made, "metadata": metadata}
-    warnings = [made.get("warning"), _CLEAN_SKIPPED if options.get("only_clean_content") else ""]
+    document = page_parts.added(made, by_model, options) | {"metadata": metadata}
+    warnings = [made.get("warning"), *by_model.warnings]
     if tracked is not None:
         warnings.append(tracked.warning)
         if tracked.found is not None:
-            document["changeTracking"] = tracked.found
+            changes = {} if by_model.changes is None else {"json": by_model.changes}
+            document["changeTracking"] = {**tracked.found, **changes}
     text = " ".join(str(warning) for warning in warnings if warning)
     return document | {"warning": text} if text else document
 

@@ -1,7 +1,8 @@
 """Where HTML is read: in this process where it is small, in a converting process where it is not.
 
 A page of a megabyte can be built to take minutes and gigabytes. In a converting process it has a bound for both, and
-the service answers meanwhile. Imports: asked, attributes, failures, files, html_page, media.
+the service answers meanwhile. Imports: asked, attributes, failures, files, html_page, media,
+own_media.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from weblake.service.page.asked import Wanted
 from weblake.service.page.attributes import read_attributes
 from weblake.service.page.html_page import html_document
 from weblake.service.page.media import text_of
+from weblake.service.page.own_media import read_media
 
 #: Bytes from which on a page is read in a thread, so that the event loop goes on.
 LARGE = 50_000
@@ -56,6 +58,17 @@ async def attributes_of(
         return await asyncio.to_thread(read_attributes, content_type, body, options)
     task = Task("attributes", content_type=content_type, options={"formats": options.get("formats")})
     return _sound(await converters.convert(task, body), name).document["attributes"]
+
+
+async def media_of(
+    converters: Converters, content_type: str, body: bytes, wanted: list[str], url: str, name: str
+) -> dict[str, object]:
+    """The formats `audio` and `video` of a page at a URL; raises PageFailure where it has none, or cannot be read."""
+    reads_here = len(body) <= HEAVY
+    if reads_here:
+        return await asyncio.to_thread(read_media, content_type, body, url, wanted)
+    task = Task("media", content_type=content_type, base=url, options={"wanted": wanted})
+    return _sound(await converters.convert(task, body), name).document
 
 
 def _sound(result: Converted, name: str) -> Converted:

@@ -53,7 +53,7 @@ class BatchRoutes:
         parts = self._parts
         # A hundred thousand URLs take seconds to check, in which everybody else is to be served.
         asked = await asyncio.to_thread(read_options, options.BatchScrapeRequest, body)
-        check_page_options(asked, parts.config.plan(access.team))
+        check_page_options(asked, parts.config.plan(access.team), llm=parts.llm.lacks)
         webhook = read_webhook(asked, parts.config)
         urls, invalid = await asyncio.to_thread(self._urls, asked)
         parts.rate.take(access.team)

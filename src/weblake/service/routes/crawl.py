@@ -1,6 +1,6 @@
 """POST /v2/crawl and GET /v2/crawl/active.
 
-Imports: accounts, answers, clock, failures, features, intake, jobs, parts, patterns, records, replays.
+Imports: accounts, answers, clock, crawl_params, failures, features, intake, jobs, parts, patterns, records, replays.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from weblake.service.jobs import records
 from weblake.service.jobs.crawl import DEFAULT_LIMIT
 from weblake.service.jobs.page_cache import is_private
 from weblake.service.jobs.records import NewJob
+from weblake.service.llm.crawl_params import generate
 from weblake.service.parts import Parts, asker
 from weblake.service.routes.intake import (
     check_queue,
@@ -40,7 +41,7 @@ from weblake.service.web.patterns import Patterns
 #: Names that the contract leaves out of an active crawl's scrape options.
 _NOT_SHOWN = frozenset({"url", "zeroDataRetention"})
 #: Names in a crawl's options that are kept elsewhere than in its plan.
-_NOT_PLAN = frozenset({"url", "webhook", "scrape_options", "origin", "integration", "zero_data_retention"})
+_NOT_PLAN = frozenset({"url", "webhook", "scrape_options", "origin", "integration", "zero_data_retention", "prompt"})
 
 
 class CrawlRoutes:
@@ -94,14 +95,17 @@ class CrawlRoutes:
         asked = read_options(options.CrawlRequest, body)
         pages = asked.get("scrape_options", {})
         assert isinstance(pages, dict)
-        check_crawl_options(asked, parts.config.plan(access.team))
-        check_page_options(pages)
+        check_crawl_options(asked, parts.config.plan(access.team), llm=parts.llm.lacks)
+        check_page_options(pages, llm=parts.llm.lacks)
         if asked.get("zero_data_retention"):
             pages = {**pages, "zero_data_retention": True}
         _check_patterns(asked)
         webhook = read_webhook(asked, parts.config)
         url = read_target(asked["url"], parts.config)
         parts.rate.take(access.team)
+        if asked.get("prompt"):
+            _, generated = await generate(parts.llm.needed("The option `prompt`"), url, str(asked["prompt"]))
+            asked = {**generated, **asked}
         now = parts.clock.now()
         limit, target = asked.get("limit", DEFAULT_LIMIT), None if is_private(pages) else url
         assert isinstance(limit, int)

@@ -1,6 +1,6 @@
 """How request bodies become checked options.
 
-Imports: answers, config, features, limits, parts, replays, scraping, targets.
+Imports: answers, config, features, limits, page_wants, parts, replays, scraping, targets.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from weblake.service.config import Access, Plan, ServiceConfig
 from weblake.service.failures import PageFailure
 from weblake.service.jobs.scraping import LOCKDOWN_HIT, ZERO_DATA_RETENTION
 from weblake.service.limits import too_many
+from weblake.service.llm import page_wants
 from weblake.service.parts import Parts, asker
 from weblake.service.routes.replays import KEEP_STARTS, Ticket
 from weblake.service.routes.targets import refusal, target
@@ -91,9 +92,10 @@ def page_options(asked: Mapping[str, object]) -> dict[str, object]:
 
 def page_price(asked: Mapping[str, object]) -> int:
     """Credits that one page costs at most."""
+    of_model = page_wants.price(asked)
     if asked.get("lockdown"):
-        return LOCKDOWN_HIT
-    return 1 + (ZERO_DATA_RETENTION if asked.get("zero_data_retention") else 0)
+        return LOCKDOWN_HIT + of_model
+    return 1 + of_model + (ZERO_DATA_RETENTION if asked.get("zero_data_retention") else 0)
 
 
 def read_webhook(asked: Mapping[str, object], config: ServiceConfig) -> dict[str, object] | None:

@@ -3,12 +3,13 @@
 A parse is read back with GET /v2/scrape/{id}. The contract's activity list has no word for it, so it is listed as a
 scrape whose target is the file's name.
 
-Imports: accounts, answers, failures, features, files, intake, outcomes, parts, replays, scraping,
+Imports: accounts, answers, failures, features, files, intake, llm, outcomes, parts, replays, scraping,
 single_call.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 
 from starlette.requests import Request
@@ -25,6 +26,7 @@ from weblake.service.files.upload import UploadForm, read_form
 from weblake.service.jobs.outcomes import Stored
 from weblake.service.jobs.page_cache import is_private
 from weblake.service.jobs.scraping import ZERO_DATA_RETENTION, failed
+from weblake.service.llm import page_parts, page_wants
 from weblake.service.parts import Parts, asker
 from weblake.service.routes.intake import page_price, read_options
 from weblake.service.routes.replays import KEEP_SCRAPES, Ticket
@@ -82,11 +84,14 @@ class ParseRoutes:
         call = SingleCall(access, "parse", form.name, await parts.ids.drawn(parts.store), is_private(asked), ticket)
         timeout = asked.get("timeout")
         timeout_s = (timeout if isinstance(timeout, int) and timeout > 0 else _TIMEOUT) / 1000
+        until = time.monotonic() + timeout_s
         try:
-            page = await parts.web.parse(form.read, asked, timeout_s)
+            page = await parts.web.parse(form.read, page_wants.plain(asked), timeout_s)
+            left = max(0.0, until - time.monotonic())
+            made = await page_parts.make(parts.llm.model, parts.llm.lacks, asked, page.document, timeout_s=left)
         except PageFailure as failure:
             return await call.failed(parts, _refusal(failure), failed(failure))
-        return await call.stored(parts, _document(call, page))
+        return await call.stored(parts, _document(call, page, made, asked))
 
     def _asked(self, access: Access, form: UploadForm) -> dict[str, object]:
         """The options of a request that can be carried out; raises Refusal."""
@@ -100,19 +105,23 @@ class ParseRoutes:
             )
         asked = read_options(options.ParseOptions, form.options)
         _check_formats(asked)
-        check_page_options(asked, self._parts.config.plan(access.team))
+        check_page_options(asked, self._parts.config.plan(access.team), llm=self._parts.llm.lacks)
         return asked
 
 
-def _document(call: SingleCall, page: ParsedFile) -> Stored:
-    credits = page.credits + (ZERO_DATA_RETENTION if call.private else 0)
+def _document(call: SingleCall, page: ParsedFile, made: page_parts.Made, asked: Mapping[str, object]) -> Stored:
+    credits = page.credits + made.credits + (ZERO_DATA_RETENTION if call.private else 0)
     metadata = page.document.get("metadata")
     told: dict[str, object] = dict(metadata) if isinstance(metadata, Mapping) else {}
     # Neither a proxy nor the cache has anything to do with a file.
     for name in ("proxyUsed", "cacheState"):
         told.pop(name, None)
     told |= {"scrapeId": call.id, "creditsUsed": credits, "concurrencyLimited": False}
-    return Stored(call.id, encode({**page.document, "metadata": told}), credits, call.target)
+    document = page_parts.added(page.document, made, asked) | {"metadata": told}
+    warnings = [str(one) for one in (page.document.get("warning"), *made.warnings) if one]
+    if warnings:
+        document["warning"] = " ".join(warnings)
+    return Stored(call.id, encode(document), credits, call.target)
 
 
 def _refusal(failure: PageFailure) -> Refusal:

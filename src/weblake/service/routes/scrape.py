@@ -58,7 +58,7 @@ class ScrapeRoutes:
         parts = self._parts
         asked = read_options(options.ScrapeRequest, body)
         plan = parts.config.plan(access.team)
-        check_page_options(asked, plan)
+        check_page_options(asked, plan, llm=parts.llm.lacks)
         # The document shows the URL as it was asked for, so that is what goes on.
         url = with_scheme(str(asked["url"]))
         read_target(url, parts.config)

@@ -52,7 +52,7 @@ class SearchRoutes:
     async def _search(self, access: Access, body: dict[str, object], ticket: Ticket) -> Response:
         parts = self._parts
         plan = parts.config.plan(access.team)
-        asked = read_search(body, plan, parts.clock.now())
+        asked = read_search(body, plan, parts.clock.now(), llm=parts.llm.lacks)
         parts.rate.take(access.team)
         search_id = await self._parts.ids.drawn(self._parts.store)
         try:

@@ -53,8 +53,9 @@ class Asked:
         return self.unkept or is_private(self.page or {})
 
 
-def read_search(body: Mapping[str, object], plan: Plan, now: float) -> Asked:
-    """A request body as a search; ages of pages are counted back from `now`.
+def read_search(body: Mapping[str, object], plan: Plan, now: float, *, llm: str) -> Asked:
+    """A request body as a search; ages of pages are counted back from `now`, and `llm` is what is missing for
+    a language model.
 
     Raises:
         Refusal: 400; it is malformed. 403; zero data retention is asked for. 503; it needs what is not here.
@@ -78,7 +79,7 @@ def read_search(body: Mapping[str, object], plan: Plan, now: float) -> Asked:
         highlights=given.get("highlights") is not False,
         only_valid=given.get("ignore_invalid_urls") is True,
         timeout_ms=timeout if isinstance(timeout, int) and timeout > 0 else _TIMEOUT_MS,
-        page=_page(given, plan),
+        page=_page(given, plan, llm),
         unkept=bool(given.get("enterprise")),
     )
     asked.notes += _notes(asked, given)
@@ -104,11 +105,11 @@ def result(asked: Asked, found: Found, place: int, page: Scraped | Failed | None
     return shown
 
 
-def _page(given: Mapping[str, object], plan: Plan) -> dict[str, object] | None:
+def _page(given: Mapping[str, object], plan: Plan, llm: str) -> dict[str, object] | None:
     page = given.get("scrape_options")
     if not isinstance(page, Mapping) or not page or page.get("formats") == []:
         return None
-    check_page_options(page, plan)
+    check_page_options(page, plan, llm=llm)
     return dict(page)
 
 

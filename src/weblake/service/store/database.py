@@ -122,6 +122,10 @@ class Store:
         for pragma in ("page_size=16384", "journal_mode=WAL", "synchronous=FULL", "temp_store=MEMORY"):
             self._writer.execute(f"PRAGMA {pragma}")
         (version,) = self._writer.execute("PRAGMA user_version").fetchone()
+        while version in schema.STEPS:
+            step = f"BEGIN; {schema.STEPS[version]} PRAGMA user_version={version + 1}; COMMIT;"
+            self._writer.executescript(step)
+            version += 1
         if version == schema.VERSION:
             return
         (tables,) = self._writer.execute("SELECT count(*) FROM sqlite_master").fetchone()

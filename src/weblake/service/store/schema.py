@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-#: Raised when a table changes; a database with another number is refused, not guessed at.
-VERSION = 2
+#: Raised when a table changes; a database with a number that `STEPS` does not lead on from is refused, not guessed at.
+VERSION = 3
 
 #: Tables that a reset empties; keys and the clock are not among them.
 DATA_TABLES = (
     "jobs", "pages", "documents", "page_errors", "robots_blocked", "usage", "activity", "replays", "deliveries",
-    "past_deliveries", "page_cache", "page_history", "tracked_crawls", "counters",
+    "past_deliveries", "page_cache", "page_history", "tracked_crawls", "counters", "model_work",
 )  # fmt: skip
 
-SCHEMA = """
+_MODEL_WORK = """
+CREATE TABLE model_work (                -- steps of running jobs of a language model, and at place 0 their results
+    job TEXT NOT NULL, place INTEGER NOT NULL, body BLOB NOT NULL,
+    PRIMARY KEY (job, place)
+) WITHOUT ROWID;
+"""
+#: What makes a database of one version one of the next; older ones are refused.
+STEPS = {2: _MODEL_WORK}
+
+SCHEMA = (
+    """
 CREATE TABLE jobs (
     id TEXT PRIMARY KEY,
-    kind TEXT NOT NULL,                  -- batch_scrape, crawl or scrape
+    kind TEXT NOT NULL,                  -- batch_scrape, crawl, scrape, …
     team TEXT NOT NULL,
     key_name TEXT NOT NULL,
     url TEXT NOT NULL,                   -- of a batch: its first
@@ -142,3 +152,5 @@ CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
 CREATE TABLE api_keys (digest TEXT PRIMARY KEY, name TEXT NOT NULL, team TEXT NOT NULL);
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
+    + _MODEL_WORK
+)

@@ -1,6 +1,6 @@
 """Pages made of what a target answered, now or before, with what the page half does not make itself.
 
-Imports: apart, asked, document, fetch, files, selectors.
+Imports: apart, asked, document, fetch, files, own_media, selectors.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from weblake.service.files.converters import Converters
-from weblake.service.page.apart import attributes_of
+from weblake.service.page.apart import attributes_of, media_of
 from weblake.service.page.asked import number
 from weblake.service.page.document import Page, deadline
+from weblake.service.page.own_media import FORMATS, wanted_media
 from weblake.service.page.selectors import attribute_selectors
 from weblake.service.web.fetch import Fetched, Fetcher
 
 #: Formats that are not made of a page alone.
-_ELSEWHERE = frozenset(["attributes", "changeTracking"])
+_ELSEWHERE = frozenset(["attributes", "changeTracking", *FORMATS])
 #: Makes a page of a URL, with the fetcher that it is given.
 Scrape = Callable[[str, Mapping[str, object], Fetcher], Awaitable[Page]]
 
@@ -71,6 +72,10 @@ async def scrape_answer(
             found = await attributes_of(converters, answer.content_type, answer.body, options, url)
         rest = {name: value for name, value in document.items() if name != "metadata"}
         document = {**rest, "attributes": found, "metadata": document.get("metadata")}
+    if media := wanted_media(options):
+        answer = fetched or await fetcher.get(url)
+        async with deadline(url, number(options.get("timeout"), 60_000) / 1000):
+            document |= await media_of(converters, answer.content_type, answer.body, media, answer.url, url)
     return AnsweredPage(document, page.final_url, page.links, page.credits, fetched)
 
 

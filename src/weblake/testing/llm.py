@@ -1,0 +1,224 @@
+"""An OpenAI-compatible endpoint on a loopback port, with answers that a test writes. Imports: llm_answers, loopback.
+
+What no script says is answered in the shape that is asked for, the same for the same request: JSON for a schema, words
+of the content for everything else. It is no language model, and nothing that it says is true.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from weblake.loopback import Answer, Asked, LoopbackServer
+from weblake.testing.llm_answers import default_answer
+
+KEY, MODEL = "test-llm-key", "test-model"
+
+
+@dataclass(frozen=True, slots=True)
+class LlmRequest:
+    """One request as it came."""
+
+    #: Each with `role` and `content`.
+    messages: list[dict[str, str]]
+    #: By lower-case name.
+    headers: Mapping[str, str]
+    #: The whole body.
+    body: Mapping[str, Any]
+    #: What was answered: 200, another status, or None where the connection was closed without an answer.
+    answered: int | None
+
+    @property
+    def text(self) -> str:
+        """All that was said to the model."""
+        return "\n\n".join(one["content"] for one in self.messages)
+
+    @property
+    def schema(self) -> Mapping[str, Any] | None:
+        """The JSON Schema that the answer should have; None where none is named."""
+        form = self.body.get("response_format") or {}
+        return (form.get("json_schema") or {}).get("schema")
+
+
+@dataclass(slots=True)
+class _Plan:
+    answer: Callable[[LlmRequest], Answer]
+    where: re.Pattern[str] | None
+    seconds: float
+    #: How many yet; None for all.
+    left: int | None
+
+
+class WeblakeLlm:
+    """The endpoint that the fixture `weblake_llm` hands to a test."""
+
+    def __init__(self) -> None:
+        self._server = LoopbackServer(self._receive, "weblake-test-llm")
+        self._lock = threading.Lock()
+        self._requests: list[LlmRequest] = []
+        self._plans: list[_Plan] = []
+
+    def __repr__(self) -> str:
+        return f"<WeblakeLlm {self.url}>"
+
+    @property
+    def url(self) -> str:
+        """Its base URL, for WEBLAKE_LLM_BASE_URL."""
+        return f"{self._server.url}/v1"
+
+    @property
+    def key(self) -> str:
+        """The key that it takes; others get 401."""
+        return KEY
+
+    @property
+    def model(self) -> str:
+        """The model that it has; others get 404."""
+        return MODEL
+
+    def config(self) -> dict[str, str]:
+        """The fields of `ServiceConfig` that point to it."""
+        return {"llm_base_url": self.url, "llm_api_key": KEY, "llm_model": MODEL}
+
+    def environment(self) -> dict[str, str]:
+        """The same for a service in a process: WEBLAKE_LLM_BASE_URL, WEBLAKE_LLM_API_KEY and WEBLAKE_LLM_MODEL."""
+        return {"WEBLAKE_LLM_BASE_URL": self.url, "WEBLAKE_LLM_API_KEY": KEY, "WEBLAKE_LLM_MODEL": MODEL}
+
+    @property
+    def requests(self) -> list[LlmRequest]:
+        """What it was asked in this test, in order."""
+        with self._lock:
+            return list(self._requests)
+
+    def say(self, answer: object, *, where: str | None = None, times: int | None = 1, cut: bool = False) -> None:
+        """Answers the next requests with this: a text as it is, anything else as JSON.
+
+        Args:
+            answer: What is said, or a function of the request (see `LlmRequest`) that returns it.
+            where: A regular expression, searched in all that is said to the model; None for any request.
+            times: How many requests; None for all.
+            cut: Says that the model stopped at its output limit.
+        """
+
+        def reply(request: LlmRequest) -> Answer:
+            said = answer(request) if callable(answer) else answer
+            return _completion(said if isinstance(said, str) else json.dumps(said, ensure_ascii=False), cut=cut)
+
+        self._plan(reply, where, times)
+
+    def fail(
+        self,
+        status: int = 500,
+        *,
+        body: str = '{"error": {"message": "It failed."}}',
+        retry_after: float | None = None,
+        where: str | None = None,
+        times: int | None = 1,
+    ) -> None:
+        """Answers the next requests with an error; with status 200 and a body, with that instead of a completion."""
+        headers = {} if retry_after is None else {"Retry-After": f"{retry_after:g}"}
+        answer = Answer(status, body.encode(), {"Content-Type": "application/json", **headers})
+        self._plan(lambda _: answer, where, times)
+
+    def drop(self, *, where: str | None = None, times: int | None = 1) -> None:
+        """Closes the connection of the next requests without an answer."""
+        self._plan(lambda _: Answer(hangs_up=True), where, times)
+
+    def stall(self, seconds: float = 3600.0, *, where: str | None = None, times: int | None = 1) -> None:
+        """Waits so long before it answers the next requests, at most until the end of the test."""
+        self._plan(default, where, times, seconds)
+
+    def clear(self) -> None:
+        """Forgets scripts and requests."""
+        with self._lock:
+            self._plans.clear()
+            self._requests.clear()
+
+    def __enter__(self) -> Self:
+        self._server.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.stop()
+
+    def _plan(
+        self, answer: Callable[[LlmRequest], Answer], where: str | None, times: int | None, seconds: float = 0.0
+    ) -> None:
+        with self._lock:
+            self._plans.append(_Plan(answer, re.compile(where, re.DOTALL) if where else None, seconds, times))
+
+    def _receive(self, asked: Asked) -> Answer:
+        request = _read(asked)
+        refused = _refused(asked, request)
+        plan = None
+        with self._lock:
+            if refused is None:
+                plan = next((one for one in self._plans if one.left != 0 and _fits(one, request)), None)
+            if plan is not None and plan.left is not None:
+                plan.left -= 1
+            place = len(self._requests)
+            self._requests.append(request)
+        if plan is not None and plan.seconds:
+            self._server.stopping.wait(plan.seconds)
+        answer = refused or (plan.answer if plan is not None else default)(request)
+        told = LlmRequest(request.messages, request.headers, request.body, None if answer.hangs_up else answer.status)
+        with self._lock:
+            if place < len(self._requests):
+                self._requests[place] = told
+        return answer
+
+
+def default(request: LlmRequest) -> Answer:
+    """What is answered where no script says otherwise."""
+    return _completion(default_answer(request.messages, request.schema))
+
+
+def _fits(plan: _Plan, request: LlmRequest) -> bool:
+    return plan.where is None or plan.where.search(request.text) is not None
+
+
+def _read(asked: Asked) -> LlmRequest:
+    try:
+        body = json.loads(asked.body)
+    except ValueError:
+        body = {}
+    body = body if isinstance(body, dict) else {}
+    return LlmRequest(body.get("messages") or [], asked.headers, body, None)
+
+
+def _refused(asked: Asked, request: LlmRequest) -> Answer | None:
+    if asked.path != "/v1/chat/completions":
+        return _error(404, f"no such address: {asked.path}")
+    if asked.headers.get("authorization") != f"Bearer {KEY}":
+        # As real ones do, it tells what it got.
+        return _error(401, f"Incorrect API key provided: {asked.headers.get('authorization')}")
+    if request.body.get("model") != MODEL:
+        return _error(404, f"no such model: {request.body.get('model')}")
+    return None if request.messages else _error(400, "messages are missing")
+
+
+def _error(status: int, message: str) -> Answer:
+    return Answer(status, json.dumps({"error": {"message": message}}).encode(), {"Content-Type": "application/json"})
+
+
+def _completion(text: str, *, cut: bool = False) -> Answer:
+    choice = {
+        "index": 0,
+        "finish_reason": "length" if cut else "stop",
+        "message": {"role": "assistant", "content": text},
+    }
+    body = {
+        "id": "chatcmpl-test",
+        "object": "chat.completion",
+        "model": MODEL,
+        "choices": [choice],
+        "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15},
+    }
+    return Answer(200, json.dumps(body).encode(), {"Content-Type": "application/json"})

@@ -86,6 +86,8 @@ class ServiceConfig:
     max_cached_pages: int = 10_000
     #: Pages that can be found by search, over all teams.
     max_indexed_pages: int = 20_000
+    #: Pages of all teams that are in the browser at the same time; each takes some 80 MB.
+    max_browser_pages: int = 4
     #: Makes ids and the order of a job's documents the same in every run that asks the same; None for random ids.
     seed: int | None = None
     #: Host names that a request may carry; None for any. A loopback service allows only loopback names.

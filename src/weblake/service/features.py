@@ -1,6 +1,6 @@
 """What this service cannot do without more set-up, refused by name and never imitated.
 
-Imports: answers, chain, config, languages, selectors.
+Imports: answers, browser.needs, chain, config, languages, selectors.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from weblake.service.answers import Refusal, bad_request
+from weblake.service.browser.needs import FORMATS as BROWSER_FORMATS
+from weblake.service.browser.needs import check_browser
 from weblake.service.config import Plan
 from weblake.service.page.selectors import selector_problem
 from weblake.service.web.chain import header_problem
@@ -20,8 +22,6 @@ _LATER = "a part of the service that comes with a later version"
 #: The formats that a page fetched over HTTP can be turned into.
 PLAIN_FORMATS = frozenset({"markdown", "html", "rawHtml", "links", "images", "attributes", "changeTracking"})
 _FORMATS = {
-    "screenshot": _BROWSER,
-    "branding": _BROWSER,
     "audio": _LATER,
     "video": _LATER,
     "summary": _LLM,
@@ -31,10 +31,6 @@ _FORMATS = {
 }
 #: Options that need more as soon as they are set to something.
 _OPTIONS = {
-    "actions": ("actions", _BROWSER),
-    "wait_for": ("waitFor", _BROWSER),
-    "mobile": ("mobile", _BROWSER),
-    "profile": ("profile", _BROWSER),
     "redact_pii": ("redactPII", _LLM),
     "threat_protection": ("threatProtection", _LATER),
 }
@@ -74,7 +70,7 @@ def check_page_options(options: Mapping[str, object], plan: Plan | None = None) 
     if problem is not None:
         bad_request(problem)
     for kind in format_names(options):
-        if kind not in PLAIN_FORMATS:
+        if kind not in PLAIN_FORMATS and kind not in BROWSER_FORMATS:
             raise missing(f"The format `{kind}`", _FORMATS.get(kind, _LATER))
     _check_tracking(options)
     for name, (wire, needs) in _OPTIONS.items():
@@ -85,6 +81,14 @@ def check_page_options(options: Mapping[str, object], plan: Plan | None = None) 
     if options.get("proxy") == "enhanced":
         raise missing("The option `proxy: enhanced`", "a proxy service")
     check_retention(options, plan)
+    _check_profile(options)
+    check_browser(options)
+
+
+def _check_profile(options: Mapping[str, object]) -> None:
+    profile = options.get("profile")
+    if options.get("zero_data_retention") and isinstance(profile, Mapping) and profile.get("save_changes", True):
+        bad_request("A profile that is saved is data that is kept: with zeroDataRetention say `saveChanges: false`.")
 
 
 def _check_parsers(options: Mapping[str, object]) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 #: Raised when a table changes; a database with another number is refused, not guessed at.
-VERSION = 2
+VERSION = 3
 
 #: Tables that a reset empties; keys and the clock are not among them.
 DATA_TABLES = (
     "jobs", "pages", "documents", "page_errors", "robots_blocked", "usage", "activity", "replays", "deliveries",
-    "past_deliveries", "page_cache", "page_history", "tracked_crawls", "counters",
+    "past_deliveries", "page_cache", "profiles", "page_history", "tracked_crawls", "counters",
 )  # fmt: skip
 
 SCHEMA = """
@@ -107,6 +107,10 @@ CREATE TABLE page_cache (                -- what targets answered, before anythi
     PRIMARY KEY (key, verified)
 );
 CREATE INDEX page_cache_age ON page_cache (stored);
+CREATE TABLE profiles (                  -- what browsers keep between scrapes: cookies and storage as JSON
+    team TEXT NOT NULL, name TEXT NOT NULL, saved REAL NOT NULL, state BLOB NOT NULL,
+    PRIMARY KEY (team, name)
+) WITHOUT ROWID;
 CREATE TABLE page_history (              -- the last version of each page whose changes are tracked
     key BLOB PRIMARY KEY,
     scraped REAL NOT NULL,

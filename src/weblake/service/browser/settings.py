@@ -38,14 +38,23 @@ class Settings:
             "device_scale_factor": 2 if self.mobile else 1,
             "is_mobile": self.mobile,
             "has_touch": self.mobile,
-            "user_agent": self.user_agent or _user_agent(version.partition(".")[0], self.mobile),
-            "locale": self.languages.partition(",")[0].partition(";")[0].strip() or "en-US",
+            "user_agent": self.agent(version),
+            "locale": self.spoken[0] if self.spoken else "en-US",
             "timezone_id": _TIMEZONE,
-            "extra_http_headers": {"Accept-Language": self.languages},
             "ignore_https_errors": not self.verify,
             "accept_downloads": False,
             "service_workers": "block",
         }
+
+    @property
+    def spoken(self) -> list[str]:
+        """The languages without their weights, the best one first."""
+        named = (one.partition(";")[0].strip() for one in self.languages.split(","))
+        return [one for one in named if one and one != "*"]
+
+    def agent(self, version: str) -> str:
+        """What the browser calls itself."""
+        return self.user_agent or _user_agent(version.partition(".")[0], self.mobile)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +73,7 @@ class Private:
 def settings_of(options: Mapping[str, object]) -> Settings:
     """The settings that the options (snake_case) ask for."""
     given = _headers(options)
-    languages = given.get("accept-language") or wanted_languages(options).replace("*", "en") or "en-US,en;q=0.9"
+    languages = given.get("accept-language") or wanted_languages(options) or "en-US"
     return Settings(
         mobile=options.get("mobile") is True,
         verify=options.get("skip_tls_verification") is False,

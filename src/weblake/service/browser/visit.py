@@ -60,6 +60,7 @@ class Visit:
             await _add_cookies(self._lane, self._private)
         if self._private.headers:
             await send_headers(page, self._url, self._private.headers)
+        await self._speak(page)
         shot = _screenshot_asked(self._options)
         if shot is not None and isinstance(viewport := shot.get("viewport"), Mapping):
             await page.set_viewport_size(viewport_of(viewport))
@@ -75,6 +76,16 @@ class Visit:
             for task in (run, crash):
                 task.cancel()
             await asyncio.gather(run, crash, return_exceptions=True)
+
+    async def _speak(self, page: Page) -> None:
+        """Names all languages where there are several: a context of Playwright's speaks one."""
+        settings = self._lane.settings
+        if len(settings.spoken) < 2:
+            return
+        protocol = await page.context.new_cdp_session(page)
+        agent = settings.agent(self._lane.engine.browser.version)
+        spoken = {"userAgent": agent, "acceptLanguage": ",".join(settings.spoken)}
+        await protocol.send("Emulation.setUserAgentOverride", spoken)
 
     async def _used(self, page: Page, watch: Watch, shot: Mapping[str, Any] | None) -> Fetched:
         await self._load(page, watch)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -37,7 +39,8 @@ def shot(lab: BrowserLab, path: str = "/fine", **options: object) -> httpx.Respo
 
 def browsers() -> set[int]:
     """The main processes of the browsers that this process started."""
-    return {pid for pid in children(os.getpid()) if "--remote-debugging-pipe" in command(pid)}
+    found = running({pid for pid in children(os.getpid()) if "--remote-debugging-pipe" in command(pid)})
+    return {pid for pid in found if "--type=" not in command(pid)}
 
 
 def test_a_page_that_never_ends_ends_at_its_timeout(lab: BrowserLab) -> None:
@@ -161,8 +164,8 @@ def test_what_is_missing_is_named(lab: BrowserLab, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_nothing_is_left_of_the_browser_when_the_service_ends(tmp_path: Path, lab: BrowserLab, how: int) -> None:
     browser_lab.demand_chromium()
-    temporary = tmp_path / "tmp"
-    temporary.mkdir()
+    # Not below pytest's: Chromium has a socket in there, and the names of sockets are short.
+    temporary = Path(tempfile.mkdtemp(prefix="wl-"))
     service = subprocess.Popen(
         [sys.executable, "-m", "weblake", "serve", "--data", str(tmp_path / "data"), "--allow-private"],
         env={**os.environ, "WEBLAKE_API_KEY": "k", "TMPDIR": str(temporary)},
@@ -199,3 +202,4 @@ def test_nothing_is_left_of_the_browser_when_the_service_ends(tmp_path: Path, la
         service.wait(20)
         assert service.stdout is not None
         service.stdout.close()
+        shutil.rmtree(temporary, ignore_errors=True)

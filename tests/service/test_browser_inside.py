@@ -213,3 +213,31 @@ def test_blocked_advertisements_are_not_asked_for(net: Net) -> None:
     assert shown() == 0
     net.lab.scrape(net.url("/with-ads"), formats=["screenshot"], blockAds=False)
     assert shown() == 1
+
+
+def test_the_way_out_of_the_browser_is_nobody_else_s(net: Net) -> None:
+    """The gateway listens on loopback, where others are too: without its password it does nothing."""
+    held, arrived = threading.Event(), threading.Event()
+
+    def page(handler: Any) -> None:
+        arrived.set()
+        held.wait(20)
+        handler.reply(200, b"<main>x</main>", {})
+
+    net.public.pages["/held"] = page
+    asking = threading.Thread(target=lambda: net.lab.post(net.url("/held"), formats=["screenshot"]))
+    asking.start()
+    try:
+        assert arrived.wait(30)
+        lanes = net.lab.service._parts.web._browsers._lanes  # type: ignore[union-attr]
+        (lane,) = lanes._busy
+        port = lane.gateway._server.sockets[0].getsockname()[1]
+        before = len(net.public.requests)
+        for target in ("GET http://public.example/ HTTP/1.1", "CONNECT public.example:80 HTTP/1.1"):
+            with socket.create_connection((PRIVATE, port), 5) as client:
+                client.sendall(f"{target}\r\nHost: public.example\r\n\r\n".encode())
+                assert client.recv(1000).startswith(b"HTTP/1.1 407")
+        assert len(net.public.requests) == before
+    finally:
+        held.set()
+        asking.join(30)

@@ -207,6 +207,23 @@ def test_headers_go_to_the_site_that_was_asked_for_and_to_no_other(lab: BrowserL
         other.server_close()
 
 
+def test_the_name_and_password_of_a_url_go_to_its_site(lab: BrowserLab) -> None:
+    def guarded(handler: Any) -> None:
+        if handler.headers["authorization"] == "Basic bWU6cGFzcyB3b3Jk":
+            handler.reply(200, b"<main>welcome</main>", {})
+        else:
+            handler.reply(401, b"no", {"WWW-Authenticate": "Basic realm=x"})
+
+    lab.site.pages["/login"] = guarded
+    url = lab.site.url("/login").replace("//", "//me:pass%20word@")
+    for headers in ({}, {"X-More": "1"}):
+        data = lab.scrape(url, waitFor=1, headers=headers, maxAge=0)
+        assert (data["metadata"]["statusCode"], data["markdown"]) == (200, "welcome")
+        assert data["metadata"]["url"] == lab.site.url("/login")
+        wrong = lab.scrape(url.replace("me:", "you:"), waitFor=1, headers=headers, maxAge=0)
+        assert wrong["metadata"]["statusCode"] == 401
+
+
 def test_a_context_that_is_used_again_remembers_nothing(lab: BrowserLab) -> None:
     lanes = lab.service._parts.web._browsers._lanes  # type: ignore[union-attr]
     before = lab.site.pages["/tick"].count

@@ -23,7 +23,7 @@ from weblake.service.web.addresses import clean_url
 from weblake.service.web.fetch import Fetched
 
 #: Bytes that one page may load in all.
-_MOST_BYTES = 256 << 20
+_MOST_BYTES = 128 << 20
 #: Seconds that a profile may take to be read out.
 _STATE = 20.0
 
@@ -94,8 +94,12 @@ class Browsers:
                 return self._file(shown, options)
             if not visitor.keeps:
                 return Visited(fetched)
-            async with asyncio.timeout(_STATE):
-                state = await lane.context.storage_state(indexed_db=True)
+            try:
+                async with asyncio.timeout(_STATE):
+                    state = await lane.context.storage_state(indexed_db=True)
+            except TimeoutError as error:
+                message = f"The profile could not be read out within {_STATE:g} s, so it was not saved. Try again."
+                raise PageFailure("SCRAPE_TIMEOUT", message, status=408) from error
             return Visited(fetched, json.dumps(state).encode())
 
     def _file(self, url: str, options: Mapping[str, object]) -> Visited:

@@ -11,9 +11,13 @@ Imports: ad_hosts, addresses, connect, failures, upstream.
 from __future__ import annotations
 
 import asyncio
+import base64
+import hmac
 import logging
+import secrets
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import h11
 import httpcore
@@ -24,6 +28,9 @@ from weblake.service.browser.upstream import connect_tunnel
 from weblake.service.failures import PageFailure
 from weblake.service.web.addresses import clean_url
 from weblake.service.web.connect import Pools
+
+if TYPE_CHECKING:
+    from playwright.async_api import ProxySettings
 
 _LOG = logging.getLogger("weblake.service")
 _CHUNK = 65_536
@@ -51,6 +58,9 @@ class Gateway:
         self._allow_private = allow_private
         self._trust_env = trust_env
         self._server: asyncio.Server | None = None
+        #: The name and the password that a client needs.
+        self.login = ("weblake", secrets.token_urlsafe(24))
+        self._known = b"Basic " + base64.b64encode(":".join(self.login).encode())
         self._open: set[asyncio.Task[None]] = set()
         self._block_ads = True
         self._left = 0
@@ -59,10 +69,11 @@ class Gateway:
         #: Why hosts could not be reached, by `host:port`.
         self.failures: dict[str, PageFailure] = {}
 
-    async def open(self) -> str:
-        """Listens, and returns the proxy's URL."""
+    async def open(self) -> ProxySettings:
+        """Listens, and returns what a context needs to go this way; nobody else on the machine has the password."""
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=_HEAD)
-        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        server = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return {"server": server, "username": self.login[0], "password": self.login[1]}
 
     def begin(self, *, block_ads: bool, most: int) -> None:
         """Forgets the page before; the next one may load so many bytes."""
@@ -106,6 +117,10 @@ class Gateway:
             event = await _next(peer, reader)
             if not isinstance(event, h11.Request):
                 return
+            if not self._knows(event):
+                if not await _ask_for_login(peer, reader, writer):
+                    return
+                continue
             target = event.target.decode("latin-1")
             if event.method == b"CONNECT":
                 await self._tunnel(httpx.URL(f"https://{target}"), peer.trailing_data[0], reader, writer)
@@ -117,6 +132,10 @@ class Gateway:
             if peer.our_state is not h11.DONE or peer.their_state is not h11.DONE:
                 return
             peer.start_next_cycle()
+
+    def _knows(self, asked: h11.Request) -> bool:
+        given = [value for name, value in asked.headers if name == b"proxy-authorization"]
+        return len(given) == 1 and hmac.compare_digest(given[0], self._known)
 
     def _judge(self, url: httpx.URL) -> None:
         if self._block_ads and is_ad_host(url.host):
@@ -234,6 +253,20 @@ def _request(url: httpx.URL, asked: h11.Request, body: AsyncIterator[bytes] | No
         content=body if has_body else None,
         extensions={"timeout": _TIMES},
     )
+
+
+async def _ask_for_login(peer: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    """Asks a client for its password; whether it may try again on this connection."""
+    async for _ in _body(peer, reader):
+        pass
+    headers = [(b"Proxy-Authenticate", b'Basic realm="weblake"'), (b"Content-Length", b"0")]
+    writer.write(peer.send(h11.Response(status_code=407, headers=headers)) or b"")
+    writer.write(peer.send(h11.EndOfMessage()) or b"")
+    await writer.drain()
+    if peer.our_state is not h11.DONE or peer.their_state is not h11.DONE:
+        return False
+    peer.start_next_cycle()
+    return True
 
 
 async def _body(peer: h11.Connection, reader: asyncio.StreamReader) -> AsyncIterator[bytes]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from weblake.service.browser.engine import Engine
 from weblake.service.browser.gateway import Gateway
 from weblake.service.browser.settings import Settings
+from weblake.service.failures import PageFailure
 from weblake.service.web.connect import Pools
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("weblake.service")
 #: Pages after which a context is replaced: what leaks in Chromium leaks slowly.
 _MOST_USES = 50
-#: Seconds that a context may take to be cleaned or closed.
-_CLEANING, _CLOSING = 3.0, 5.0
+#: Seconds that a context may take to be made, cleaned or closed.
+_OPENING, _CLEANING, _CLOSING = 30.0, 3.0, 5.0
 #: Seconds without a page after which Chromium is ended.
 IDLE = 120.0
 
@@ -143,10 +144,15 @@ class Lanes:
     async def _open(self, team: str, settings: Settings, own: dict[str, Any]) -> Lane:
         engine = await self._running()
         gateway = Gateway(self._pools, allow_private=self._allow_private)
-        address = await gateway.open()
         try:
             made = {**settings.context(engine.browser.version), **own}
-            context = await engine.browser.new_context(**made, proxy={"server": address})
+            async with asyncio.timeout(_OPENING):
+                context = await engine.browser.new_context(**made, proxy=await gateway.open())
+        except TimeoutError as error:
+            await gateway.aclose()
+            await self._discard(engine)
+            message = f"The browser did not answer within {_OPENING:g} s and was ended. Try again."
+            raise PageFailure("SCRAPE_ALL_ENGINES_FAILED", message, reached=False) from error
         except BaseException:
             await gateway.aclose()
             raise

@@ -59,7 +59,7 @@ class Visit:
         if self._private.cookies:
             await _add_cookies(self._lane, self._private)
         if self._private.headers:
-            await send_headers(page, self._url, self._private.headers)
+            await send_headers(page, self._url, self._private, self._lane.gateway.login)
         await self._speak(page)
         shot = _screenshot_asked(self._options)
         if shot is not None and isinstance(viewport := shot.get("viewport"), Mapping):
@@ -68,7 +68,8 @@ class Visit:
         crash = asyncio.ensure_future(watch.crashed.wait())
         try:
             await asyncio.wait([run, crash], return_when=asyncio.FIRST_COMPLETED)
-            if not run.done():
+            broken = run.exception() if run.done() else None
+            if not run.done() or (broken is not None and "crash" in str(broken) and self._lane.engine.alive):
                 message = f"{self._url} crashed in the browser. It may need more memory than one page may have."
                 raise PageFailure("SCRAPE_SITE_ERROR", message)
             return run.result()

@@ -26,6 +26,8 @@ from weblake.service.web.languages import wanted_languages
 #: Milliseconds: the contract's default of maxAge, and the one that holds where only the cache is read.
 MAX_AGE = 172_800_000
 LOCKDOWN_MAX_AGE = 2 * 365 * 24 * 3_600_000
+#: Characters of pictures: a cache has many pages.
+_LARGEST_PICTURE = 4 << 20
 #: Options that make an answer the caller's own.
 _SENSITIVE = ("headers", "actions", "profile", "lockdown", "zero_data_retention")
 
@@ -116,6 +118,8 @@ def look_up(db: Connection, want: Wanted) -> tuple[Fetched, float] | None:
 def may_keep(url: str, fetched: Fetched, options: Mapping[str, object]) -> bool:
     """Whether an answer may go into the cache: not one to the caller alone, and not an error page."""
     if options.get("store_in_cache") is False or any(options.get(name) for name in _SENSITIVE):
+        return False
+    if sum(len(one) for one in fetched.captured.values() if isinstance(one, str)) > _LARGEST_PICTURE:
         return False
     return 200 <= fetched.status < 300 and "@" not in urlsplit(url).netloc
 

@@ -36,9 +36,8 @@ def what_is_missing() -> str:
     if find_chromium() is not None:
         return ""
     named = os.environ.get(SETTING)
-    if named:
-        return f"Chromium for weblake[browser]: {SETTING} names {named}, which is no program. Name another"
-    return f"Chromium for weblake[browser]: install it (apt-get install chromium), or name its program in {SETTING}"
+    how = f"{SETTING} names {named}, which is no program" if named else "apt-get install chromium"
+    return f"Chromium for weblake[browser] ({how}; {SETTING} may name any Chromium or Chrome)"
 
 
 def demand_browser(what: str) -> None:
@@ -49,7 +48,7 @@ def demand_browser(what: str) -> None:
     """
     missing = what_is_missing()
     if missing:
-        raise Refusal(503, f"{what} needs {missing}; this service does not have it.", code="FEATURE_NOT_CONFIGURED")
+        raise Refusal(503, f"{what} needs {missing}, which this service does not have.", code="FEATURE_NOT_CONFIGURED")
 
 
 def in_sandbox() -> bool:

@@ -76,7 +76,7 @@ class Engine:
             first = (str(error).strip().splitlines() or [type(error).__name__])[0]
             hint = f"Check that it runs; without user namespaces set {chromium.SANDBOX}=off"
             message = f"Chromium ({program}) did not start: {first[:300].rstrip('.')}. {hint}."
-            raise PageFailure("SCRAPE_ALL_ENGINES_FAILED", message, status=503, reached=False) from error
+            raise PageFailure("SCRAPE_ALL_ENGINES_FAILED", message, reached=False) from error
         return cls(playwright, browser, folder)
 
     @property

@@ -47,7 +47,7 @@ class Lane:
     origins: set[str] = field(default_factory=set)
 
     async def clean(self) -> bool:
-        """Leaves nothing of the last page; False where that cannot be said for sure."""
+        """Leaves nothing of the last page but a blank one for the next; False where that cannot be said for sure."""
         try:
             async with asyncio.timeout(_CLEANING):
                 for page in self.context.pages:
@@ -59,7 +59,6 @@ class Lane:
                 for origin in self.origins:
                     await protocol.send("Storage.clearDataForOrigin", {"origin": origin, "storageTypes": "all"})
                 await protocol.detach()
-                await page.close()
         except Exception as error:  # noqa: BLE001 - whatever it was, the context is not clean
             _LOG.debug("A browser context could not be cleaned.", exc_info=error)
             return False

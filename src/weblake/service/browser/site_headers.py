@@ -37,7 +37,8 @@ async def send_headers(page: Page, url: str, private: Private, gateway: tuple[st
 
     def asked(event: dict[str, Any]) -> None:
         first = event["requestId"] not in tried
-        tried.add(event["requestId"])
+        if event["authChallenge"]["source"] != "Proxy":
+            tried.add(event["requestId"])
         later(_log_in(protocol, event, private if first else None, gateway))
 
     def later(work: Coroutine[Any, Any, None]) -> None:

@@ -54,7 +54,7 @@ class Visit:
             NotAPage: It is a file.
             playwright.async_api.Error: The page or the browser crashed.
         """
-        page = await self._lane.context.new_page()
+        page = next(iter(self._lane.context.pages), None) or await self._lane.context.new_page()
         watch = Watch(page)
         if self._private.cookies:
             await _add_cookies(self._lane, self._private)

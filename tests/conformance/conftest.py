@@ -25,12 +25,14 @@ class Served:
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A service on a database of its own; it may scrape this machine, and signs its webhooks."""
     home = tmp_path_factory.mktemp("served")
     log = home / "log.txt"
     command = [sys.executable, "-m", "weblake", "serve", "--data", str(home / "data"), "--allow-private"]
     environment = {**os.environ, "WEBLAKE_API_KEY": KEY, "WEBLAKE_WEBHOOK_SECRET": "test-secret"}
+    if getattr(request.module, "WITHOUT_A_BROWSER", False):
+        environment["WEBLAKE_CHROMIUM"] = "/nowhere/chromium"
     with log.open("w") as errors:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment)
     try:

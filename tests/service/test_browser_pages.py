@@ -140,17 +140,18 @@ def test_every_action_of_the_contract(lab: BrowserLab) -> None:
 
 
 @pytest.mark.parametrize(
-    ("action", "said"),
+    ("action", "status", "said"),
     [
-        ({"type": "click", "selector": "#nobody"}, "Action 1 (click '#nobody') failed"),
-        ({"type": "press", "key": "NoSuchKey"}, "NoSuchKey"),
-        ({"type": "executeJavascript", "script": "throw new Error('on purpose')"}, "on purpose"),
-        ({"type": "pdf", "scale": 50}, "Action 1 (pdf) failed"),
+        ({"type": "click", "selector": "#nobody"}, 500, "Action 1 (click '#nobody') failed"),
+        ({"type": "click", "selector": "a[["}, 400, "a[["),
+        ({"type": "press", "key": "NoSuchKey"}, 400, "NoSuchKey"),
+        ({"type": "executeJavascript", "script": "throw new Error('on purpose')"}, 500, "on purpose"),
+        ({"type": "pdf", "scale": 50}, 400, "Action 1 (pdf) failed"),
     ],
 )
-def test_an_action_that_fails_is_named(lab: BrowserLab, action: dict[str, object], said: str) -> None:
+def test_an_action_that_fails_is_named(lab: BrowserLab, action: dict[str, object], status: int, said: str) -> None:
     reply = lab.post(lab.site.url("/other"), actions=[action], timeout=4000)
-    assert (reply.status_code, reply.json()["code"]) == (500, "SCRAPE_ACTION_ERROR"), reply.text
+    assert (reply.status_code, reply.json()["code"]) == (status, "SCRAPE_ACTION_ERROR"), reply.text
     assert said in reply.json()["error"]
 
 

@@ -19,6 +19,8 @@ _TO_ACT, _TO_APPEAR = 5_000, 30_000
 _MOST_CLICKS = 500
 #: Characters of HTML and of a script's result.
 _LONGEST = 32 << 20
+#: What is said of a selector, a key or a number that cannot be used on any page.
+_UNREADABLE = ("parsing css selector", "not a valid selector", "Unknown key", "outside of [0.1 - 2]")
 _SCROLL_PAGE = "way => window.scrollBy({top: way * window.innerHeight, behavior: 'instant'})"
 _SCROLL_ELEMENT = "(element, way) => element.scrollBy({top: way * element.clientHeight, behavior: 'instant'})"
 
@@ -156,4 +158,6 @@ def _failed(number: int, action: Mapping[str, Any], said: str) -> PageFailure:
     why = (said.strip().splitlines() or ["no reason given"])[0].partition(": ")
     reason = (why[2] or why[0])[:300].rstrip(".")
     message = f"Action {number} ({what[:200]}) failed: {reason}. Mend the action, or wait for its element before it."
-    return PageFailure("SCRAPE_ACTION_ERROR", message)
+    # What no page could do is wrong with the request.
+    unreadable = any(sign in said for sign in _UNREADABLE)
+    return PageFailure("SCRAPE_ACTION_ERROR", message, status=400 if unreadable else 500)

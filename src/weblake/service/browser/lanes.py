@@ -88,6 +88,7 @@ class Lanes:
         self._engine: Engine | None = None
         self._free: list[Lane] = []
         self._busy: set[Lane] = set()
+        self._wanted = 0
         self._after: set[asyncio.Task[None]] = set()
         self._sleep: asyncio.TimerHandle | None = None
         self._closed = False
@@ -105,17 +106,22 @@ class Lanes:
         Raises:
             PageFailure: Chromium does not start.
         """
-        lane = None if own else self._take(team, settings)
-        lane = lane or await self._open(team, settings, own or {})
-        self._busy.add(lane)
-        lane.uses += 1
-        lane.reusable = False
+        # Counted from before there is a lane, so that no browser is put to rest while one is made in it.
+        self._wanted += 1
         try:
-            yield lane
+            lane = None if own else self._take(team, settings)
+            lane = lane or await self._open(team, settings, own or {})
+            self._busy.add(lane)
+            lane.uses += 1
+            lane.reusable = False
+            try:
+                yield lane
+            finally:
+                self._busy.discard(lane)
+                # The answer does not wait for the broom.
+                self._later(self._leave(lane, keep=lane.reusable and not own))
         finally:
-            self._busy.discard(lane)
-            # The answer does not wait for the broom.
-            self._later(self._leave(lane, keep=lane.reusable and not own))
+            self._wanted -= 1
 
     async def aclose(self) -> None:
         """Ends the browser and all that hangs on it."""
@@ -177,7 +183,7 @@ class Lanes:
                 await self._free.pop(0).aclose()
         elif not await lane.aclose():
             await self._discard(lane.engine)
-        if not self._busy and not self._closed:
+        if not self._wanted and not self._closed:
             loop = asyncio.get_running_loop()
             if self._sleep is not None:
                 self._sleep.cancel()
@@ -186,7 +192,7 @@ class Lanes:
     async def _rest(self) -> None:
         async with self._starting:
             engine = self._engine
-            if engine is not None and not self._busy:
+            if engine is not None and not self._wanted:
                 await self._discard(engine)
 
     async def _discard(self, engine: Engine) -> None:

@@ -129,9 +129,12 @@ class Visit:
         except Error as error:
             if page.is_closed() or watch.crashed.is_set() or not self._lane.engine.alive:
                 raise
-            if "Download is starting" in error.message or (watch.answer is not None and "ERR_ABORTED" in error.message):
+            if "Download is starting" in error.message or (watch.answer is not None and _is_file(watch.answer)):
                 raise NotAPage from None
-            raise self._why(watch.failed or (self._url, error.message)) from None
+            # A page that sends the browser on while it is read has not failed; where it leads shows below.
+            sent_on = "interrupted by another navigation" in error.message
+            if not sent_on and not (watch.answer is not None and "ERR_ABORTED" in error.message):
+                raise self._why(watch.failed or (self._url, error.message)) from None
         await watch.settle()
         self._check(page, watch)
         if watch.answer is not None and _is_file(watch.answer):
@@ -142,9 +145,10 @@ class Visit:
         if self._lane.gateway.overflowed:
             message = f"{self._url} loads more than one page may load in the browser. Leave the browser out of it."
             raise PageFailure("SCRAPE_SITE_ERROR", message)
-        if watch.failed is not None and not page.url.startswith(("http://", "https://")):
+        is_page = page.url.startswith(("http://", "https://"))
+        if watch.failed is not None and (not is_page or self._lane.gateway.why(watch.failed[0]) is not None):
             raise self._why(watch.failed)
-        if watch.answer is None or not page.url.startswith(("http://", "https://")):
+        if watch.answer is None or not is_page:
             message = f"{self._url} led to {page.url[:100]!r} in the browser, which is no page of a site."
             raise PageFailure("SCRAPE_SITE_ERROR", message)
 

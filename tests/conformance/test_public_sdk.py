@@ -62,16 +62,26 @@ def test_what_is_not_there_and_what_needs_more_have_their_own_errors(client: Fir
     assert client.scrape(f"{site.url}/nothing").metadata.status_code == 404
     with pytest.raises(firecrawl.DNSResolutionError):
         client.scrape("http://nowhere.invalid")
-    for missing in ({"formats": ["summary"]}, {"formats": ["screenshot"]}, {"wait_for": 500}, {"mobile": True}):
+    for missing in ({"formats": ["summary"]}, {"location": {"country": "DE"}}, {"proxy": "enhanced"}):
         with pytest.raises(firecrawl.FirecrawlError) as caught:
             client.scrape(url, **missing)
         assert caught.value.status_code == 503
-        assert "weblake[" in str(caught.value)
+        assert "which this service does not have" in str(caught.value)
     with pytest.raises(firecrawl.FirecrawlError) as caught:
         client.scrape(f"{site.url}/page/4321", lockdown=True)
     assert caught.value.status_code == 404
     with pytest.raises(firecrawl.UnauthorizedError):
         Firecrawl(api_key="no-such-key", api_url=client._v2_client.config.api_url).scrape(url)
+
+
+def test_a_page_in_the_browser(client: Firecrawl, site: GatedSite) -> None:
+    (url,) = site.pages(1, first=88)
+    actions = [{"type": "wait", "milliseconds": 10}, {"type": "scrape"}, {"type": "executeJavascript", "script": "1+1"}]
+    found = client.scrape(url, formats=["markdown", "screenshot", "branding"], mobile=True, actions=actions)
+    assert found.screenshot.startswith("data:image/png;base64,")
+    assert found.actions["scrapes"][0]["url"] == url
+    assert found.actions["javascriptReturns"] == [{"type": "number", "value": 2}]
+    assert found.branding.color_scheme == "light"
 
 
 def test_a_batch_from_start_to_webhook(client: Firecrawl, site: GatedSite, receiver: WeblakeWebhooks) -> None:

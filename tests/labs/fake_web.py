@@ -57,6 +57,9 @@ class FakeWeb:
         fetched = Fetched(self.finals.get(url, url), self.statuses.get(url, 200), body=body)
         return await self.remake(url, options, fetched)
 
+    async def browse(self, url: str, options: Mapping[str, object], visitor: object) -> FakePage:
+        return await self.scrape(url, options)
+
     async def remake(self, url: str, options: Mapping[str, object], fetched: Fetched) -> FakePage:
         metadata = {
             "title": f"Title of {url}",

@@ -174,7 +174,10 @@ FEATURES = [
 
 
 @pytest.mark.parametrize(("options", "needs"), FEATURES)
-def test_what_is_not_set_up_is_refused_by_name_at_the_start(bench: Any, options: Any, needs: str) -> None:
+def test_what_is_not_set_up_is_refused_by_name_at_the_start(
+    bench: Any, options: Any, needs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEBLAKE_CHROMIUM", "/nowhere/chromium")
     for path, body in (
         ("/v2/scrape", {"url": A, **options}),
         ("/v2/batch/scrape", {"urls": [A], **options}),

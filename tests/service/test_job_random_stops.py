@@ -19,7 +19,9 @@ from weblake.service.config import Access, ServiceConfig
 from weblake.service.failures import PageFailure
 from weblake.service.faults import Faults
 from weblake.service.jobs import records
+from weblake.service.jobs.fresh_pages import Pages
 from weblake.service.jobs.job_run import Tools
+from weblake.service.jobs.profiles import Profiles
 from weblake.service.jobs.records import NewJob
 from weblake.service.jobs.running import Jobs
 from weblake.service.jobs.scraping import Scraper
@@ -118,7 +120,7 @@ async def crawl(plan: Plan) -> Seen:
         for stop in [*plan.stops, None]:
             web = Site(plan)
             settled = await store.read(lambda db: {row[0] for row in db.execute("SELECT url FROM pages WHERE done")})
-            scraper = Scraper(store, clock, config, web.scrape, web.remake)
+            scraper = Scraper(store, clock, config, Pages(web.scrape, web.remake, web.browse, Profiles(store, clock)))
             jobs = Jobs(Tools(store, clock, scraper, Faults()), web, config, lambda: None)
             await jobs.resume()
             running = asyncio.gather(*jobs._tasks.values())

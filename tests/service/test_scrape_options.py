@@ -250,7 +250,8 @@ def test_metadata_has_the_documented_names_and_the_page_s_own(lab: Any) -> None:
     assert (data["proxyUsed"], data["concurrencyLimited"]) == ("basic", False)
 
 
-def test_every_wait_for_a_browser_is_refused_by_name(lab: Any) -> None:
+def test_what_needs_a_browser_is_refused_by_name_where_there_is_none(lab: Any, monkeypatch: Any) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
     for options in ({"formats": ["screenshot"]}, {"formats": ["branding"]}, {"mobile": True}):
         reply = lab.post(lab.site.url("/p"), **options)
         assert (reply.status_code, reply.json()["code"]) == (503, "FEATURE_NOT_CONFIGURED")

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import datetime
-import ssl
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import loopback_site as loopback
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from secure_site import secure
 
 from weblake.service.failures import PageFailure
 from weblake.service.page.document import scrape
@@ -24,37 +18,8 @@ fetching, get, failure = loopback.fetching, loopback.get, loopback.failure
 
 @pytest.fixture
 def secure_site(tmp_path: Path) -> Iterator[Site]:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    pem = tmp_path / "site.pem"
-    pem.write_bytes(
-        certificate.public_bytes(serialization.Encoding.PEM)
-        + key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    server = Site()
-    server.names: list[str | None] = []  # type: ignore[misc]
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(pem)
-    context.sni_callback = lambda _socket, name, _context: server.names.append(name)  # type: ignore[attr-defined]
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
-    thread.join(10)
+    with secure(tmp_path) as site:
+        yield site
 
 
 def test_an_unknown_certificate_is_accepted_unless_it_is_to_be_checked(secure_site: Site) -> None:

@@ -97,6 +97,8 @@ class ServiceConfig:
     llm_clean_chars: int = 30_000
     #: Calls of the model at the same time, over all teams.
     llm_concurrency: int = 4
+    #: Pages of all teams that are in the browser at the same time; each takes some 80 MB.
+    max_browser_pages: int = 4
     #: Makes ids and the order of a job's documents the same in every run that asks the same; None for random ids.
     seed: int | None = None
     #: Host names that a request may carry; None for any. A loopback service allows only loopback names.

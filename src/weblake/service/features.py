@@ -1,6 +1,6 @@
 """What this service cannot do without more set-up, refused by name and never imitated.
 
-Imports: answers, chain, config, languages, page_wants, selectors.
+Imports: answers, browser.needs, chain, config, languages, page_wants, selectors.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from weblake.service.answers import Refusal, bad_request
+from weblake.service.browser.needs import FORMATS as BROWSER_FORMATS
+from weblake.service.browser.needs import check_browser
 from weblake.service.config import Plan, ServiceConfig
 from weblake.service.llm import page_wants
 from weblake.service.llm.settings import lacking
@@ -23,16 +25,8 @@ _LATER = "a part of the service that comes with a later version"
 PLAIN_FORMATS = frozenset(
     {"markdown", "html", "rawHtml", "links", "images", "attributes", "changeTracking", "audio", "video"}
 )
-_FORMATS = {
-    "screenshot": _BROWSER,
-    "branding": _BROWSER,
-}
 #: Options that need more as soon as they are set to something.
 _OPTIONS = {
-    "actions": ("actions", _BROWSER),
-    "wait_for": ("waitFor", _BROWSER),
-    "mobile": ("mobile", _BROWSER),
-    "profile": ("profile", _BROWSER),
     "redact_pii": ("redactPII", _LATER),
     "threat_protection": ("threatProtection", _LATER),
 }
@@ -70,8 +64,8 @@ def check_page_options(options: Mapping[str, object], plan: Plan | None = None, 
     for kind in format_names(options):
         if kind in page_wants.FIELDS and llm:
             raise missing(f"The format `{kind}`", llm)
-        if kind not in PLAIN_FORMATS and kind not in page_wants.FIELDS:
-            raise missing(f"The format `{kind}`", _FORMATS.get(kind, _LATER))
+        if kind not in PLAIN_FORMATS | BROWSER_FORMATS | page_wants.FIELDS.keys():
+            raise missing(f"The format `{kind}`", _LATER)
     if llm:
         _check_tracking(options, llm)
     elif problem := page_wants.problem(options):
@@ -84,6 +78,14 @@ def check_page_options(options: Mapping[str, object], plan: Plan | None = None, 
     if options.get("proxy") == "enhanced":
         raise missing("The option `proxy: enhanced`", "a proxy service")
     check_retention(options, plan)
+    _check_profile(options)
+    check_browser(options)
+
+
+def _check_profile(options: Mapping[str, object]) -> None:
+    profile = options.get("profile")
+    if options.get("zero_data_retention") and isinstance(profile, Mapping) and profile.get("save_changes", True):
+        bad_request("A profile that is saved is data that is kept: with zeroDataRetention say `saveChanges: false`.")
 
 
 def _check_parsers(options: Mapping[str, object]) -> None:

@@ -21,7 +21,9 @@ from weblake.service.config import Access, ServiceConfig, ServiceKey, digest
 from weblake.service.faults import Faults, FaultyPost
 from weblake.service.ids import Ids
 from weblake.service.jobs import records
+from weblake.service.jobs.fresh_pages import Pages
 from weblake.service.jobs.job_run import Tools
+from weblake.service.jobs.profiles import Profiles
 from weblake.service.jobs.running import Jobs
 from weblake.service.jobs.scraping import Scraper
 from weblake.service.jobs.webhook_delivery import WebhookDelivery
@@ -59,7 +61,9 @@ class Parts:
         self.log = RequestLog(self.clock)
         self.rate = RateLimit(config, self.clock)
         self.llm = LanguageModel(config)
-        self.scraper = Scraper(store, self.clock, config, web.scrape, web.remake, self.llm)
+        self.profiles = Profiles(store, self.clock)
+        pages = Pages(web.scrape, web.remake, web.browse, self.profiles)
+        self.scraper = Scraper(store, self.clock, config, pages, self.llm)
         self.delivery = WebhookDelivery(store, self.clock, FaultyPost(web.post, self.faults), config)
         self.jobs = self._new_jobs()
         self.replays = Replays(store, self.clock)

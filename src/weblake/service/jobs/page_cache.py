@@ -1,4 +1,5 @@
-"""Pages that were fetched before, for maxAge, minAge and lockdown. Imports: addresses, answers, fetch, languages.
+"""Pages that were fetched before, for maxAge, minAge and lockdown. Imports: addresses, answers, browser.needs,
+fetch, languages.
 
 What is kept is what the target sent, not what was made of it: a hit is made anew, with the formats and options of the
 request that asks, and so is what a fresh scrape of the same answer would have been.
@@ -9,13 +10,14 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from sqlite3 import Connection
 from urllib.parse import urlsplit
 
 import msgspec
 
 from weblake.service.answers import encode
+from weblake.service.browser.needs import seen_as
 from weblake.service.page.change_tracking import read_asked
 from weblake.service.web.addresses import clean_url
 from weblake.service.web.fetch import Fetched
@@ -24,6 +26,8 @@ from weblake.service.web.languages import wanted_languages
 #: Milliseconds: the contract's default of maxAge, and the one that holds where only the cache is read.
 MAX_AGE = 172_800_000
 LOCKDOWN_MAX_AGE = 2 * 365 * 24 * 3_600_000
+#: Characters of pictures: a cache has many pages.
+_LARGEST_PICTURE = 4 << 20
 #: Options that make an answer the caller's own.
 _SENSITIVE = ("headers", "actions", "profile", "lockdown", "zero_data_retention")
 
@@ -60,6 +64,7 @@ class _Head:
     content_type: str
     reason: str
     redirects: tuple[str, ...]
+    captured: dict[str, object] = field(default_factory=dict)
 
 
 def is_private(options: Mapping[str, object]) -> bool:
@@ -79,7 +84,8 @@ def wanted(url: str, options: Mapping[str, object], now: float) -> Wanted | None
         max_age = LOCKDOWN_MAX_AGE if only_cached else MAX_AGE
     assert isinstance(max_age, int)
     assert min_age is None or isinstance(min_age, int)
-    if not only_cached and (max_age == 0 or options.get("headers") or read_asked(options) is not None):
+    own = options.get("headers") or options.get("actions") or options.get("profile")
+    if not only_cached and (max_age == 0 or own or read_asked(options) is not None):
         return None
     return Wanted(
         _key(url, options), _verified(options), now - (min_age or 0) / 1000, now - max_age / 1000, not only_cached
@@ -104,6 +110,7 @@ def look_up(db: Connection, want: Wanted) -> tuple[Fetched, float] | None:
         content_type=head.content_type,
         redirects=head.redirects,
         reason=head.reason,
+        captured=head.captured,
     )
     return fetched, row["stored"]
 
@@ -112,12 +119,15 @@ def may_keep(url: str, fetched: Fetched, options: Mapping[str, object]) -> bool:
     """Whether an answer may go into the cache: not one to the caller alone, and not an error page."""
     if options.get("store_in_cache") is False or any(options.get(name) for name in _SENSITIVE):
         return False
+    if sum(len(one) for one in fetched.captured.values() if isinstance(one, str)) > _LARGEST_PICTURE:
+        return False
     return 200 <= fetched.status < 300 and "@" not in urlsplit(url).netloc
 
 
 def pack(url: str, options: Mapping[str, object], fetched: Fetched) -> Entry:
     """An answer as `keep` takes it; compressing a large one takes a while."""
-    head = _Head(fetched.url, fetched.status, fetched.content_type, fetched.reason, fetched.redirects)
+    captured = dict(fetched.captured)
+    head = _Head(fetched.url, fetched.status, fetched.content_type, fetched.reason, fetched.redirects, captured)
     return Entry(_key(url, options), _verified(options), encode(head), zlib.compress(fetched.body, 1))
 
 
@@ -138,8 +148,10 @@ def shrink(db: Connection, most: int) -> None:
 
 
 def _key(url: str, options: Mapping[str, object]) -> bytes:
-    """Two spellings of one address are one page, as far as it is asked for in one language."""
+    """Two spellings of one address are one page, as far as it is asked for in one language and seen in one way."""
     page = f"{wanted_languages(options)} {clean_url(url, allow_private=True).partition('#')[0]}"
+    seen = seen_as(options)
+    page = f"{page} {seen}" if seen else page
     return hashlib.sha256(page.encode("utf-8", "surrogatepass")).digest()
 
 

@@ -1,6 +1,6 @@
 """One page, from the cache or the web, as the encoded document that a job stores.
 
-Imports: answers, clock, config, failures, fetch, llm, page_cache, page_history, records, store.
+Imports: answers, clock, config, failures, fetch, fresh_pages, llm, page_cache, page_history, records, store.
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from sqlite3 import Connection
-from typing import Protocol
 from urllib.parse import urlsplit
 
 from weblake.service.answers import encode
@@ -21,6 +20,7 @@ from weblake.service.clock import Clock, iso
 from weblake.service.config import ServiceConfig
 from weblake.service.failures import PageFailure
 from weblake.service.jobs import page_cache, page_history
+from weblake.service.jobs.fresh_pages import FreshPage, Pages
 from weblake.service.jobs.gate import FIRST, Gate
 from weblake.service.jobs.outcomes import Failed, Stored
 from weblake.service.jobs.page_history import Tracked
@@ -41,36 +41,6 @@ _SHRINK_EVERY = 64
 LOCKDOWN_HIT, LOCKDOWN_MISS = 5, 1
 #: Credits on top of a page of which nothing is kept.
 ZERO_DATA_RETENTION = 1
-
-
-class FreshPage(Protocol):
-    """What the page half of the service returns."""
-
-    @property
-    def document(self) -> dict[str, object]:
-        """The document in its wire form, without a scrape id."""
-
-    @property
-    def final_url(self) -> str:
-        """Where the redirects led."""
-
-    @property
-    def links(self) -> list[str]:
-        """The page's links."""
-
-    @property
-    def credits(self) -> int:
-        """What it costs."""
-
-    @property
-    def fetched(self) -> Fetched | None:
-        """What the target sent, for the cache; None where that is not to be kept."""
-
-
-#: Fetches a page and makes it a document; raises PageFailure.
-ScrapePage = Callable[[str, Mapping[str, object]], Awaitable[FreshPage]]
-#: The same, of what the target sent before.
-RemakePage = Callable[[str, Mapping[str, object], Fetched], Awaitable[FreshPage]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,15 +84,13 @@ class Scraper:
         store: Store,
         clock: Clock,
         config: ServiceConfig,
-        scrape_page: ScrapePage,
-        remake_page: RemakePage,
+        pages: Pages,
         llm: LanguageModel | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._config = config
-        self._scrape_page = scrape_page
-        self._remake_page = remake_page
+        self._pages = pages
         self._llm = llm or LanguageModel(config)
         self._gate = Gate(lambda team: config.plan(team).concurrency)
         self._kept = 0
@@ -155,11 +123,11 @@ class Scraper:
         want = page_cache.wanted(url, options, now if turn.cached_before is None else turn.cached_before)
         hit = await self._store.read(partial(page_cache.look_up, want=want)) if want is not None else None
         if hit is not None:
-            page = await self._remake_page(url, plain, hit[0])
+            page = await self._pages.remake(url, plain, hit[0])
         elif want is not None and not want.or_fetch:
             raise _cache_miss(options)
         else:
-            page = await self._scrape_page(url, plain)
+            page = await self._pages.fresh(url, plain, team)
         tracked = await page_history.track(
             self._store, team, url, options, page.document, fresh=hit is None, found=turn.found
         )

@@ -13,7 +13,7 @@ import re
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 #: Slots and frames of the large ad servers, and what consent managers call their dialogue.
-_KNOWN = ", ".join(
+KNOWN = ", ".join(
     [
         "ins.adsbygoogle",
         "amp-ad",
@@ -42,7 +42,7 @@ _KNOWN = ", ".join(
         ".cmplz-cookiebanner",
     ]
 )
-_CANDIDATES = f"[class], [id], {_KNOWN}"
+_CANDIDATES = f"[class], [id], {KNOWN}"
 _AD_WORDS = "ad ads advert adverts advertisement advertisements advertising sponsored"
 #: What an advertisement's own box is called: `ad-slot`, `adBanner`, `ads__container`.
 _BOX_WORDS = "banner block box container frame holder leaderboard mpu rectangle slot unit wrapper wrap"
@@ -61,7 +61,7 @@ _MOST = 0.5
 def drop_ads(tree: LexborHTMLParser) -> None:
     """Takes advertisements and consent pop-ups out of the tree."""
     whole = len(tree.body.text()) if tree.body is not None else 0
-    known = {node.mem_id for node in tree.css(_KNOWN)}
+    known = {node.mem_id for node in tree.css(KNOWN)}
     found = [node for node in tree.css(_CANDIDATES) if node.mem_id in known or _is_named(node)]
     # From the inside out, so that nothing is asked of what has gone with its parent.
     for node in reversed([node for node in found if not _is_content(node, whole)]):

@@ -70,7 +70,8 @@ class ScrapeRoutes:
             await parts.faults.meet(url, "scrape", call.id)
             scraped = await parts.scraper.get(url, asked, access.team, Turn(call.id))
         except PageFailure as failure:
-            refusal = Refusal(failure.status, failure.message, code=failure.code)
+            details = [{"message": failure.message}] if failure.status == 400 else None
+            refusal = Refusal(failure.status, failure.message, code=failure.code, details=details)
             return await call.failed(parts, refusal, failed(failure))
         except Exception as error:
             if not call.private or is_shutdown(error):

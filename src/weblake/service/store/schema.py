@@ -8,7 +8,7 @@ VERSION = 3
 #: Tables that a reset empties; keys and the clock are not among them.
 DATA_TABLES = (
     "jobs", "pages", "documents", "page_errors", "robots_blocked", "usage", "activity", "replays", "deliveries",
-    "past_deliveries", "page_cache", "page_history", "tracked_crawls", "counters", "model_work",
+    "past_deliveries", "page_cache", "profiles", "page_history", "tracked_crawls", "counters", "model_work",
 )  # fmt: skip
 
 _MODEL_WORK = """
@@ -17,8 +17,14 @@ CREATE TABLE model_work (                -- steps of running jobs of a language 
     PRIMARY KEY (job, place)
 ) WITHOUT ROWID;
 """
+_PROFILES = """
+CREATE TABLE profiles (                  -- what browsers keep between scrapes: cookies and storage as JSON
+    team TEXT NOT NULL, name TEXT NOT NULL, saved REAL NOT NULL, state BLOB NOT NULL,
+    PRIMARY KEY (team, name)
+) WITHOUT ROWID;
+"""
 #: What makes a database of one version one of the next; older ones are refused.
-STEPS = {2: _MODEL_WORK}
+STEPS = {2: _MODEL_WORK + _PROFILES}
 
 SCHEMA = (
     """
@@ -153,4 +159,5 @@ CREATE TABLE api_keys (digest TEXT PRIMARY KEY, name TEXT NOT NULL, team TEXT NO
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
     + _MODEL_WORK
+    + _PROFILES
 )

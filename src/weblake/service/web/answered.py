@@ -17,7 +17,7 @@ from weblake.service.page.selectors import attribute_selectors
 from weblake.service.web.fetch import Fetched, Fetcher
 
 #: Formats that are not made of a page alone.
-_ELSEWHERE = frozenset(["attributes", "changeTracking", *FORMATS])
+_ELSEWHERE = frozenset(["attributes", "changeTracking", "screenshot", "branding", *FORMATS])
 #: Makes a page of a URL, with the fetcher that it is given.
 Scrape = Callable[[str, Mapping[str, object], Fetcher], Awaitable[Page]]
 
@@ -31,6 +31,8 @@ class AnsweredPage:
     links: list[str]
     credits: int
     fetched: Fetched | None
+    #: The browser profile as it is now; None where it is not to be kept.
+    profile: bytes | None = None
 
 
 class Witness(Fetcher):
@@ -54,6 +56,11 @@ class Replay(Fetcher):
         super().__init__()
         self._fetched = fetched
 
+    @property
+    def captured(self) -> Mapping[str, object]:
+        """What a browser made of the page besides its source."""
+        return self._fetched.captured
+
     async def get(self, url: str, **options: object) -> Fetched:
         """Returns the answer."""
         return self._fetched
@@ -70,13 +77,22 @@ async def scrape_answer(
         answer = fetched or await fetcher.get(url)
         async with deadline(url, number(options.get("timeout"), 60_000) / 1000):
             found = await attributes_of(converters, answer.content_type, answer.body, options, url)
-        rest = {name: value for name, value in document.items() if name != "metadata"}
-        document = {**rest, "attributes": found, "metadata": document.get("metadata")}
+        document = _with(document, {"attributes": found})
     if media := wanted_media(options):
         answer = fetched or await fetcher.get(url)
         async with deadline(url, number(options.get("timeout"), 60_000) / 1000):
-            document |= await media_of(converters, answer.content_type, answer.body, media, answer.url, url)
+            found = await media_of(converters, answer.content_type, answer.body, media, answer.url, url)
+        document = _with(document, found)
+    captured = fetcher.captured if isinstance(fetcher, Replay) else {}
+    if captured:
+        document = _with(document, captured)
     return AnsweredPage(document, page.final_url, page.links, page.credits, fetched)
+
+
+def _with(document: Mapping[str, object], more: Mapping[str, object]) -> dict[str, object]:
+    """The document with more before its metadata."""
+    rest = {name: value for name, value in document.items() if name != "metadata"}
+    return {**rest, **more, "metadata": document.get("metadata")}
 
 
 def _plain(options: Mapping[str, object]) -> Mapping[str, object]:

@@ -57,7 +57,7 @@ class Chain:
 
     def request(self, method: str = "GET", body: bytes | None = None) -> httpcore.Request:
         """The request for where the chain stands."""
-        at_home = _same_site(self._start, self.url)
+        at_home = same_site(self._start, self.url)
         sent = {n: value for n, value in self._headers.items() if n not in _OURS and not n.startswith("proxy-")}
         if not at_home:
             sent = {name: value for name, value in sent.items() if name in _HARMLESS}
@@ -100,7 +100,7 @@ class Chain:
         return True
 
 
-def _same_site(one: httpx.URL, other: httpx.URL) -> bool:
+def same_site(one: httpx.URL, other: httpx.URL) -> bool:
     """Same origin, or the same host on its way from http to https."""
     if one.host != other.host:
         return False

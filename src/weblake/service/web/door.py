@@ -1,6 +1,7 @@
 """The door to the web: all that jobs and routes need of the page half, in one place that tests can stand in for.
 
-Imports: jobs.scraping, for the shape of a fresh page; fetch, for that of an answer; files, for that of an upload.
+Imports: jobs.scraping, for the shape of a fresh page; fetch, for that of an answer; files, for that of an upload;
+browser.visitor, for who visits.
 """
 
 from __future__ import annotations
@@ -8,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from weblake.service.browser.visitor import Visitor
 from weblake.service.files.upload import Upload
-from weblake.service.jobs.scraping import FreshPage
+from weblake.service.jobs.fresh_pages import FreshPage
 from weblake.service.web.fetch import Fetched
 
 
@@ -49,6 +51,9 @@ class Web(Protocol):
 
     async def scrape(self, url: str, options: Mapping[str, object]) -> FreshPage:
         """Fetches a page and makes it a document; raises PageFailure."""
+
+    async def browse(self, url: str, options: Mapping[str, object], visitor: Visitor) -> FreshPage:
+        """Loads a page in a browser and makes it a document; raises PageFailure."""
 
     async def remake(self, url: str, options: Mapping[str, object], fetched: Fetched) -> FreshPage:
         """Makes a document of what a URL answered before; raises PageFailure."""

@@ -47,6 +47,8 @@ class Fetched:
     redirects: tuple[str, ...] = ()
     #: The status in words.
     reason: str = ""
+    #: What a browser made of it besides its source, by the name in the document: screenshot, branding, actions.
+    captured: Mapping[str, object] = field(default_factory=dict)
 
 
 class Fetcher:

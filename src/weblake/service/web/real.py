@@ -1,16 +1,19 @@
 """The web itself: the page half of the service behind the door that door.py draws.
 
-Imports: answered, config, fetch, files, frontier, languages, page, robots, sitemap, door.
+Imports: answered, browser, config, fetch, files, frontier, languages, page, robots, sitemap, door.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
+from weblake.service.browser.door import Browsers
+from weblake.service.browser.visitor import Visitor
 from weblake.service.config import ServiceConfig
 from weblake.service.files.converters import Converters
 from weblake.service.files.upload import Upload
-from weblake.service.jobs.scraping import FreshPage
+from weblake.service.jobs.fresh_pages import FreshPage
 from weblake.service.page.document import Page, page_of_upload, scrape
 from weblake.service.web.answered import Replay, Witness, scrape_answer
 from weblake.service.web.door import CrawlQueue
@@ -28,10 +31,19 @@ class RealWeb:
         self._fetcher = Fetcher(allow_private=config.allow_private)
         self._robots = Robots(self._fetcher)
         self._converters = Converters()
+        self._browsers = Browsers(allow_private=config.allow_private, most=config.max_browser_pages)
 
     async def scrape(self, url: str, options: Mapping[str, object]) -> FreshPage:
         """Fetches a page and makes it a document."""
         return await scrape_answer(url, speaking(options), Witness(self._fetcher), self._make, self._converters)
+
+    async def browse(self, url: str, options: Mapping[str, object], visitor: Visitor) -> FreshPage:
+        """Loads a page in a browser and makes it a document; a file is fetched and converted instead."""
+        visited = await self._browsers.visit(url, options, visitor)
+        if visited.fetched is None:
+            return await scrape_answer(url, speaking(options), Witness(self._fetcher), self._make, self._converters)
+        page = await scrape_answer(url, options, Replay(visited.fetched), self._make, self._converters)
+        return replace(page, fetched=visited.fetched, profile=visited.profile)
 
     async def remake(self, url: str, options: Mapping[str, object], fetched: Fetched) -> FreshPage:
         """Makes a document of what a URL answered before."""
@@ -73,6 +85,7 @@ class RealWeb:
         self._robots = Robots(self._fetcher)
 
     async def aclose(self) -> None:
-        """Closes all connections and ends the converting processes."""
+        """Closes all connections and ends the browser and the converting processes."""
+        await self._browsers.aclose()
         await self._converters.aclose()
         await self._fetcher.aclose()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from weblake.service.failures import PageFailure
-from weblake.service.jobs.scraping import FreshPage
+from weblake.service.jobs.fresh_pages import FreshPage
 from weblake.service.web.canonical import key_of, site_of, split, visited
 from weblake.service.web.door import Web
 

@@ -103,7 +103,7 @@ def test_the_delay_of_robots_txt_is_kept_too(bench: Any) -> None:
         ({"sitemap": "maybe"}, 400, "sitemap"),
         ({"prompt": "only the blog"}, 503, "language model"),
         ({"zeroDataRetention": True}, 403, "not enabled"),
-        ({"scrapeOptions": {"formats": ["video"]}}, 503, "later version"),
+        ({"scrapeOptions": {"redactPII": True}}, 503, "later version"),
     ],
 )
 def test_what_cannot_be_done_is_refused_before_anything_starts(

@@ -247,7 +247,7 @@ def test_a_batch_with_json_pays_for_each_page(weblake_service: Any, weblake_llm:
 
 
 def test_a_file_is_summarised(weblake_service: Any, weblake_llm: Any) -> None:
-    weblake_llm.say("It is a file.")
+    weblake_llm.say("It is a file.", where="Summarise")
     reply = httpx.post(
         f"{weblake_service.url}/v2/parse",
         headers={"Authorization": f"Bearer {weblake_service.key}"},

@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -166,14 +167,21 @@ def test_a_database_of_the_version_before_goes_on_with_what_it_holds(tmp_path: P
     new_job(store)
     store.close()
     with sqlite3.connect(path) as other:
-        other.execute("DROP TABLE model_work")
+        for table in ("model_work", "profiles"):
+            other.execute(f"DROP TABLE {table}")
         other.execute("PRAGMA user_version=2")
     other.close()
     for _ in range(2):
         store = Store(path)
         assert store.write_now(records.running) == [JOB]
-        assert store.write_now(lambda db: db.execute("SELECT count(*) FROM model_work").fetchone()[0]) == 0
+        for table in ("model_work", "profiles"):
+            assert store.write_now(partial(rows_of, table)) == 0
         store.close()
+
+
+def rows_of(table: str, db: sqlite3.Connection) -> int:
+    (count,) = db.execute(f"SELECT count(*) FROM {table}").fetchone()
+    return int(count)
 
 
 def new_job(store: Store, kind: str = "batch_scrape", pages: int = 2) -> list[Todo]:

@@ -74,6 +74,7 @@ def test_what_is_not_there_and_what_needs_more_have_their_own_errors(client: Fir
         Firecrawl(api_key="no-such-key", api_url=client._v2_client.config.api_url).scrape(url)
 
 
+@pytest.mark.system
 def test_a_page_in_the_browser(client: Firecrawl, site: GatedSite) -> None:
     (url,) = site.pages(1, first=88)
     actions = [{"type": "wait", "milliseconds": 10}, {"type": "scrape"}, {"type": "executeJavascript", "script": "1+1"}]

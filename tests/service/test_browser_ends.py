@@ -24,6 +24,8 @@ from polling import until
 from weblake.service.browser import chromium
 from weblake.service.config import ServiceConfig
 
+pytestmark = pytest.mark.system
+
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[BrowserLab]:

@@ -16,6 +16,8 @@ from browser_lab import BrowserLab
 
 from weblake.service.web import addresses
 
+pytestmark = pytest.mark.system
+
 #: Stands for an address of the public internet: nobody beyond loopback is asked here.
 PUBLIC, PRIVATE = "127.0.0.2", "127.0.0.1"
 

@@ -12,6 +12,8 @@ import pytest
 from browser_lab import BrowserLab, picture
 from polling import until
 
+pytestmark = pytest.mark.system
+
 SHOP = b"""<!doctype html><title>Shop</title><meta property="og:image" content="/og.png">
 <link rel=icon href="/icon.svg">
 <style>body{background:#fff;color:#223344;font-family:Georgia,serif;margin:0} h1{font-size:40px;font-family:Arial}

@@ -149,6 +149,7 @@ def test_what_is_not_there_says_so(shared: Any, people: tuple[httpx.Client, http
     assert people[0].get("/console/nothing").status_code in (401, 404)
 
 
+@pytest.mark.system
 @pytest.mark.timeout(300)
 def test_nothing_of_a_page_comes_to_life(shared: Any, tmp_path: Path) -> None:
     shared.web.bodies[URL] = EVIL
@@ -168,6 +169,7 @@ def test_nothing_of_a_page_comes_to_life(shared: Any, tmp_path: Path) -> None:
         assert EVIL in text
 
 
+@pytest.mark.system
 @pytest.mark.timeout(300)
 def test_a_crawl_is_watched_while_it_runs_and_by_keyboard_alone(shared: Any, tmp_path: Path) -> None:
     shared.web.held = {f"{URL}/1"}
@@ -201,6 +203,7 @@ def toured(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Pa
         return screenshots.tour(shown, browser, images), images, shown.key, browser.pids()
 
 
+@pytest.mark.system
 @pytest.mark.timeout(300)
 def test_the_tour_of_the_documentation(toured: tuple[dict[str, Any], Path, str, set[int]]) -> None:
     pages, images, key, pids = toured

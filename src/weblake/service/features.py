@@ -17,7 +17,6 @@ from weblake.service.page.selectors import selector_problem
 from weblake.service.web.chain import header_problem
 from weblake.service.web.languages import languages_problem
 
-_BROWSER = "a browser (weblake[browser])"
 _LLM = lacking(ServiceConfig())
 _LATER = "a part of the service that comes with a later version"
 
@@ -33,10 +32,10 @@ _OPTIONS = {
 
 #: Whole endpoints, by method and path.
 ENDPOINTS = (
-    (("POST", "DELETE"), "/v2/scrape/{id}/interact", "Interact", _BROWSER),
-    (("POST", "GET"), "/v2/browser", "A browser session", _BROWSER),
-    (("DELETE",), "/v2/browser/{id}", "A browser session", _BROWSER),
-    (("POST",), "/v2/browser/{id}/execute", "A browser session", _BROWSER),
+    (("POST", "DELETE"), "/v2/scrape/{id}/interact", "Interact", _LATER),
+    (("POST", "GET"), "/v2/browser", "A browser session", _LATER),
+    (("DELETE",), "/v2/browser/{id}", "A browser session", _LATER),
+    (("POST",), "/v2/browser/{id}/execute", "A browser session", _LATER),
 )
 
 

@@ -19,7 +19,7 @@ from weblake.service.failures import PageFailure
 from weblake.service.jobs.job_run import Tools
 from weblake.service.jobs.scraping import Turn
 from weblake.service.routes.targets import target
-from weblake.service.store import accounts, search_index
+from weblake.service.store import search_index
 from weblake.service.store.search_query import read_query
 from weblake.service.web.door import Web
 from weblake.service.web.site_map import Known, arrange, find_urls
@@ -113,6 +113,4 @@ class Gathering:
         Raises:
             PageFailure: Its credits of this month are used up.
         """
-        now, plan = self._tools.clock.now(), self._config.plan(self._team).credits
-        if await self._tools.store.read(lambda db: accounts.used(db, self._team, now)) + credits > plan:
-            raise PageFailure("INSUFFICIENT_CREDITS", f"All {plan} credits of this month are used up.", status=402)
+        await self._tools.scraper.afford(self._team, credits)

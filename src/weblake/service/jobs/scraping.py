@@ -110,7 +110,7 @@ class Scraper:
             self.active[team] += 1
             try:
                 if turn.line != FIRST:
-                    await self._afford(team)
+                    await self.afford(team)
                 return await self._get(url, options, team, turn, queued_ms)
             finally:
                 self.active[team] -= 1
@@ -159,14 +159,14 @@ class Scraper:
             return page_cache.pack(url, options, fetched)
         return await asyncio.to_thread(page_cache.pack, url, options, fetched)
 
-    async def _afford(self, team: str) -> None:
+    async def afford(self, team: str, credits: int = 1) -> None:
         """Makes sure that a running job may go on: its pages can cost more than was known when it started.
 
         Raises:
             PageFailure: The team's credits of this month are used up.
         """
         now, plan = self._clock.now(), self._config.plan(team).credits
-        if await self._store.read(lambda db: accounts.used(db, team, now)) >= plan:
+        if await self._store.read(lambda db: accounts.used(db, team, now)) + credits > plan:
             raise PageFailure("INSUFFICIENT_CREDITS", f"All {plan} credits of this month are used up.", status=402)
 
     async def _shrink(self) -> None:

@@ -1,5 +1,5 @@
 """The files of one folder of a table, merged into files of a chosen size in another root. Imports: compacted_files,
-errors, layout, parquet, storage.
+errors, layout, parquet, read_ahead, storage.
 
 Files are taken in the order of their names and each load stays in one file, its rows together and in their order. What
 a file holds and where the next one begins follow from the old files alone, so that a run that was killed is gone on
@@ -12,9 +12,8 @@ for byte. What a later load has retired is left out, as its rows would be gone i
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import copyfileobj
@@ -26,6 +25,7 @@ import pyarrow.parquet as pq
 
 from weblake import compacted_files, layout
 from weblake.errors import StorageRefused
+from weblake.read_ahead import each_ahead
 from weblake.storage import Storage
 from weblake.tables import parquet
 
@@ -96,7 +96,7 @@ class Merge:
         held = {load_id: name for name, loads in merged.items() for load_id in loads}
         output: _Output | None = None
         with self._target.scratch() as scratch:
-            for each in self._described(names, schema):
+            for _, each in each_ahead(names, lambda name: self._describe(name, schema), AHEAD, AHEAD):
                 if each.loads is not None and not each.loads:
                     yield Moved(each.name, each.bytes, None, 0, 0)
                 elif each.loads and set(each.loads) <= held.keys():
@@ -112,17 +112,6 @@ class Merge:
                     output.add(each, self._source)  # removes its file if it fails; scratch goes with the rest
             if output is not None:
                 yield from self._closed(output, scratch)
-
-    def _described(self, names: Sequence[str], schema: pa.Schema) -> Iterator[_Input]:
-        """What is known of each file, a few of them ahead."""
-        waiting: deque[Future[_Input]] = deque()
-        with ThreadPoolExecutor(AHEAD) as readers:
-            for name in names:
-                waiting.append(readers.submit(self._describe, name, schema))
-                if len(waiting) == AHEAD:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
 
     def _describe(self, name: str, schema: pa.Schema) -> _Input:
         size = self._source.size(name)

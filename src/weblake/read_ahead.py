@@ -42,22 +42,27 @@ def in_order(storage: Storage, names: Sequence[str], read: Callable[[str, Source
                 yield from read(name, source)
         return
     readers = READERS if storage.local_path("x") is None else max(2, os.cpu_count() or 1)
-    waiting: deque[tuple[str, Future[list[T] | None]]] = deque()
+    for name, made in each_ahead(names, lambda name: _small(storage, read, name), readers, 2 * readers):
+        if made is not None:
+            yield from made
+            continue
+        with opened(storage, name) as source:
+            yield from read(name, source)
+
+
+def each_ahead(names: Iterable[str], do: Callable[[str], T], threads: int, most: int) -> Iterator[tuple[str, T]]:
+    """Each name with what `do` makes of it, in their order; so many threads are ahead by `most` of them."""
+    waiting: deque[tuple[str, Future[T]]] = deque()
     left = iter(names)
-    with ThreadPoolExecutor(readers, "weblake-read") as pool:
+    with ThreadPoolExecutor(threads, "weblake-read") as pool:
         try:
             while True:
-                for name in islice(left, 2 * readers - len(waiting)):
-                    waiting.append((name, pool.submit(_small, storage, read, name)))
+                for name in islice(left, most - len(waiting)):
+                    waiting.append((name, pool.submit(do, name)))
                 if not waiting:
                     return
                 name, future = waiting.popleft()
-                made = future.result()
-                if made is not None:
-                    yield from made
-                    continue
-                with opened(storage, name) as source:
-                    yield from read(name, source)
+                yield name, future.result()
         finally:
             for _, future in waiting:
                 future.cancel()

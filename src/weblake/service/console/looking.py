@@ -116,7 +116,7 @@ class Preview:
     texts: Mapping[str, tuple[str, bool]]
     #: Lists, by name: how many there are and the first of them.
     lists: Mapping[str, tuple[int, list[str]]]
-    #: A picture of the page as a data URL or an address of this service; None where it has none.
+    #: A picture of the page as a data URL; None where it has none.
     screenshot: str | None
 
 

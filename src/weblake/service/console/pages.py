@@ -101,13 +101,12 @@ class ConsolePages:
 
         def work(db: Connection) -> dict[str, object]:
             job = self._job(db, request, access)
-            told = [one for one in deliveries.recent(db, 1000, team=access.team) if one["jobId"] == job.id]
             return {
                 "job": job,
                 "outcomes": looking.outcomes(db, job),
                 "documents": looking.documents(db, job, first),
                 "failures": looking.failures(db, job),
-                "deliveries": told[: looking.PAGE],
+                "deliveries": deliveries.recent(db, looking.PAGE, job=job.id),
             }
 
         found = await self._parts.store.read(work)

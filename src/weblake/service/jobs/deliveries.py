@@ -141,8 +141,10 @@ def put_off(db: Connection, place: int, at: float, answer: str) -> bool:
     return True
 
 
-def recent(db: Connection, most: int = 100, *, team: str | None = None) -> list[dict[str, object]]:
-    """The last deliveries, newest first, of one team or all: what became of each, and never its body or headers.
+def recent(
+    db: Connection, most: int = 100, *, team: str | None = None, job: str | None = None
+) -> list[dict[str, object]]:
+    """The last deliveries, newest first, of one team or job or of all: what became of each, never its body or headers.
 
     An entry has `webhookId`, `jobId`, `team`, `type`, `url` (without its query), `state` (waiting, delivered or
     dropped), `tries`, `createdAt`, `answer` (the receiver's last status, or what went wrong; None before the first
@@ -151,11 +153,11 @@ def recent(db: Connection, most: int = 100, *, team: str | None = None) -> list[
     columns = "id, job, team, type, url, created, tries, answer"
     rows = db.execute(
         f"SELECT * FROM (SELECT {columns}, 'waiting' AS state, due AS time, seq, 1 AS live FROM deliveries"  # noqa: S608
-        " WHERE ?2 IS NULL OR team = ?2 ORDER BY created DESC, seq DESC LIMIT ?1)"
+        " WHERE (?2 IS NULL OR team = ?2) AND (?3 IS NULL OR job = ?3) ORDER BY created DESC, seq DESC LIMIT ?1)"
         f" UNION ALL SELECT * FROM (SELECT {columns}, state, ended AS time, seq, 0 AS live FROM past_deliveries"
-        " WHERE ?2 IS NULL OR team = ?2 ORDER BY seq DESC LIMIT ?1)"
+        " WHERE (?2 IS NULL OR team = ?2) AND (?3 IS NULL OR job = ?3) ORDER BY seq DESC LIMIT ?1)"
         " ORDER BY created DESC, live DESC, seq DESC LIMIT ?1",
-        (most, team),
+        (most, team, job),
     )
     return [_shown(row) for row in rows]
 

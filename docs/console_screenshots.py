@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import secrets
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +18,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "labs"))
 
 from browser_pages import Browser
-from picture_program import make_pictures
+from picture_program import Page, Tour, make_pictures
+from polling import until
 
 from weblake import Client
 from weblake.demo.site_server import SiteServer
@@ -49,14 +49,6 @@ class Example:
         self.service.faults()
 
 
-@dataclass(frozen=True)
-class Page:
-    """A page as it was when its picture was taken: what could be read there, and its HTML with all fields' values."""
-
-    text: str
-    source: str
-
-
 @contextmanager
 def example() -> Iterator[Example]:
     """The service, its site and its jobs, all of them new; gone when the block is left."""
@@ -70,26 +62,17 @@ def example() -> Iterator[Example]:
         urls = [f"{site.url}{path}" for path in ("/about", "/data/", "/notes/soup-supper")] + [GONE]
         webhook = {"url": f"{receiver.url}/hooks", "events": ["started", "completed"]}
         batch = client.start_batch_scrape(urls, formats=["markdown", "links"], webhook=webhook)
-        _until(lambda: client.get_batch_scrape(batch.id).status == "completed")
+        until(lambda: client.get_batch_scrape(batch.id).status == "completed", SECONDS)
         service.faults({"match": {"path": HELD}, "times": 1, "effect": {"stall_job": True}})
         crawl = client.start_crawl(f"{site.url}/", limit=40)
-        _until(lambda: (client.get_crawl(crawl.id).completed or 0) >= ENOUGH)
+        until(lambda: (client.get_crawl(crawl.id).completed or 0) >= ENOUGH, SECONDS)
         yield Example(service, key, batch.id, crawl.id)
 
 
 def tour(shown: Example, browser: Browser, images: Path) -> dict[str, Page]:
     """Signs in and looks around; returns the pages by the names of their pictures, or names without `.png`."""
-    pages: dict[str, Page] = {}
-
-    def look(name: str, *texts: str) -> None:
-        text = browser.wait_for(*texts)
-        if name.endswith(".png"):
-            browser.screenshot(images / name)
-        pages[name] = Page(text, browser.source())
-
-    def visit(path: str) -> None:
-        browser.open(f"{shown.service.url}{path}")
-
+    seen = Tour(shown.service.url, browser, images)
+    visit, look = seen.visit, seen.look
     visit("/")
     look("sign-in", "API key")
     browser.write("key", shown.key)
@@ -108,20 +91,12 @@ def tour(shown: Example, browser: Browser, images: Path) -> dict[str, Page]:
     browser.resize(390, 844, mobile=True)
     visit("/")
     look("console-phone.png", "Running", shown.crawl_id[:8])
-    pages["phone-width"] = Page(str(browser.run("document.documentElement.scrollWidth")), "")
-    return pages
+    seen.pages["phone-width"] = Page(str(browser.run("document.documentElement.scrollWidth")), "")
+    return seen.pages
 
 
 def _thanks(asked: Asked) -> Answer:
     return Answer(200)
-
-
-def _until(done: object) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not done():  # type: ignore[operator]
-        if time.monotonic() > deadline:
-            raise TimeoutError("The service did not get so far.")
-        time.sleep(0.02)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "labs"))
 
 from browser_pages import WIDTH, Browser
 from dagster_lab import DagsterLab
-from picture_program import lake_server, make_pictures
+from picture_program import Page, lake_server, make_pictures
 
 import dagster_weblake
 from weblake import Client
@@ -88,14 +88,6 @@ class Example:
 
     def _succeeded(self, run_id: str) -> None:
         self.dagster.wait_status(run_id, {"SUCCESS"}, timeout=240)
-
-
-@dataclass(frozen=True)
-class Page:
-    """A page as it was when its picture was taken: what could be read there, and its HTML."""
-
-    text: str
-    source: str
 
 
 class Window(Browser):

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "labs"))
 
 from airflow_lab import AirflowLab
 from browser_pages import Browser
-from picture_program import lake_server, make_pictures
+from picture_program import Page, Tour, lake_server, make_pictures
 
 import airflow_provider_weblake
 from weblake.demo.site_server import SiteServer
@@ -67,14 +67,6 @@ class Example:
         return run_id
 
 
-@dataclass(frozen=True)
-class Page:
-    """A page as it was when its picture was taken: what could be read there, and its HTML with all fields' values."""
-
-    text: str
-    source: str
-
-
 @contextmanager
 def example(folder: Path) -> Iterator[Example]:
     """Airflow, the service, the site and the lake, all of them new; gone when the block is left.
@@ -102,17 +94,8 @@ def tour(shown: Example, browser: Browser, images: Path) -> dict[str, Page]:
 
     Pages without a picture are there too, under names without `.png`.
     """
-    pages: dict[str, Page] = {}
-
-    def look(name: str, *texts: str) -> None:
-        text = browser.wait_for(*texts)
-        if name.endswith(".png"):
-            browser.screenshot(images / name)
-        pages[name] = Page(text, browser.source())
-
-    def visit(path: str) -> None:
-        browser.open(f"{shown.airflow.url}{path}")
-
+    seen = Tour(shown.airflow.url, browser, images)
+    visit, look = seen.visit, seen.look
     visit("/connections")
     browser.click("Add Connection")
     browser.write("connection_id", "weblake_default")
@@ -145,7 +128,7 @@ def tour(shown: Example, browser: Browser, images: Path) -> dict[str, Page]:
     browser.wait_for("1 Asset Event", FOLDED)
     browser.click("Click to expand the range.")
     look("asset.png", DAG, CONSUMER, '"stored": ')
-    return pages
+    return seen.pages
 
 
 @contextmanager

@@ -12,7 +12,42 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from browser_pages import Browser
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page as it was when its picture was taken: what could be read there, and its HTML with all fields' values."""
+
+    text: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Tour:
+    """Someone who looks at the pages of one address, and keeps them by the names of their pictures.
+
+    Pages without a picture are kept too, under names without `.png`.
+    """
+
+    url: str
+    browser: Browser
+    images: Path
+    pages: dict[str, Page] = field(default_factory=dict)
+
+    def visit(self, path: str) -> None:
+        """Goes to a page; what it shows is to be waited for."""
+        self.browser.open(f"{self.url}{path}")
+
+    def look(self, name: str, *texts: str) -> None:
+        """Keeps the page once all of these can be read there, and a picture if the name is one's."""
+        text = self.browser.wait_for(*texts)
+        if name.endswith(".png"):
+            self.browser.screenshot(self.images / name)
+        self.pages[name] = Page(text, self.browser.source())
 
 
 @contextmanager

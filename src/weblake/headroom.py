@@ -13,10 +13,11 @@ THREAD_BYTES = 24 << 20
 
 
 def need(count: int) -> None:
-    """Raises MemoryError where this process cannot have so many bytes more. They are mapped, never touched: it costs
-    some microseconds, and whoever else takes memory at the same moment may still be the quicker."""
-    if count <= 0:
-        return
+    """Raises MemoryError where this process cannot have so many bytes more, of which there is at least one.
+
+    They are mapped, never touched: it costs some microseconds, and whoever else takes memory at the same moment may
+    still be the quicker.
+    """
     try:
         mmap.mmap(-1, count).close()
     except OSError as error:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from browser_pages import WIDTH
 from lab_processes import lives
+from polling import until
 
 from weblake import Client
 from weblake.demo.site import build_site, title_of
@@ -39,6 +40,8 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 #: The images that the service's numbers were drawn as, and how wide they came out.
 _CHARTS = """[...document.images].filter(each => each.src.startsWith('data:image/svg+xml'))
     .map(each => [each.src, each.complete ? each.naturalWidth : 0])"""
+#: The same once there is one and it is drawn: the text beside it may be there before.
+_DRAWN = f"(found => found.length && found.every(each => each[1]) ? found : null)({_CHARTS})"
 #: How high a plot's line is, in pixels, at so many places from its left to its right end: what is drawn is no text.
 _CURVE = """((name, places) => {
     const title = [...document.querySelectorAll('body *')].find(
@@ -94,7 +97,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
             periods = client.historical_credit_usage().periods
         browser.open(f"{shown.dagster.url}/assets/usage")
         browser.wait_for("usage_by_month", "weblake/period_end")
-        charts = [tuple(each) for each in browser.run(_CHARTS)]
+        charts = [tuple(each) for each in until(lambda: browser.run(_DRAWN), browser.timeout)]
         browser.click("Plots")
         browser.wait_for(screenshots.BY_PARTITION)
         browser.screenshot(profile / "drawn.png")  # once it stands still

@@ -83,7 +83,7 @@ def _start(command: list[str], folder: str) -> int:
             signal.signal(number, signal.SIG_DFL)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.chdir(folder)
-        os.execvp(command[0], command)
+        os.execvp(command[0], command)  # noqa: S606 - it is made by the service, and needs no shell
     except OSError as error:
         os.write(2, f"{command[0]}: {error.strerror}\n".encode())
     finally:
@@ -153,7 +153,7 @@ def marked(mark: str) -> set[int]:
 
 def _processes() -> list[Path]:
     with suppress(OSError):
-        return [Path("/proc", name) for name in os.listdir("/proc") if name.isdigit()]
+        return [process for process in Path("/proc").iterdir() if process.name.isdigit()]
     return []
 
 

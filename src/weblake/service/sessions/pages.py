@@ -1,0 +1,89 @@
+"""The pages of a browser: which there are, and which of them is in front. Imports: attached, cdp."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import suppress
+from dataclasses import dataclass
+
+from weblake.service.sessions.attached import HandsError
+from weblake.service.sessions.cdp import Cdp, CdpError
+
+#: Seconds that a page may take to say whether it is in front.
+_LOOK = 2.0
+_FRONT = "JSON.stringify([document.visibilityState === 'visible', document.hasFocus(), performance.timeOrigin])"
+
+
+@dataclass(frozen=True)
+class OpenPage:
+    """One page that is open."""
+
+    id: str
+    title: str
+    url: str
+
+
+async def open_pages(cdp: Cdp) -> list[OpenPage]:
+    """All pages, in an order of the browser's own."""
+    infos = (await cdp.send("Target.getTargets"))["targetInfos"]
+    kept = [info for info in infos if info["type"] == "page" and not info["url"].startswith("devtools://")]
+    return [OpenPage(info["targetId"], info.get("title", ""), info["url"]) for info in kept]
+
+
+async def front_page(cdp: Cdp, pages: list[OpenPage] | None = None) -> str | None:
+    """The page in front: the one that was opened or switched to last. None when there is no page.
+
+    Chromium tells no order of its pages; but what is opened comes to the front, and only what is there is visible.
+    """
+    pages = await open_pages(cdp) if pages is None else pages
+    if len(pages) < 2:
+        return pages[0].id if pages else None
+    looks = await asyncio.gather(*(_look(cdp, page.id) for page in pages))
+    return max(zip(looks, pages, strict=True), key=lambda pair: pair[0])[1].id
+
+
+async def new_page(cdp: Cdp, url: str = "about:blank") -> str:
+    """Opens a page in front of the others."""
+    return str((await cdp.send("Target.createTarget", {"url": url}))["targetId"])
+
+
+async def to_front(cdp: Cdp, page: str) -> None:
+    """Brings a page in front of the others.
+
+    Raises:
+        HandsError: It is not there.
+    """
+    await _do(cdp, "Target.activateTarget", page)
+
+
+async def close_page(cdp: Cdp, page: str) -> None:
+    """Closes a page.
+
+    Raises:
+        HandsError: It is not there.
+    """
+    await _do(cdp, "Target.closeTarget", page)
+
+
+async def _do(cdp: Cdp, method: str, page: str) -> None:
+    try:
+        await cdp.send(method, {"targetId": page})
+    except CdpError as error:
+        raise HandsError(f"The page {page} is not there any more: {error}. List the pages that are.") from error
+
+
+async def _look(cdp: Cdp, page: str) -> tuple[bool, bool, float]:
+    """Whether a page is visible, whether it has the focus, and when it was loaded."""
+
+    with suppress(CdpError, TimeoutError, KeyError, ValueError):
+        async with asyncio.timeout(_LOOK):
+            reply = await cdp.send("Target.attachToTarget", {"targetId": page, "flatten": True})
+            session = str(reply["sessionId"])
+            try:
+                said = await cdp.send("Runtime.evaluate", {"expression": _FRONT}, session)
+                visible, focused, loaded = json.loads(said["result"]["value"])
+                return bool(visible), bool(focused), float(loaded)
+            finally:
+                await cdp.send("Target.detachFromTarget", {"sessionId": session})
+    return False, False, 0.0

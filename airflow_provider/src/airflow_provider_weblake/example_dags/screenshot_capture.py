@@ -51,7 +51,7 @@ with DAG(
     )
 
     @task(retries=4)
-    def write_files(receipt: dict[str, Any], place: str, day: str) -> dict[str, Any]:
+    def write_files(receipt: Any, place: str, day: str) -> dict[str, Any]:
         """Returns how many pictures the load had, and how many pages came without one."""
         import base64
 

@@ -25,7 +25,8 @@ PICTURES = BatchScrapeRequest(
         # What is seen without scrolling, as a PNG; `"full_page": True` takes all of it.
         "formats": ["markdown", {"type": "screenshot", "viewport": {"width": 1280, "height": 800}}],
         # The same visit's small JPEG is for Dagster, which keeps metadata in its own database, with every
-        # materialization and for good: a full picture in it would be a megabyte each time.
+        # materialization and for good: a full picture in it would be a megabyte each time. Dagster shows a picture
+        # behind [Show Markdown]; only Markdown below 1,000 characters stands open, and no picture is as small.
         "actions": [{"type": "screenshot", "quality": 50, "viewport": {"width": 640, "height": 400}}],
     },
     max_credits=10,
@@ -35,12 +36,19 @@ SHOWN, LARGEST = 3, 80_000
 
 
 @dg.multi_asset(
-    specs=build_weblake_specs(dg.AssetSpec("page_pictures", group_name="browser"), PICTURES),
+    specs=build_weblake_specs(
+        dg.AssetSpec(
+            "page_pictures",
+            group_name="browser",
+            description="Pages with their pictures; `pictures` in the metadata shows the first ones.",
+        ),
+        PICTURES,
+    ),
     retry_policy=DEFAULT_RETRIES,
     pool="weblake",
 )
 def page_pictures(context: dg.AssetExecutionContext, weblake: WeblakeResource) -> Iterator[dg.MaterializeResult[None]]:
-    """The pages of a list with their pictures; `pictures` in the metadata shows the first ones."""
+    """Lands them, and adds what can be seen of them."""
     for result in weblake.run(context, PICTURES):
         landed = WeblakeMetadataSet.extract(result.metadata or {})
         # `actions` alone: the full pictures are not read for this.

@@ -21,9 +21,19 @@ CODE = "return await page.title()"
 
 
 # No retry policy: a browser that has ended does not come back. Another try takes another scrape, which a new run makes.
-@dg.multi_asset(specs=build_weblake_specs(dg.AssetSpec("page_visit", group_name="browser"), PAGE), pool="weblake")
+@dg.multi_asset(
+    specs=build_weblake_specs(
+        dg.AssetSpec(
+            "page_visit",
+            group_name="browser",
+            description="A page, and what code has found in it; the metadata tell the title and the browser's cost.",
+        ),
+        PAGE,
+    ),
+    pool="weblake",
+)
 def page_visit(context: dg.AssetExecutionContext, weblake: WeblakeResource) -> Iterator[dg.MaterializeResult[None]]:
-    """A page, and what code has found in it; the metadata tell the title and what the browser has cost."""
+    """Lands it, runs the code in its browser, and ends that."""
     for result in weblake.run(context, PAGE):
         scrape_id = str(WeblakeMetadataSet.extract(result.metadata or {}).job_id)
         # However it goes, the browser is ended: it is paid by the minute until then.

@@ -16,10 +16,13 @@ import dagster as dg
 import duckdb
 import pandas as pd
 import pytest
+from browser_lab import demand_chromium, picture
 from gated_site import GatedSite
 from project_shell import dagster_home, environment, said
 
 import dagster_weblake
+from weblake import Client
+from weblake.models import ExecutionResult, SessionClosed
 from weblake.service.server import LocalService
 from weblake.testing import WeblakeService
 
@@ -28,7 +31,9 @@ pytestmark = pytest.mark.system
 PROJECT = Path(dagster_weblake.__file__).parent / "example_project"
 AT_THE_ROOT = Path(__file__).parents[2] / "example_dags" / "dagster_project"
 SITE_RUN = ("site_pages", "watch_list", "watched_pages", "page_report")
-ALL = {*SITE_RUN, "sites", "site_documents", "site_documents_job", "usage", "activity"}
+#: What every service can do, and what takes one with a browser.
+PLAIN = {*SITE_RUN, "sites", "site_documents", "site_documents_job", "usage", "activity"}
+ALL = PLAIN | {"page_pictures", "page_visit"}
 QUIET = {"telemetry": {"enabled": False}}
 RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
 Run = Callable[..., dg.ExecuteInProcessResult]
@@ -241,6 +246,76 @@ def test_eight_months_of_usage_are_one_run_and_one_question(
     assert rows(settings, "SELECT endpoint FROM read_parquet(?)", "activity") == [("scrape",)]
 
 
+# With a browser
+
+
+def test_pictures_land_and_small_ones_are_shown(
+    run: Run, settings: Mapping[str, str], site: GatedSite, weblake_service: WeblakeService
+) -> None:
+    demand_chromium()
+    result = run("page_pictures")
+    assert result.success
+    (event,) = result.get_asset_materialization_events()
+    metadata = event.materialization.metadata
+    ((url, uri, small),) = rows(settings, "SELECT url, screenshot, actions.screenshots FROM read_parquet(?)")
+    assert url == f"{site.url}/"
+    assert picture(uri) == ("png", 1280, 800)
+    assert [picture(each) for each in small] == [("jpeg", 640, 400)]
+    assert isinstance(metadata["pictures"], dg.MarkdownMetadataValue)
+    assert metadata["pictures"].value == f"![Page 1]({small[0]})"
+    assert len(str(metadata["pictures"].value)) < 80_000
+    assert metadata["dagster/row_count"].value == 1, "what the load itself tells is there as well"
+    assert weblake_service.counts()["batch_scrape_started"] == 1
+
+
+def test_a_page_lands_and_interact_says_what_the_service_lacks(
+    run: Run, settings: Mapping[str, str], site: GatedSite, weblake_service: WeblakeService
+) -> None:
+    result = run("page_visit", raise_on_error=False)
+    assert not result.success
+    assert rows(settings, "SELECT url FROM read_parquet(?)") == [(f"{site.url}/",)]
+    (failure,) = result.get_step_failure_events()
+    told = failure.step_failure_data.error
+    assert told is not None
+    causes = []
+    while told is not None:
+        causes.append(told.cls_name)
+        told = told.cause
+    assert "FeatureMissing" in causes
+    asked = [each["method"] for each in weblake_service.requests() if str(each["path"]).endswith("/interact")]
+    assert asked == ["POST", "DELETE"], "once, and its browser was ended all the same"
+
+
+@pytest.mark.parametrize("exit_code", [0, 1])
+def test_what_code_found_in_a_page_is_told_or_fails_the_run(
+    run: Run, settings: Mapping[str, str], monkeypatch: pytest.MonkeyPatch, exit_code: int
+) -> None:
+    calls: list[tuple[str, object]] = []
+
+    def interact(self: Client, job_id: str, **options: object) -> ExecutionResult:
+        calls.append((job_id, options["code"]))
+        return ExecutionResult(raw={}, success=True, result="Home", exit_code=exit_code, stderr="no such element")
+
+    def stop_interact(self: Client, job_id: str) -> SessionClosed:
+        calls.append((job_id, "ended"))
+        return SessionClosed(raw={}, success=True, session_duration_ms=2500, credits_billed=2)
+
+    monkeypatch.setattr(Client, "interact", interact)
+    monkeypatch.setattr(Client, "stop_interact", stop_interact)
+    result = run("page_visit", raise_on_error=False)
+    ((scrape_id,),) = rows(settings, "SELECT scrape_id FROM read_parquet(?)")
+    assert calls == [(scrape_id, "return await page.title()"), (scrape_id, "ended")]
+    assert result.success == (exit_code == 0)
+    if exit_code:
+        (failure,) = result.get_step_failure_events()
+        assert "no such element" in str(failure.step_failure_data.error_display_string)
+        return
+    (event,) = result.get_asset_materialization_events()
+    metadata = {name: value.value for name, value in event.materialization.metadata.items()}
+    assert (metadata["title"], metadata["browser_seconds"], metadata["browser_credits"]) == ("Home", 2.5, 2.0)
+    assert metadata["weblake/stored"] == 1
+
+
 # As people run it
 
 
@@ -318,7 +393,7 @@ def test_one_object_comes_out_and_neither_home_nor_key_is_left(tmp_path: Path, s
         assert service.counts()["crawl_started"] == 2
     told = json.loads(done.stdout)
     assert (told["state"], told["failed"], told["checks"]["failed"]) == ("success", [], [])
-    assert set(told["partitions"]) == ALL
+    assert set(told["partitions"]) == PLAIN
     assert told["partitions"]["usage"] >= 8
     assert {name: receipt["stored"] for name, receipt in told["loads"].items()} == {
         "site_pages": 6,

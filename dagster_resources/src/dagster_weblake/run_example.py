@@ -1,4 +1,4 @@
-"""Materializes all assets of the example project, for real and to the end, without a Dagster that has been set up.
+"""Materializes the example project's assets, for real and to the end, without a Dagster that has been set up.
 
     WEBLAKE_BASE_URL=http://127.0.0.1:8080 WEBLAKE_API_KEY=… WEBLAKE_ROOT=$PWD/lake EXAMPLE_SITE=https://example.org/ \
         python -m dagster_weblake.run_example
@@ -36,6 +36,8 @@ SITE, SITES, ACCOUNT = (
     ("site_documents_job", "site_documents"),
     ("usage", "activity"),
 )
+#: And those that not every service can do: one takes a browser, the other leave to run code in it.
+BROWSER = {"pictures": ("page_pictures",), "visit": ("page_visit",)}
 #: What Dagster writes on a run of several partitions.
 _RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
 #: Nobody is told of it, and its log has what happens and no more.
@@ -51,7 +53,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--site", metavar="URL", action="append", help="a site that is a partition; EXAMPLE_SITE where none is given"
     )
-    sites: list[str] | None = parser.parse_args(arguments).site
+    parser.add_argument(
+        "--browser",
+        choices=[*BROWSER],
+        action="append",
+        default=[],
+        help="materializes page_pictures or page_visit, too: the service needs a browser, and for a visit "
+        "--allow-code-execution",
+    )
+    given = parser.parse_args(arguments)
+    sites: list[str] | None = given.site
     unset = [name for name in SETTINGS if not os.environ.get(name)]
     if unset:
         parser.error(f"{', '.join(unset)} must be set in the environment")
@@ -62,13 +73,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         (Path(home) / "dagster.yaml").write_text(_INSTANCE)
         os.environ["DAGSTER_HOME"] = home
         with redirect_stdout(sys.stderr):
-            told = run(sites or [os.environ["EXAMPLE_SITE"]])
+            told = run(sites or [os.environ["EXAMPLE_SITE"]], given.browser)
     print(json.dumps(told, default=str))  # noqa: T201
     return 0 if told["state"] == "success" else 1
 
 
-def run(sites: Sequence[str]) -> dict[str, object]:
-    """Materializes everything in the instance that the environment names, with the sites as partitions."""
+def run(sites: Sequence[str], browser: Sequence[str] = ()) -> dict[str, object]:
+    """Materializes everything in the instance that the environment names, with the sites as partitions.
+
+    Args:
+        sites: Where crawls begin.
+        browser: Keys of BROWSER, whose assets are materialized as well.
+    """
     import dagster as dg
 
     sys.path.insert(0, str(PROJECT))
@@ -80,6 +96,8 @@ def run(sites: Sequence[str]) -> dict[str, object]:
         ran.materialize(SITE, config={"ops": {"sites": {"config": {"sites": [*sites]}}}})
         for site in sites:
             ran.materialize(SITES, partition=site)
+        for name in browser:
+            ran.materialize(BROWSER[name])
         ran.materialize(ACCOUNT, tags={_RANGE[0]: months[0], _RANGE[1]: months[-1]})
     return ran.told()
 

@@ -1,7 +1,9 @@
 """A page is scraped and lands; then code runs in the browser that still holds it.
 
 The receipt of the scrape names it for the next task. A browser is paid by the minute, so the second task ends it,
-however it goes. It takes a service with browsers: one without answers 503 and says what it lacks.
+however it goes. The code is JavaScript for node, in which `page` is Playwright's page; what it returns is the result.
+It takes a service that runs its users' code, such as `weblake serve --allow-code-execution` with `weblake[browser]`:
+one without answers 503 and says what it lacks.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ with DAG(
     schedule=None,
     params={
         "url": Param("https://example.org/", type="string", format="uri", description="The page"),
-        "code": Param("return document.title", type="string", description="What to run in it"),
+        "code": Param("return await page.title()", type="string", description="What to run in its browser"),
     },
     tags=["weblake"],
 ):

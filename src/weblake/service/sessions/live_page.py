@@ -1,0 +1,42 @@
+"""The page that shows a live view: its HTML, its script and its style, and what they may do. Imports nothing of ours."""
+
+from __future__ import annotations
+
+from html import escape
+from importlib.resources import files
+
+#: The files beside the HTML, by name, and what they are; the HTML names them below the `static` that it is given.
+STATIC = {"live.js": "text/javascript", "live.css": "text/css"}
+
+#: Headers of the HTML. Nothing from elsewhere, no frame around it: whoever sees the view can act in it. The address is
+#: all that it takes to get in, so it goes nowhere with a link.
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; base-uri 'none'; "
+        "form-action 'none'; frame-ancestors 'none'"
+    ),
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+def page(socket: str, static: str) -> str:
+    """The HTML of a view.
+
+    Args:
+        socket: The path of the view's WebSocket, on the host that the page comes from.
+        static: The path below which `STATIC` is served, without a slash at its end.
+    """
+    return _file("live.html").decode().replace("{socket}", escape(socket)).replace("{static}", escape(static))
+
+
+def static(name: str) -> bytes:
+    """One of the files of `STATIC`."""
+    if name not in STATIC:
+        raise KeyError(name)
+    return _file(name)
+
+
+def _file(name: str) -> bytes:
+    return files("weblake.service.sessions").joinpath("view", name).read_bytes()

@@ -1,20 +1,19 @@
 """Browser profiles: what a browser keeps between scrapes, by team and name, with one saver at a time.
 
 A profile is cookies and storage as JSON. Any number may load it; whoever saves it holds it alone from before it is
-loaded until it is stored, so that no two overwrite each other. Imports: clock, failures, store.
+loaded until it is stored, so that no two overwrite each other. Imports: clock, failures, store, turns.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections import defaultdict
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from sqlite3 import Connection
 
 from weblake.service.clock import Clock
 from weblake.service.failures import PageFailure
 from weblake.service.store.database import Store
+from weblake.service.turns import Turns
 
 #: Bytes of one profile, and profiles of one team.
 LARGEST, MOST = 8 << 20, 1_000
@@ -26,8 +25,7 @@ class Profiles:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._turns: defaultdict[tuple[str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._users: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self._turns = Turns()
 
     @asynccontextmanager
     async def saver(self, team: str, name: str, wait_s: float) -> AsyncIterator[None]:
@@ -36,27 +34,16 @@ class Profiles:
         Raises:
             PageFailure: 409; somebody else is still saving to it then.
         """
-        key = (team, name)
-        self._users[key] += 1
-        try:
-            turn = self._turns[key]
+        async with AsyncExitStack() as stack:
             try:
-                await asyncio.wait_for(turn.acquire(), wait_s)
+                await stack.enter_async_context(self._turns.turn((team, name), wait_s))
             except TimeoutError:
                 message = (
                     f"Another session is saving to the profile {name!r}, and only one may at a time. "
                     "Try again when it has ended, or only load the profile: `saveChanges: false`."
                 )
                 raise PageFailure("PROFILE_IN_USE", message, status=409, reached=False) from None
-            try:
-                yield
-            finally:
-                turn.release()
-        finally:
-            self._users[key] -= 1
-            if not self._users[key]:
-                del self._users[key]
-                self._turns.pop(key, None)
+            yield
 
     async def load(self, team: str, name: str) -> bytes:
         """The profile as JSON; empty where there is none yet."""

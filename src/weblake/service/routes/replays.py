@@ -6,11 +6,9 @@ was refused before anything was executed (400, 401, 402, 429, 503) is not saved:
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from sqlite3 import Connection
 
@@ -22,6 +20,7 @@ from weblake.service.answers import Refusal, bad_request, raw_answer
 from weblake.service.clock import Clock
 from weblake.service.config import Access
 from weblake.service.store.database import Store
+from weblake.service.turns import Turns
 
 #: Seconds for which the answer to a start is kept: much longer than the job, so that a late repeat starts nothing new.
 KEEP_STARTS = 30 * 24 * 3600.0
@@ -53,7 +52,7 @@ class Replays:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._busy: dict[tuple[str, str], _Turn] = {}
+        self._turns = Turns()
 
     async def once(
         self,
@@ -75,7 +74,7 @@ class Replays:
         if uuid_problem(key):
             raise Refusal(409, "x-idempotency-key must be a UUID: take a new one.", code="IDEMPOTENCY_KEY_NO_UUID")
         ticket = Ticket(access.team, key, _fingerprint(request, body), forget)
-        async with self._turn((access.team, key)):
+        async with self._turns.turn((access.team, key)):
             return await self._repeat(ticket) or await act(ticket)
 
     async def _repeat(self, ticket: Ticket) -> Response | None:
@@ -96,25 +95,6 @@ class Replays:
         response = raw_answer(row["body"], row["status"])
         response.headers["Idempotent-Replayed"] = "true"
         return response
-
-    @asynccontextmanager
-    async def _turn(self, name: tuple[str, str]) -> AsyncIterator[None]:
-        """Lets one request at a time act under a key; the others wait and then find its answer."""
-        turn = self._busy.setdefault(name, _Turn())
-        turn.waiting += 1
-        try:
-            async with turn.lock:
-                yield
-        finally:
-            turn.waiting -= 1
-            if not turn.waiting:
-                self._busy.pop(name, None)
-
-
-class _Turn:
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()
-        self.waiting = 0
 
 
 def _fingerprint(request: Request, body: dict[str, object]) -> str:

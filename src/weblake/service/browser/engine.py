@@ -1,20 +1,18 @@
 """The one Chromium of all scrapes: started when first needed, restarted when it has died, ended when idle.
 
 It hangs on pipes: Playwright's driver on ours, Chromium on the driver's. Whatever way the service ends, the pipes close
-and both go. Imports: chromium, failures; Playwright when it starts.
+and both go. Imports: chromium, failures, folders; Playwright when it starts.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import shutil
-import tempfile
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weblake.service.browser import chromium
+from weblake.service.browser.folders import Folder, remove_left
 from weblake.service.failures import PageFailure
 
 if TYPE_CHECKING:
@@ -32,7 +30,7 @@ _NOWHERE = "http://127.0.0.1:9"
 class Engine:
     """One running Chromium and the driver that holds it."""
 
-    def __init__(self, playwright: Playwright, browser: Browser, folder: Path) -> None:
+    def __init__(self, playwright: Playwright, browser: Browser, folder: Folder | None = None) -> None:
         self.playwright = playwright
         self.browser = browser
         self._folder = folder
@@ -51,7 +49,8 @@ class Engine:
         if program is None:
             missing = chromium.what_is_missing()
             raise PageFailure("FEATURE_NOT_CONFIGURED", f"A browser needs {missing}.", status=503)
-        folder = Path(tempfile.mkdtemp(prefix="weblake-browser-"))
+        await asyncio.to_thread(remove_left)
+        folder = await asyncio.to_thread(Folder)
         playwright = None
         try:
             playwright = await async_playwright().start()
@@ -59,7 +58,7 @@ class Engine:
                 executable_path=program,
                 args=chromium.arguments(),
                 chromium_sandbox=chromium.in_sandbox(),
-                env=chromium.environment(folder),
+                env=chromium.environment(folder.path),
                 proxy={"server": _NOWHERE},
                 handle_sigint=False,
                 handle_sigterm=False,
@@ -69,7 +68,7 @@ class Engine:
         except BaseException as error:
             if playwright is not None:
                 await _within(playwright.stop())
-            shutil.rmtree(folder, ignore_errors=True)
+            folder.remove()
             if not isinstance(error, Error | OSError):
                 raise
             _LOG.warning("Chromium (%s) did not start: %s", program, error)
@@ -91,7 +90,8 @@ class Engine:
         self._gone = True
         await _within(self.browser.close())
         await _within(self.playwright.stop())
-        await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+        if self._folder is not None:
+            await asyncio.to_thread(self._folder.remove)
 
 
 async def _within(closing: object) -> None:

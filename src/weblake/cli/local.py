@@ -40,6 +40,17 @@ def serve(
     zero_data_retention: Annotated[
         bool, typer.Option("--zero-data-retention", help="Let requests ask that nothing of their pages is kept.")
     ] = False,
+    allow_code_execution: Annotated[
+        bool,
+        typer.Option(
+            "--allow-code-execution",
+            help="Let requests run code in browser sessions: as you, on this machine, in no sandbox. Loopback only.",
+        ),
+    ] = False,
+    browser_sessions: Annotated[
+        int | None,
+        typer.Option(min=1, max=100, metavar="N", help="Browser sessions at the same time (4)."),
+    ] = None,
     seed: Annotated[
         int | None, typer.Option(metavar="N", help="Give ids and orders that are the same in every run.")
     ] = None,
@@ -71,6 +82,7 @@ def serve(
         requests_per_minute=requests_per_minute,
         concurrency=usual.concurrency if concurrency is None else concurrency,
         zero_data_retention=zero_data_retention,
+        max_browser_sessions=usual.max_browser_sessions if browser_sessions is None else browser_sessions,
         seed=seed,
     )
     run_service(
@@ -80,6 +92,7 @@ def serve(
         keys_file=keys,
         faults_file=faults,
         allow_private=allow_private,
+        allow_code_execution=allow_code_execution,
         config=config,
     )
 

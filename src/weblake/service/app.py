@@ -1,6 +1,6 @@
 """The HTTP application: every route, and what becomes of errors.
 
-Imports: answers, faults, features, front, parts, routes, routing.
+Imports: answers, faults, front, parts, routes, routing.
 """
 
 from __future__ import annotations
@@ -11,26 +11,28 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from weblake.service.answers import Refusal, refused
 from weblake.service.console.pages import ConsolePages
 from weblake.service.faults import FaultDoor
-from weblake.service.features import ENDPOINTS, missing
 from weblake.service.front import Front
 from weblake.service.parts import Parts
 from weblake.service.request_log import LoggedApp
 from weblake.service.routes.admin import AdminRoutes
 from weblake.service.routes.agent import AgentRoutes
 from weblake.service.routes.batch import BatchRoutes
+from weblake.service.routes.browser import BrowserRoutes
 from weblake.service.routes.crawl import CrawlRoutes
 from weblake.service.routes.crawl_preview import CrawlPreviewRoutes
 from weblake.service.routes.extract import ExtractRoutes
+from weblake.service.routes.interact import InteractRoutes
 from weblake.service.routes.map import MapRoutes
 from weblake.service.routes.parse import ParseRoutes
 from weblake.service.routes.scrape import ScrapeRoutes
 from weblake.service.routes.search import SearchRoutes
+from weblake.service.routes.session_doors import SessionDoors
 from weblake.service.routes.team import TeamRoutes
 from weblake.service.routing import make_router
 
@@ -41,10 +43,9 @@ def make_app(parts: Parts) -> ASGIApp:
     """The service as an ASGI application, outermost first: request log, front door, faults, routes."""
     groups = (
         ScrapeRoutes, ParseRoutes, BatchRoutes, CrawlRoutes, CrawlPreviewRoutes, MapRoutes, SearchRoutes, ExtractRoutes,
-        AgentRoutes, TeamRoutes, AdminRoutes, ConsolePages,
+        AgentRoutes, BrowserRoutes, InteractRoutes, TeamRoutes, AdminRoutes, ConsolePages, SessionDoors,
     )  # fmt: skip
-    routes = [_not_configured(*endpoint) for endpoint in ENDPOINTS]
-    routes += [route for group in groups for route in group(parts).routes()]
+    routes: list[BaseRoute] = [route for group in groups for route in group(parts).routes()]
     app = ExceptionMiddleware(make_router(routes), {Refusal: _refused, HTTPException: _http_error})
     return LoggedApp(Front(FaultDoor(_Guarded(app), parts.faults), parts), parts.log)
 
@@ -73,13 +74,6 @@ class _Guarded:
                 raise
             refusal = Refusal(500, "An unexpected error occurred.", code="UNKNOWN_ERROR")
             await refused(refusal)(scope, receive, send)
-
-
-def _not_configured(methods: tuple[str, ...], path: str, what: str, needs: str) -> Route:
-    async def endpoint(request: Request) -> Response:
-        raise missing(what, needs)
-
-    return Route(path, endpoint, methods=list(methods))
 
 
 async def _refused(request: Request, error: Exception) -> Response:

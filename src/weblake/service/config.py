@@ -99,6 +99,10 @@ class ServiceConfig:
     llm_concurrency: int = 4
     #: Pages of all teams that are in the browser at the same time; each takes some 80 MB.
     max_browser_pages: int = 4
+    #: Browser sessions of all teams that live at the same time; each takes some 400 MB.
+    max_browser_sessions: int = 4
+    #: Whether code that comes with a request may run on this machine, as the user that the service runs as.
+    code_execution: bool = False
     #: Makes ids and the order of a job's documents the same in every run that asks the same; None for random ids.
     seed: int | None = None
     #: Host names that a request may carry; None for any. A loopback service allows only loopback names.

@@ -30,14 +30,6 @@ _OPTIONS = {
     "threat_protection": ("threatProtection", _LATER),
 }
 
-#: Whole endpoints, by method and path.
-ENDPOINTS = (
-    (("POST", "DELETE"), "/v2/scrape/{id}/interact", "Interact", _LATER),
-    (("POST", "GET"), "/v2/browser", "A browser session", _LATER),
-    (("DELETE",), "/v2/browser/{id}", "A browser session", _LATER),
-    (("POST",), "/v2/browser/{id}/execute", "A browser session", _LATER),
-)
-
 
 def missing(what: str, needs: str) -> Refusal:
     """The refusal of something that is not set up."""

@@ -1,7 +1,7 @@
 """The front door: which host names are answered to, who may come in and how often they may read, and the header that
 every reply carries.
 
-Imports: answers, console, parts.
+Imports: answers, own_doors, parts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from weblake.service.answers import Refusal, refused
-from weblake.service.console import is_console
+from weblake.service.own_doors import is_own_door
 from weblake.service.parts import Parts
 
 #: Tells clients that an idempotency key gets the first answer again, so that they may repeat a start that got lost.
@@ -30,8 +30,11 @@ class Front:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handles one request."""
-        if scope["type"] != "http":
+        if scope["type"] == "websocket" and self._knows_host(scope) and is_own_door(scope["path"]):
             await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008, "reason": ""})
             return
 
         async def marked(message: Message) -> None:
@@ -48,14 +51,12 @@ class Front:
 
     def _check(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
-        hosts = self._parts.config.hosts
-        # A page in the user's browser can reach loopback under a name of its own; the name gives it away.
-        if hosts is not None and _host(headers.get("host", "")) not in hosts:
+        if not self._knows_host(scope):
             raise Refusal(403, "This service is not known under the name in the Host header.", code="HOST_NOT_ALLOWED")
         path: str = scope["path"]
         if path.startswith("/_weblake/") and not _is_loopback(scope):
             raise Refusal(403, "The admin routes answer to this machine only.", code="LOOPBACK_ONLY")
-        if path in _OPEN or is_console(path):
+        if path in _OPEN or is_own_door(path):
             return
         access = self._parts.access(headers.get("authorization"))
         if access is None:
@@ -66,6 +67,11 @@ class Front:
         if scope["method"] != "POST" and path.startswith("/v2/"):
             # Starts are counted by their routes, which know a replay and a malformed request from a start.
             self._parts.rate.take_read(access.team)
+
+    def _knows_host(self, scope: Scope) -> bool:
+        """Whether a request names this service; a page in the user's browser can reach loopback under its own name."""
+        hosts = self._parts.config.hosts
+        return hosts is None or _host(Headers(scope=scope).get("host", "")) in hosts
 
 
 def _host(header: str) -> str:

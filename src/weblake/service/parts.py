@@ -31,6 +31,10 @@ from weblake.service.limits import RateLimit
 from weblake.service.llm.model import LanguageModel
 from weblake.service.request_log import RequestLog
 from weblake.service.routes.replays import Replays
+from weblake.service.sessions import rows
+from weblake.service.sessions.interact import Interact
+from weblake.service.sessions.sessions import Sessions
+from weblake.service.sessions.steering import Steering
 from weblake.service.store import search_index
 from weblake.service.store.database import MEMORY, Store
 from weblake.service.store.schema import DATA_TABLES
@@ -66,6 +70,9 @@ class Parts:
         self.scraper = Scraper(store, self.clock, config, pages, self.llm)
         self.delivery = WebhookDelivery(store, self.clock, FaultyPost(web.post, self.faults), config)
         self.jobs = self._new_jobs()
+        self.sessions = Sessions(store, self.clock, config)
+        self.steering = Steering(self.profiles, allow_private=config.allow_private)
+        self.interact = Interact(store, self.clock, self.ids, self.sessions, self.steering)
         self.replays = Replays(store, self.clock)
         self._keys = {digest(one.key): Access(one.team, one.name) for one in keys}
         self._cleaner: asyncio.Task[None] | None = None
@@ -81,6 +88,7 @@ class Parts:
             self._keys = await self.store.read(_stored_keys) | self._keys
         self.clock.set_offset(await self.store.read(_stored_offset))
         self._cleaner = asyncio.create_task(self._clean(), name="clean-up")
+        await self.sessions.open()
         self.delivery.start()
         await self.jobs.resume()
 
@@ -90,8 +98,11 @@ class Parts:
         if self._cleaner is not None:
             self._cleaner.cancel()
             await asyncio.gather(self._cleaner, return_exceptions=True)
+        await self.sessions.aclose()
+        await self.steering.aclose()
         await self.jobs.close()
         await self.delivery.close()
+        await self.sessions.close_pools()
         await self.llm.aclose()
         await self.web.aclose()
         self.store.close()
@@ -110,6 +121,7 @@ class Parts:
 
     async def reset(self) -> None:
         """Empties the service: jobs, pages, usage, faults, logs, clock. The keys stay."""
+        await self.sessions.aclose()
         await self.jobs.close()
         await self.delivery.close()
         self.jobs = self._new_jobs()
@@ -117,6 +129,7 @@ class Parts:
         self.rate.forget()
         self.clock.set_offset(0.0)
         await self.store.write(_empty)
+        await self.sessions.open()
         self.delivery.start()
         self.log.clear()
 
@@ -137,6 +150,7 @@ class Parts:
             self._clean_now.clear()
             try:
                 await self.store.write(partial(records.drop_expired, at=self.clock.now()))
+                await self.store.write(partial(rows.drop_expired, at=self.clock.now()))
             except Exception:  # noqa: BLE001 - the next round tries again
                 _LOG.exception("The clean-up failed.")
             try:

@@ -11,21 +11,25 @@ from collections.abc import Iterable
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route, Router
+from starlette.routing import BaseRoute, Route, Router
 
 
-def make_router(routes: Iterable[Route]) -> Router:
+def make_router(routes: Iterable[BaseRoute]) -> Router:
     """The routes as one router; of two that answer one method of one path, the first is heard.
 
     Paths without a parameter come first, and a method that a path does not take is answered with 405 and all that it
-    takes.
+    takes. What is no request (a websocket) keeps its route.
     """
+    others: list[BaseRoute] = []
     by_path: dict[str, dict[str, Route]] = {}
     for route in routes:
+        if not isinstance(route, Route):
+            others.append(route)
+            continue
         for method in route.methods or ():
             by_path.setdefault(route.path, {}).setdefault(method, route)
     ordered = sorted(by_path, key=lambda path: path.count("{"))
-    return Router([_one(path, by_path[path]) for path in ordered], redirect_slashes=False)
+    return Router([*(_one(path, by_path[path]) for path in ordered), *others], redirect_slashes=False)
 
 
 def _one(path: str, handlers: dict[str, Route]) -> Route:

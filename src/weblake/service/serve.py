@@ -37,6 +37,10 @@ DATABASE = "service.db"
 #: a database and a lock of its own.
 DIRECTORY = "serve"
 _GENERATED = "generated"
+_RUNS_CODE = (
+    "Code that comes with requests runs on this machine, as the user of this service and in no sandbox: "
+    "whoever has a key can do what this user can."
+)
 #: Seconds from the signal to the end of the process at most.
 _LAST_SECONDS = 4.5
 _LLM_IN_THE_CLEAR = "The language model's endpoint is on another machine, and its key travels in the clear: use https."
@@ -52,6 +56,7 @@ def serve(
     keys_file: str | Path | None = None,
     faults_file: str | Path | None = None,
     allow_private: bool = False,
+    allow_code_execution: bool = False,
     config: ServiceConfig | None = None,
 ) -> None:
     """Runs the service until it is told to stop; jobs that still run then go on with the next start.
@@ -64,6 +69,8 @@ def serve(
         keys_file: Several keys, their teams and what these may use (see keys_file.py), instead of one key.
         faults_file: Fault rules that hold from the start (see faults).
         allow_private: Whether private and loopback addresses may be scraped and may receive webhooks.
+        allow_code_execution: Whether code that comes with a request may run on this machine, as this user and in no
+            sandbox; only on loopback.
         config: All other limits; the webhook secret is by default WEBLAKE_WEBHOOK_SECRET, and a language
             model is the one that WEBLAKE_LLM_BASE_URL, WEBLAKE_LLM_API_KEY and WEBLAKE_LLM_MODEL name.
 
@@ -80,7 +87,14 @@ def serve(
     directory = MEMORY if str(data) == MEMORY else str(home(data or state_dir() / DIRECTORY).absolute())
     db: str | Path = MEMORY if directory == MEMORY else Path(directory) / DATABASE
     service = LocalService(
-        db, keys=given.keys, host=host, port=port, allow_private=allow_private, config=config, rules=rules
+        db,
+        keys=given.keys,
+        host=host,
+        port=port,
+        allow_private=allow_private,
+        allow_code_execution=allow_code_execution,
+        config=config,
+        rules=rules,
     )
     with _until_told() as told:
         service.start()
@@ -92,6 +106,8 @@ def serve(
             _announce(service.url, shown, directory, known=given.generated and shown is None)
             if not is_loopback(host):
                 _say(_IN_THE_CLEAR)
+            if allow_code_execution:
+                _say(_RUNS_CODE)
             if sends_key_in_clear(config):
                 _say(_LLM_IN_THE_CLEAR)
             told.wait()

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -40,6 +41,8 @@ _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _GRACE = 3
 #: Seconds an idle connection is kept: longer than clients keep theirs, so that they, and not we, close it.
 _KEEP_ALIVE = 75
+#: Bytes of one message that comes over a websocket.
+_LONGEST_MESSAGE = 64 << 20
 
 
 class LocalService:
@@ -51,11 +54,15 @@ class LocalService:
         host: Where to listen; anything but loopback is reachable by others, who then need the key.
         port: The port; 0 picks a free one.
         allow_private: Whether private and loopback addresses may be scraped: it serves its own user only.
-        config: All other limits; `allow_private` and the allowed host names are set from the arguments above.
+        allow_code_execution: Whether code that comes with a request may run here, as this user and in no sandbox; on
+            loopback only.
+        config: All other limits; `allow_private`, `code_execution` and the allowed host names are set from the
+            arguments above.
         rules: Fault rules that hold from the start.
         web: The door to the web, made on the service's event loop; tests stand in for it.
 
     Raises:
+        InvalidOption: `allow_code_execution` anywhere but on loopback.
         StorageRefused: From `start`, where another process serves this database or it cannot be written.
     """
 
@@ -67,16 +74,22 @@ class LocalService:
         host: str = "127.0.0.1",
         port: int = 0,
         allow_private: bool = True,
+        allow_code_execution: bool = False,
         config: ServiceConfig | None = None,
         rules: Iterable[Rule] = (),
         web: Callable[[ServiceConfig], Web] | None = None,
     ) -> None:
+        if allow_code_execution and host not in _LOOPBACK:
+            raise InvalidOption(
+                f"Code that comes with requests would run here for everybody who reaches {host}.",
+                hint="Listen on 127.0.0.1, or leave out allow_code_execution (--allow-code-execution).",
+            )
         hosts = _LOOPBACK | {host} if host in _LOOPBACK else None
         self._db = db
         self._keys = read_keys(keys) or [ServiceKey(new_key())]
         self._host = host
         self._port = port
-        self._config = config_with(config or ServiceConfig(), allow_private, hosts)
+        self._config = config_with(config or ServiceConfig(), allow_private, allow_code_execution, hosts)
         self._rules = list(rules)
         self._make_web = web or _real_web
         self._ready = threading.Event()
@@ -200,9 +213,10 @@ class LocalService:
         self._loop = asyncio.get_running_loop()
         parts = self._parts = Parts(store, self._make_web(self._config), self._config, self._keys)
         parts.faults.replace(self._rules)
+        parts.steering.address = _from_here(self._url)
         try:
             await parts.open()
-            self._server = _Server(make_app(parts), self._ready.set)
+            self._server = _Server(make_app(parts), self._ready.set, parts.sessions.aclose)
             await self._server.serve(sockets=[listener])
         finally:
             await parts.close()
@@ -218,12 +232,16 @@ def _real_web(config: ServiceConfig) -> Web:
 class _Server(uvicorn.Server):
     """uvicorn, quiet, and telling when it listens."""
 
-    def __init__(self, app: object, started: Callable[[], object]) -> None:
+    def __init__(
+        self, app: object, started: Callable[[], object], before: Callable[[], Coroutine[object, object, None]]
+    ) -> None:
         super().__init__(
             uvicorn.Config(
                 app,  # type: ignore[arg-type]
                 http=_Connection,
-                ws="none",
+                ws="websockets-sansio" if find_spec("websockets") else "none",
+                ws_max_size=_LONGEST_MESSAGE,
+                ws_per_message_deflate=False,
                 loop="none",
                 lifespan="off",
                 log_config=None,
@@ -234,11 +252,17 @@ class _Server(uvicorn.Server):
             )
         )
         self._tell = started
+        self._before = before
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Starts to listen."""
         await super().startup(sockets)
         self._tell()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stops to listen; browser sessions end while they can still be reached, for the sake of their profiles."""
+        await self._before()
+        await super().shutdown(sockets)
 
 
 class _Connection(H11Protocol):
@@ -249,9 +273,16 @@ class _Connection(H11Protocol):
         self.app_state = {**self.app_state, "transport": transport}
 
 
-def config_with(config: ServiceConfig, allow_private: bool, hosts: frozenset[str] | None) -> ServiceConfig:
+def config_with(
+    config: ServiceConfig, allow_private: bool, code_execution: bool, hosts: frozenset[str] | None
+) -> ServiceConfig:
     """The configuration with what the place it runs at says."""
-    return replace(config, allow_private=allow_private, hosts=hosts)
+    return replace(config, allow_private=allow_private, code_execution=code_execution, hosts=hosts)
+
+
+def _from_here(url: str) -> str:
+    """The address under which the service reaches itself: it may listen on every one there is."""
+    return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
 
 
 def _bind(host: str, port: int) -> socket.socket:

@@ -5,7 +5,7 @@ a proxy of its own, and Chromium is started so that it has no other way (chromiu
 by hop, comes by here, is resolved here, and goes to the very address that was judged. What is refused or fails is shown
 to the page as a broken connection, which says nothing of the network behind it; the reason is kept for the scrape.
 
-Imports: ad_hosts, addresses, connect, failures, upstream.
+Imports: ad_hosts, addresses, connect, failures, peers, upstream.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import httpcore
 import httpx
 
 from weblake.service.browser.ad_hosts import is_ad_host
+from weblake.service.browser.peers import is_own_user
 from weblake.service.browser.upstream import connect_tunnel
 from weblake.service.failures import PageFailure
 from weblake.service.web.addresses import clean_url
@@ -51,9 +52,15 @@ class TooMuch(Exception):
 
 
 class Gateway:
-    """The proxy of one context, on a port of its own; `begin` before each page, `aclose` at the end."""
+    """The proxy of one context, on a port of its own; `begin` before each page, `aclose` at the end.
 
-    def __init__(self, pools: Pools, *, allow_private: bool, trust_env: bool = True) -> None:
+    With `own_user_only` it serves a whole Chromium, which can be given no password: it serves whatever this user runs.
+    """
+
+    def __init__(
+        self, pools: Pools, *, allow_private: bool, trust_env: bool = True, own_user_only: bool = False
+    ) -> None:
+        self._own_user_only = own_user_only
         self._pools = pools
         self._allow_private = allow_private
         self._trust_env = trust_env
@@ -117,7 +124,10 @@ class Gateway:
             event = await _next(peer, reader)
             if not isinstance(event, h11.Request):
                 return
-            if not self._knows(event):
+            if self._own_user_only:
+                if not is_own_user(writer.get_extra_info("peername")):
+                    return
+            elif not self._knows(event):
                 if not await _ask_for_login(peer, reader, writer):
                     return
                 continue

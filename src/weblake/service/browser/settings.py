@@ -15,9 +15,9 @@ import httpx
 from weblake.service.web.languages import wanted_languages
 
 #: The country is the default's, so the clock is that of its largest city.
-_TIMEZONE = "America/New_York"
-_DESKTOP = {"width": 1280, "height": 800}
-_PHONE = {"width": 390, "height": 844}
+TIMEZONE = "America/New_York"
+#: Width and height of the page in view.
+_DESKTOP, _PHONE = (1280, 800), (390, 844)
 #: Headers that the browser is told of by other ways than by adding them to requests.
 _BY_SETTING = frozenset(["user-agent", "accept-language", "cookie"])
 
@@ -34,17 +34,27 @@ class Settings:
     def context(self, version: str) -> dict[str, Any]:
         """The arguments of Playwright's `new_context`, without the proxy; `version` is Chromium's."""
         return {
-            "viewport": dict(_PHONE if self.mobile else _DESKTOP),
-            "device_scale_factor": 2 if self.mobile else 1,
+            "viewport": dict(zip(("width", "height"), self.size, strict=True)),
+            "device_scale_factor": self.scale,
             "is_mobile": self.mobile,
             "has_touch": self.mobile,
             "user_agent": self.agent(version),
             "locale": self.spoken[0] if self.spoken else "en-US",
-            "timezone_id": _TIMEZONE,
+            "timezone_id": TIMEZONE,
             "ignore_https_errors": not self.verify,
             "accept_downloads": False,
             "service_workers": "block",
         }
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height of the page in view."""
+        return _PHONE if self.mobile else _DESKTOP
+
+    @property
+    def scale(self) -> int:
+        """Pixels of the device to one of the page."""
+        return 2 if self.mobile else 1
 
     @property
     def spoken(self) -> list[str]:

@@ -77,6 +77,7 @@ class Visit:
             for task in (run, crash):
                 task.cancel()
             await asyncio.gather(run, crash, return_exceptions=True)
+            watch.leave()
 
     async def _speak(self, page: Page) -> None:
         """Names all languages where there are several: a context of Playwright's speaks one."""

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
@@ -33,13 +34,22 @@ class Watch:
         self.crashed = asyncio.Event()
         #: Whether something happened that may outlive the page in its context.
         self.odd = False
-        page.on("request", self._on_request)
-        page.on("requestfinished", self._on_end)
-        page.on("requestfailed", self._on_failed)
-        page.on("response", self._on_response)
-        page.on("crash", lambda _: self.crashed.set())
-        page.on("popup", self._on_popup)
-        page.on("download", lambda _: self._mark_odd())
+        self._heard: dict[str, Callable[[Any], None]] = {
+            "request": self._on_request,
+            "requestfinished": self._on_end,
+            "requestfailed": self._on_failed,
+            "response": self._on_response,
+            "crash": lambda _: self.crashed.set(),
+            "popup": self._on_popup,
+            "download": lambda _: self._mark_odd(),
+        }
+        for event, listener in self._heard.items():
+            page.on(event, listener)  # type: ignore[call-overload]
+
+    def leave(self) -> None:
+        """Watches no more: the page may live on in other hands."""
+        for event, listener in self._heard.items():
+            self._page.remove_listener(event, listener)
 
     def origins(self) -> set[str]:
         """The origins of the page's frames."""

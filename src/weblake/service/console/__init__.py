@@ -8,10 +8,3 @@ templates/, static/   their HTML, style and script
 
 Whatever a scraped page says is shown as text. The pages load nothing from elsewhere.
 """
-
-from __future__ import annotations
-
-
-def is_console(path: str) -> bool:
-    """Whether the console answers to this path; it asks for a sign-in itself."""
-    return path == "/" or path.startswith("/console/")

@@ -1,5 +1,5 @@
-"""The door through which faults reach requests, on the connection itself where need be. Imports: console,
-menu, replies."""
+"""The door through which faults reach requests, on the connection itself where need be. Imports: menu,
+own_doors, replies."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from contextlib import suppress
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from weblake.service.console import is_console
 from weblake.service.faults.menu import Faults
 from weblake.service.faults.replies import Spoilt, asked_otherwise, send_instead
 from weblake.service.faults.rules import Effect
+from weblake.service.own_doors import is_own_door
 
 
 class FaultDoor:
@@ -23,7 +23,7 @@ class FaultDoor:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handles one request."""
-        if scope["type"] != "http" or scope["path"].startswith("/_weblake/") or is_console(scope["path"]):
+        if scope["type"] != "http" or scope["path"].startswith("/_weblake/") or is_own_door(scope["path"]):
             await self._app(scope, receive, send)
             return
         query = scope["query_string"].decode("latin-1")

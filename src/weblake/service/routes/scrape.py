@@ -22,7 +22,7 @@ from weblake.service.jobs.job_run import is_shutdown
 from weblake.service.jobs.page_cache import is_private
 from weblake.service.jobs.scraping import Turn, failed
 from weblake.service.parts import Parts, asker
-from weblake.service.routes.intake import once, page_price, read_options, read_target
+from weblake.service.routes.intake import once, page_options, page_price, read_options, read_target
 from weblake.service.routes.replays import KEEP_SCRAPES, Ticket
 from weblake.service.routes.single_call import SingleCall
 from weblake.service.store import accounts
@@ -65,7 +65,8 @@ class ScrapeRoutes:
         parts.rate.take(access.team)
         price, now = page_price(asked), parts.clock.now()
         await parts.store.read(lambda db: accounts.demand(db, access.team, price, plan.credits, now))
-        call = SingleCall(access, "scrape", url, await parts.ids.drawn(parts.store), is_private(asked), ticket)
+        scrape_id = await parts.ids.drawn(parts.store)
+        call = SingleCall(access, "scrape", url, scrape_id, is_private(asked), ticket, page_options(asked))
         try:
             await parts.faults.meet(url, "scrape", call.id)
             scraped = await parts.scraper.get(url, asked, access.team, Turn(call.id))

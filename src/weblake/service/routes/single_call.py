@@ -5,8 +5,8 @@ Imports: answers, config, outcomes, parts, records, replays, singles.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from sqlite3 import Connection
 from typing import NoReturn
 
@@ -35,6 +35,8 @@ class SingleCall:
     #: Whether nothing of it may be kept.
     private: bool
     ticket: Ticket
+    #: How the page was asked for (snake_case), for whoever goes on with it.
+    options: Mapping[str, object] = field(default_factory=dict)
 
     async def stored(
         self, parts: Parts, page: Stored, keep: Callable[[Connection, float], None] | None = None
@@ -70,4 +72,4 @@ class SingleCall:
         raise refusal
 
     def _job(self, at: float) -> NewJob:
-        return NewJob(self.id, self.kind, self.access, self.target, at, target=self.target)
+        return NewJob(self.id, self.kind, self.access, self.target, at, options=self.options, target=self.target)

@@ -1,4 +1,4 @@
-"""The page that shows a live view: its HTML, its script and its style, and what they may do. Imports nothing of ours."""
+"""The page that shows a live view: its HTML, script and style, and what they may do. Imports nothing of ours."""
 
 from __future__ import annotations
 
@@ -8,17 +8,22 @@ from importlib.resources import files
 #: The files beside the HTML, by name, and what they are; the HTML names them below the `static` that it is given.
 STATIC = {"live.js": "text/javascript", "live.css": "text/css"}
 
-#: Headers of the HTML. Nothing from elsewhere, no frame around it: whoever sees the view can act in it. The address is
-#: all that it takes to get in, so it goes nowhere with a link.
-HEADERS = {
-    "Content-Security-Policy": (
+_HEADERS = {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff"}
+
+
+def headers(*, framed: bool) -> dict[str, str]:
+    """Headers of the HTML: nothing from elsewhere, and the address, which is all that it takes to get in, stays here.
+
+    Args:
+        framed: Whether pages of this service may show it in a frame; for those who only watch, as whoever sees the
+            other one can be made to act in it.
+    """
+    frames = "'self'" if framed else "'none'"
+    policy = (
         "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; base-uri 'none'; "
-        "form-action 'none'; frame-ancestors 'none'"
-    ),
-    "Cache-Control": "no-store",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-}
+        f"form-action 'none'; frame-ancestors {frames}"
+    )
+    return {"Content-Security-Policy": policy, **_HEADERS}
 
 
 def page(socket: str, static: str) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 #: Raised when a table changes; a database with a number that `STEPS` does not lead on from is refused, not guessed at.
-VERSION = 3
+VERSION = 4
 
 #: Tables that a reset empties; keys and the clock are not among them.
 DATA_TABLES = (
     "jobs", "pages", "documents", "page_errors", "robots_blocked", "usage", "activity", "replays", "deliveries",
     "past_deliveries", "page_cache", "profiles", "page_history", "tracked_crawls", "counters", "model_work",
+    "browser_sessions",
 )  # fmt: skip
 
 _MODEL_WORK = """
@@ -23,8 +24,24 @@ CREATE TABLE profiles (                  -- what browsers keep between scrapes: 
     PRIMARY KEY (team, name)
 ) WITHOUT ROWID;
 """
+_BROWSER_SESSIONS = """
+CREATE TABLE browser_sessions (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE, team TEXT NOT NULL, key_name TEXT NOT NULL,
+    scrape TEXT,                         -- the scrape whose page it goes on with; NULL for a session of its own
+    streamed INTEGER NOT NULL,
+    created REAL NOT NULL,
+    expires REAL NOT NULL,
+    used REAL NOT NULL,                  -- when it was last used, and when it was last known to live
+    seen REAL NOT NULL,
+    ended REAL,
+    credits INTEGER NOT NULL DEFAULT 0
+);
+CREATE INDEX browser_sessions_of_team ON browser_sessions (team, seq);
+CREATE INDEX browser_sessions_of_scrape ON browser_sessions (scrape) WHERE scrape IS NOT NULL;
+"""
 #: What makes a database of one version one of the next; older ones are refused.
-STEPS = {2: _MODEL_WORK + _PROFILES}
+STEPS = {2: _MODEL_WORK + _PROFILES, 3: _BROWSER_SESSIONS}
 
 SCHEMA = (
     """
@@ -160,4 +177,5 @@ CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
     + _MODEL_WORK
     + _PROFILES
+    + _BROWSER_SESSIONS
 )

@@ -1,0 +1,98 @@
+"""Browser sessions as their users see them: the calls of the API, and the protocol at the address that it gives."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+from browser_lab import BrowserLab
+from websockets.sync.client import ClientConnection, connect
+
+CLICKS = (
+    b"<title>Start</title><main><h1>Counter</h1><button onclick=\"document.title = 'clicked ' + ++n\">Add</button>"
+    b"<input id=name aria-label=Name></main><script>let n = 0</script>"
+)
+
+
+class Sessions:
+    """The calls of one team."""
+
+    def __init__(self, lab: BrowserLab, key: str = "red-key") -> None:
+        self.lab = lab
+        self._headers = {"Authorization": f"Bearer {key}"}
+
+    def call(self, method: str, path: str, body: dict[str, object] | None = None, **more: Any) -> httpx.Response:
+        headers = self._headers | more.pop("headers", {})
+        return self.lab.http.request(method, path, json=body, headers=headers, **more)
+
+    def ok(self, method: str, path: str, body: dict[str, object] | None = None) -> dict[str, Any]:
+        reply = self.call(method, path, body)
+        assert reply.status_code == 200, reply.text
+        return dict(reply.json())
+
+    def create(self, **options: object) -> dict[str, Any]:
+        return self.ok("POST", "/v2/browser", {"ttl": 300, **options})
+
+    def execute(self, session: dict[str, Any], code: str, **options: object) -> dict[str, Any]:
+        return self.ok("POST", f"/v2/browser/{session['id']}/execute", {"code": code, **options})
+
+    def close(self, session: dict[str, Any]) -> dict[str, Any]:
+        return self.ok("DELETE", f"/v2/browser/{session['id']}")
+
+    def listed(self, status: str | None = None) -> list[dict[str, Any]]:
+        query = f"?status={status}" if status else ""
+        return list(self.ok("GET", f"/v2/browser{query}")["sessions"])
+
+    def status(self, session: dict[str, Any]) -> str:
+        return str(next(one["status"] for one in self.listed() if one["id"] == session["id"]))
+
+    def used(self) -> int:
+        """Credits of this month."""
+        return sum(one["totalCredits"] for one in self.ok("GET", "/v2/team/credit-usage/historical")["periods"])
+
+    def scrape(self, url: str, **options: object) -> str:
+        """Scrapes a page and returns the id of that."""
+        found = self.ok("POST", "/v2/scrape", {"url": url, "maxAge": 0, **options})
+        return str(found["data"]["metadata"]["scrapeId"])
+
+    def interact(self, scrape_id: str, code: str, **options: object) -> dict[str, Any]:
+        return self.ok("POST", f"/v2/scrape/{scrape_id}/interact", {"code": code, **options})
+
+    def stop(self, scrape_id: str) -> dict[str, Any]:
+        return self.ok("DELETE", f"/v2/scrape/{scrape_id}/interact")
+
+
+class Wire:
+    """A client of the protocol that says what it likes."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self._socket = socket
+        self._last = 0
+
+    def say(self, method: str, params: dict[str, object] | None = None, session: str | None = None) -> dict[str, Any]:
+        """Sends a command and returns its whole reply; events are passed over."""
+        self._last += 1
+        said = {"id": self._last, "method": method, "params": params or {}}
+        self._socket.send(json.dumps(said | ({"sessionId": session} if session else {})))
+        while (reply := json.loads(self._socket.recv(30))).get("id") != self._last:
+            continue
+        return dict(reply)
+
+    def page(self) -> str:
+        """A session of the first page's."""
+        targets = self.say("Target.getTargets")["result"]["targetInfos"]
+        target = next(one["targetId"] for one in targets if one["type"] == "page")
+        return str(self.say("Target.attachToTarget", {"targetId": target, "flatten": True})["result"]["sessionId"])
+
+    def title(self, session: str) -> str:
+        found = self.say("Runtime.evaluate", {"expression": "document.title"}, session)
+        return str(found["result"]["result"]["value"])
+
+
+@contextmanager
+def wire(url: str, **how: Any) -> Iterator[Wire]:
+    with connect(url, max_size=None, proxy=None, **how) as socket:
+        yield Wire(socket)

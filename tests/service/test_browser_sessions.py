@@ -1,0 +1,458 @@
+"""Browser sessions from beginning to end: what they give away, who may come in, when they end, and what that costs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import browser_lab
+import httpx
+import pytest
+from browser_lab import BrowserLab, children, command, running
+from polling import until
+from session_lab import CLICKS, Sessions, wire
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from weblake.errors import InvalidOption
+from weblake.service.config import ServiceConfig
+from weblake.service.server import LocalService
+from weblake.service.sessions import rows
+
+LOOPS = {"node": "while (true) {}", "python": "while True: pass", "bash": "while :; do :; done"}
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[BrowserLab]:
+    config = ServiceConfig(max_browser_sessions=2)
+    for lab in browser_lab.open_lab(allow_code_execution=True, config=config):
+        lab.site.page("/clicks", CLICKS)
+        yield lab
+
+
+@pytest.fixture
+def red(lab: BrowserLab) -> Iterator[Sessions]:
+    yield Sessions(lab)
+    lab.service.reset()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "credits"), [(0, 0), (0.4, 1), (30, 1), (30.0004, 1), (31, 2), (60, 2), (90, 3), (3600, 120), (-1, 0)]
+)
+def test_a_minute_costs_two_credits_and_every_second_counts(seconds: float, credits: int) -> None:
+    assert rows.price(seconds) == credits
+
+
+def test_code_runs_on_loopback_only() -> None:
+    with pytest.raises(InvalidOption, match="everybody who reaches"):
+        LocalService(host="0.0.0.0", allow_code_execution=True)
+
+
+@pytest.mark.system
+def test_a_session_is_made_used_listed_and_billed_once(red: Sessions) -> None:
+    made = red.create(ttl=60)
+    assert set(made) == {"success", "id", "cdpUrl", "liveViewUrl", "interactiveLiveViewUrl", "expiresAt"}
+    assert red.listed("active")[0].items() >= {"id": made["id"], "status": "active", "streamWebView": True}.items()
+    ran = red.execute(made, f"await page.goto('{red.lab.site.url('/clicks')}'); console.log(await page.title())")
+    assert ran == {
+        "success": True, "stdout": "Start\n", "result": "Start\n", "stderr": "", "exitCode": 0, "killed": False,
+        "error": None,
+    }  # fmt: skip
+    # The next call finds the page as it was left.
+    assert red.execute(made, "print(await page.title())", language="python")["stdout"] == "Start\n"
+    assert red.execute(made, "agent-browser get title", language="bash")["stdout"] == "Start\n"
+    failed = red.execute(made, "await page.click('#nobody', {timeout: 50})")
+    assert failed["success"] is True
+    assert "Timeout" in failed["error"]
+    red.lab.service.advance(30)
+    ended = red.close(made)
+    assert ended["sessionDurationMs"] >= 30_000
+    assert ended["creditsBilled"] == 2 == red.used()
+    assert red.listed("active") == []
+    assert red.listed("destroyed")[0]["id"] == made["id"]
+    activity = red.ok("GET", "/v2/team/activity?endpoint=browser")["data"]
+    assert [one["id"] for one in activity] == [made["id"]]
+    for again in (
+        red.call("DELETE", f"/v2/browser/{made['id']}"),
+        red.call("POST", f"/v2/browser/{made['id']}/execute", {"code": "1"}),
+    ):
+        assert (again.status_code, again.json()["code"]) == (410, "SESSION_DESTROYED")
+    assert red.used() == 2
+    with pytest.raises(InvalidStatus, match="403"), wire(made["cdpUrl"]):
+        pass
+
+
+@pytest.mark.system
+def test_code_without_end_is_ended_in_every_language_and_the_page_stays(red: Sessions) -> None:
+    made = red.create()
+    red.execute(made, f"await page.goto('{red.lab.site.url('/clicks')}'); await page.click('button')")
+    for language, code in LOOPS.items():
+        began = time.monotonic()
+        ran = red.execute(made, code, language=language, timeout=1)
+        assert (ran["success"], ran["killed"]) == (True, True), ran
+        assert "1 s" in ran["error"]
+        assert time.monotonic() - began < 10
+        assert red.execute(made, "await page.title()")["exitCode"] == 0
+    with wire(made["cdpUrl"]) as client:
+        assert client.title(client.page()) == "clicked 1"
+
+
+@pytest.mark.system
+def test_someone_elses_client_drives_it_and_two_are_kept_apart(red: Sessions) -> None:
+    from playwright.sync_api import sync_playwright
+
+    made = red.create()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.connect_over_cdp(made["cdpUrl"])
+        page = browser.contexts[0].pages[0]
+        page.goto(red.lab.site.url("/clicks"))
+        page.get_by_role("button").click()
+        assert page.title() == "clicked 1"
+        assert page.viewport_size is None or page.viewport_size["width"] == 1280
+        assert page.evaluate("innerWidth + 'x' + innerHeight") == "1280x800"
+        own = browser.new_context()
+        other = own.new_page()
+        other.goto(red.lab.site.url("/clicks"))
+        assert other.title() == "Start"
+        with wire(made["cdpUrl"]) as client:
+            session = client.page()
+            assert client.title(session) in ("clicked 1", "Start")
+            # A session of somebody else's is not there for this client.
+            with wire(made["cdpUrl"]) as stranger:
+                assert "not found" in stranger.say("Runtime.evaluate", {"expression": "1"}, session)["error"]["message"]
+        # A client that goes takes along what it set up, and nothing else.
+        own.close()
+        assert page.title() == "clicked 1"
+        browser.close()
+    assert red.status(made) == "active"
+
+
+@pytest.mark.system
+def test_the_protocol_is_for_pages(red: Sessions, tmp_path: Path) -> None:
+    made = red.create()
+    secret = tmp_path / "secret.txt"
+    secret.write_text("hidden")
+    with wire(made["cdpUrl"]) as client:
+        page = client.page()
+        refused = [
+            client.say("Page.navigate", {"url": secret.as_uri()}, page),
+            client.say("Page.navigate", {"url": f"  {secret.as_uri()}".upper()}, page),
+            client.say("Page.navigate", {"url": f"view-source:{secret.as_uri()}"}, page),
+            client.say("Target.createTarget", {"url": "chrome://version"}),
+            client.say("Target.createTarget", {"url": "about:inducebrowsercrashforrealz"}),
+            client.say("DOM.setFileInputFiles", {"files": [str(secret)]}, page),
+            client.say("Target.createBrowserContext", {"proxyServer": "http://127.0.0.1:1"}),
+            client.say("Target.exposeDevToolsProtocol", {"targetId": "x"}),
+            client.say("Target.attachToTarget", {"targetId": "x"}),
+            client.say("Tethering.bind", {"port": 9999}),
+            client.say("SystemInfo.getProcessInfo"),
+            client.say("Nonsense"),
+        ]
+        assert all("error" in one for one in refused), [one for one in refused if "error" not in one]
+        # What clients set as they connect is answered, and not done.
+        folder = {"behavior": "allow", "downloadPath": str(tmp_path)}
+        assert "error" not in client.say("Browser.setDownloadBehavior", folder)
+        red.lab.site.page("/file", b"data", content_type="application/octet-stream")
+        client.say("Page.navigate", {"url": red.lab.site.url("/file")}, page)
+        red.lab.site.page("/framed", f"<iframe src='{secret.as_uri()}'></iframe>".encode())
+        client.say("Page.navigate", {"url": red.lab.site.url("/framed")}, page)
+        until(
+            lambda: client.say("Runtime.evaluate", {"expression": "frames.length"}, page)["result"]["result"]["value"]
+        )
+        text = client.say("Runtime.evaluate", {"expression": "document.documentElement.outerHTML"}, page)
+        assert "hidden" not in json.dumps(text)
+        assert [one.name for one in tmp_path.iterdir()] == ["secret.txt"]
+        client._socket.send("no json")
+        assert json.loads(client._socket.recv(10))["error"]["code"] == -32700
+
+
+@pytest.mark.system
+def test_only_the_right_word_and_the_right_page_come_in(red: Sessions) -> None:
+    made, other = red.create(), red.create(streamWebView=False)
+    word = made["cdpUrl"].partition("word=")[2]
+    wrong = [
+        made["cdpUrl"].partition("?")[0],
+        made["cdpUrl"][:-4] + "0000",
+        other["cdpUrl"].replace(other["id"], made["id"]),
+        # Who may watch may not speak.
+        made["cdpUrl"].replace(word, made["liveViewUrl"].partition("word=")[2]),
+    ]
+    for url in wrong:
+        with pytest.raises(InvalidStatus, match="403"), wire(url):
+            pass
+    port = urlsplit(made["cdpUrl"]).port
+    assert port is not None
+    with pytest.raises(InvalidStatus, match="403"):
+        wire(made["cdpUrl"], additional_headers={"Origin": "https://evil.example"}).__enter__()
+    # A page can give this address a name of its own.
+    renamed = made["cdpUrl"].replace("127.0.0.1", "evil.example")
+    with socket.create_connection(("127.0.0.1", port)) as sock, pytest.raises(InvalidStatus, match="403"):
+        wire(renamed, sock=sock).__enter__()
+    assert httpx.get(made["liveViewUrl"], trust_env=False).status_code == 200
+    interactive = made["liveViewUrl"].replace("/view?", "/control?")
+    assert httpx.get(interactive, trust_env=False).status_code == 404
+    assert httpx.get(other["liveViewUrl"], trust_env=False).status_code == 404
+    # Neither list of requests shows a word.
+    assert word not in json.dumps(red.lab.service.requests())
+
+
+@pytest.mark.system
+def test_a_session_is_its_teams(red: Sessions) -> None:
+    made, blue = red.create(), Sessions(red.lab, "blue-key")
+    assert blue.listed() == []
+    for reply in (
+        blue.call("DELETE", f"/v2/browser/{made['id']}"),
+        blue.call("POST", f"/v2/browser/{made['id']}/execute", {"code": "1"}),
+    ):
+        assert reply.status_code == 403
+    for path in ("/v2/browser/nobody", "/v2/browser/1b671a64-40d5-491e-99b0-da01ff1f3341"):
+        assert blue.call("DELETE", path).status_code == 404
+        assert blue.call("POST", f"{path}/execute", {"code": "1"}).status_code == 404
+    assert red.status(made) == "active"
+    for body in ({"ttl": 29}, {"ttl": 3601}, {"activityTtl": 9}, {"profile": {"name": ""}}):
+        assert red.call("POST", "/v2/browser", body).status_code == 400
+    for body in (
+        {},
+        {"code": ""},
+        {"code": "1", "timeout": 0},
+        {"code": "1", "timeout": 301},
+        {"code": "1", "language": "r"},
+    ):
+        assert red.call("POST", f"/v2/browser/{made['id']}/execute", body).status_code == 400
+
+
+@pytest.mark.system
+def test_there_are_so_many_and_they_want_to_be_paid(red: Sessions) -> None:
+    red.create()
+    red.create()
+    full = red.call("POST", "/v2/browser", {})
+    assert (full.status_code, full.json()["code"]) == (429, "SESSION_LIMIT_REACHED")
+    assert int(full.headers["Retry-After"]) > 0
+    with LocalService(allow_private=True, config=ServiceConfig(plan_credits=1)) as poor:
+        headers = {"Authorization": f"Bearer {poor.key}"}
+        reply = httpx.post(f"{poor.url}/v2/browser", json={}, headers=headers, trust_env=False)
+        assert reply.status_code == 402
+
+
+@pytest.mark.system
+def test_a_start_that_is_repeated_makes_one_session(red: Sessions) -> None:
+    key = {"x-idempotency-key": "6c1f6f0e-3f3b-4c0a-9a51-8d5a9f0f7b11"}
+    first = red.call("POST", "/v2/browser", {"ttl": 60}, headers=key).json()
+    again = red.call("POST", "/v2/browser", {"ttl": 60}, headers=key).json()
+    assert first == again
+    assert len(red.listed()) == 1
+    count = {"code": "await page.evaluate('window.n = (window.n || 0) + 1')"}
+    other = {"x-idempotency-key": "6c1f6f0e-3f3b-4c0a-9a51-8d5a9f0f7b12"}
+    for _ in range(2):
+        assert red.call("POST", f"/v2/browser/{first['id']}/execute", count, headers=other).status_code == 200
+    assert red.execute(first, "console.log(await page.evaluate('window.n'))")["stdout"] == "1\n"
+
+
+@pytest.mark.system
+def test_it_ends_when_its_time_is_over_and_when_it_is_left_alone(red: Sessions) -> None:
+    long, idle = red.create(ttl=100, activityTtl=3600), red.create(ttl=3600, activityTtl=50)
+    red.lab.service.advance(40)
+    red.execute(idle, "1")
+    red.lab.service.advance(40)
+    # Used after 40 s, so that it has until 90 s.
+    assert (red.status(long), red.status(idle)) == ("active", "active")
+    red.lab.service.advance(15)
+    until(lambda: red.status(idle) == "destroyed")
+    assert red.status(long) == "active"
+    red.lab.service.advance(10)
+    until(lambda: red.status(long) == "destroyed")
+    # Each is billed to the moment when its time was over, and not to when that was noticed: 90 to 91 s, and 100 s.
+    until(lambda: red.used() == rows.price(91) + rows.price(100))
+
+
+@pytest.mark.system
+def test_whoever_only_watches_does_not_keep_it_but_code_that_runs_does(red: Sessions) -> None:
+    made = red.create(ttl=3600, activityTtl=10)
+    ran: list[dict[str, object]] = []
+    red.lab.site.page("/clicks", CLICKS)
+    arrived = threading.Event()
+    red.lab.site.pages["/arrived"] = lambda handler: (arrived.set(), handler.reply(200, b"x", {}))[1]
+    code = (
+        f"await page.goto('{red.lab.site.url('/arrived')}'); await new Promise(done => setTimeout(done, 1500)); 'done'"
+    )
+    running_code = threading.Thread(target=lambda: ran.append(red.execute(made, code)))
+    running_code.start()
+    assert arrived.wait(30)
+    with wire(made["cdpUrl"]) as client:
+        red.lab.service.advance(60)
+        assert client.say("Browser.getVersion")["result"]
+        running_code.join(60)
+        assert ran[0]["exitCode"] == 0, ran
+        # A client that says nothing is no use.
+        red.lab.service.advance(11)
+        with pytest.raises(ConnectionClosed):
+            client._socket.recv(30)
+    until(lambda: red.status(made) == "destroyed")
+
+
+@pytest.mark.system
+def test_code_that_runs_when_its_session_ends_is_ended_too(red: Sessions) -> None:
+    made = red.create(ttl=60)
+    replies: list[httpx.Response] = []
+    arrived = threading.Event()
+    red.lab.site.pages["/arrived"] = lambda handler: (arrived.set(), handler.reply(200, b"x", {}))[1]
+    body: dict[str, object] = {
+        "code": f"await page.goto('{red.lab.site.url('/arrived')}'); while (true) {{}}",
+        "timeout": 300,
+    }
+    path = f"/v2/browser/{made['id']}/execute"
+    asking = threading.Thread(target=lambda: replies.append(red.call("POST", path, body)))
+    asking.start()
+    assert arrived.wait(30)
+    red.lab.service.advance(61)
+    asking.join(30)
+    assert replies[0].status_code == 410
+    until(lambda: not [pid for pid in running(children(os.getpid())) if "harness" in command(pid)])
+
+
+@pytest.mark.system
+def test_a_browser_that_dies_ends_its_session(red: Sessions) -> None:
+    before = _browsers()
+    made = red.create()
+    (browser,) = _browsers() - before
+    os.kill(browser, signal.SIGKILL)
+    until(lambda: red.status(made) == "destroyed")
+    until(lambda: red.used() == 1)
+    again = red.create()
+    with wire(again["cdpUrl"]) as client:
+        # Whoever closes the browser through the protocol closes the session.
+        client.say("Browser.close")
+    until(lambda: red.status(again) == "destroyed")
+
+
+def _browsers() -> set[int]:
+    """The main processes of the browsers that this process started."""
+    found = {pid for pid in running(children(os.getpid())) if "--remote-debugging-pipe" in command(pid)}
+    return {pid for pid in found if "--type=" not in command(pid)}
+
+
+@pytest.mark.system
+def test_a_profile_is_shared_and_saved_by_one_at_a_time(red: Sessions) -> None:
+    site = red.lab.site.url("/clicks")
+    first = red.create(profile={"name": "shop"})
+    red.execute(first, f"await page.goto('{site}'); await page.evaluate(() => localStorage.setItem('cart', 'full'))")
+    red.execute(first, "await context.addCookies([{name: 'who', value: 'me', url: page.url(), expires: 4e9}])")
+    second = red.call("POST", "/v2/browser", {"profile": {"name": "shop"}})
+    assert (second.status_code, second.json()["code"]) == (429, "PROFILE_IN_USE")
+    assert red.status(first) == "active"
+    red.close(first)
+    look = f"await page.goto('{site}'); console.log(await page.evaluate(() => localStorage.cart + document.cookie))"
+    reader = red.create(profile={"name": "shop", "saveChanges": False})
+    assert red.execute(reader, look)["stdout"] == "fullwho=me\n"
+    red.execute(reader, "await page.evaluate(() => localStorage.clear())")
+    red.close(reader)
+    # A scrape finds it too, and what was only loaded was not saved.
+    red.lab.site.page("/cart", b"<main id=m></main><script>m.textContent = 'cart: ' + localStorage.cart</script>")
+    found = red.lab.scrape(red.lab.site.url("/cart"), profile={"name": "shop", "saveChanges": False})
+    assert found["markdown"] == "cart: full"
+    # Another team's profile of that name is another one.
+    blue = Sessions(red.lab, "blue-key")
+    theirs = blue.create(profile={"name": "shop"})
+    assert blue.execute(theirs, look)["stdout"] == "undefined\n"
+
+
+@pytest.mark.system
+def test_a_session_reaches_what_the_service_may_reach(red: Sessions) -> None:
+    for lab in browser_lab.open_lab(allow_private=False, allow_code_execution=True):
+        public, made = Sessions(lab), Sessions(lab).create()
+        lab.site.page("/clicks", CLICKS)
+        with wire(made["cdpUrl"]) as client:
+            page = client.page()
+            for host in ("127.0.0.1", "localhost", "[::1]", "169.254.169.254"):
+                url = f"http://{host}:{lab.site.server_port}/clicks"
+                assert client.say("Page.navigate", {"url": url}, page)["result"].get("errorText"), url
+        assert lab.site.requests == []
+        assert public.status(made) == "active"
+
+
+@pytest.mark.system
+def test_without_leave_no_code_runs(tmp_path: Path) -> None:
+    for lab in browser_lab.open_lab():
+        sessions = Sessions(lab)
+        made = sessions.create()
+        refused = [
+            sessions.call("POST", f"/v2/browser/{made['id']}/execute", {"code": "1"}),
+            sessions.call("POST", "/v2/scrape/1b671a64-40d5-491e-99b0-da01ff1f3341/interact", {"code": "1"}),
+        ]
+        for reply in refused:
+            assert (reply.status_code, reply.json()["code"]) == (503, "CODE_EXECUTION_DISABLED")
+            assert "--allow-code-execution" in reply.json()["error"]
+        # The browser itself is there for whoever drives it.
+        with wire(made["cdpUrl"]) as client:
+            assert client.title(client.page()) == ""
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_no_chromium_outlives_the_service_and_the_bill_is_written_once(tmp_path: Path, how: int) -> None:
+    browser_lab.demand_chromium()
+    # Not below pytest's: Chromium has a socket in there, and the names of sockets are short.
+    temporary = Path(tempfile.mkdtemp(prefix="wl-"))
+    headers = {"Authorization": "Bearer k"}
+
+    def serve() -> tuple[subprocess.Popen[bytes], httpx.Client]:
+        command_line = [sys.executable, "-m", "weblake", "serve", "--port", "0", "--data", str(tmp_path / "data")]
+        service = subprocess.Popen(
+            [*command_line, "--allow-private", "--allow-code-execution"],
+            env={**os.environ, "WEBLAKE_API_KEY": "k", "TMPDIR": str(temporary)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        assert service.stdout is not None
+        url = json.loads(service.stdout.readline())["url"]
+        return service, httpx.Client(base_url=url, headers=headers, timeout=60, trust_env=False)
+
+    service, http = serve()
+    family: set[int] = set()
+    try:
+        made = [http.post("/v2/browser", json={"ttl": 60}).json() for _ in range(2)]
+        body = {"code": "while (true) {}", "timeout": 300}
+        looping = threading.Thread(target=_ignoring, args=(http, f"/v2/browser/{made[0]['id']}/execute", body))
+        looping.start()
+        until(lambda: [pid for pid in children(service.pid) if "harness" in command(pid)])
+        family = children(service.pid)
+        os.kill(service.pid, how)
+        service.wait(20)
+        until(lambda: not running(family), 20)
+        looping.join(20)
+        if how == signal.SIGTERM:
+            assert not list(temporary.glob("weblake-browser-*"))
+        service, http = serve()
+        sessions = http.get("/v2/browser").json()["sessions"]
+        assert {(one["id"], one["status"]) for one in sessions} == {(one["id"], "destroyed") for one in made}
+        periods = http.get("/v2/team/credit-usage/historical").json()["periods"]
+        used = sum(one["totalCredits"] for one in periods)
+        # Seconds of two sessions; of one that was killed at once the service may not have noted that it lives.
+        assert used in ((0, 1, 2) if how == signal.SIGKILL else (2,))
+        # The next browser clears away what the service that was killed had no time for.
+        before = set(temporary.glob("weblake-browser-*"))
+        assert bool(before) == (how == signal.SIGKILL)
+        assert http.post("/v2/browser", json={"ttl": 60}).status_code == 200
+        assert not before & set(temporary.glob("weblake-browser-*"))
+        family = children(service.pid)
+    finally:
+        service.kill()
+        service.wait(20)
+        until(lambda: not running(family), 20)
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _ignoring(http: httpx.Client, path: str, body: dict[str, object]) -> None:
+    with suppress(httpx.HTTPError):
+        http.post(path, json=body)

@@ -174,7 +174,7 @@ def test_interact_says_what_the_service_lacks_and_is_not_tried_again(
     )
     assert run.state == "failed"
     text = said(capfd)
-    assert "interact: the service has this not set up. The service says: Interact needs" in text
+    assert "interact: the service has this not set up. The service says: Interact with code " in text
     assert "could not be stopped" not in text
     assert sent(weblake_connection, "/interact").count("POST") == 1
 

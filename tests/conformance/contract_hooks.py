@@ -41,7 +41,9 @@ LACKING = frozenset(
         "The option `blocks` of the pdf parser",
         # Of a search; the contract leaves the word open.
         "The category",
-        "Interact",
+        "Interact with code",
+        "Interact with a prompt",
+        "Running code in a browser session",
         "A browser session",
         "Crawl parameter preview",
         "Extract",

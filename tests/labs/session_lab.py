@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import httpx
 from browser_lab import BrowserLab
+from contract_lab import validate
 from websockets.sync.client import ClientConnection, connect
+
+from weblake import contract
 
 CLICKS = (
     b"<title>Start</title><main><h1>Counter</h1><button onclick=\"document.title = 'clicked ' + ++n\">Add</button>"
@@ -17,8 +21,13 @@ CLICKS = (
 )
 
 
+@cache
+def _api() -> dict[str, Any]:
+    return contract.load()
+
+
 class Sessions:
-    """The calls of one team."""
+    """The calls of one team; every reply is held against the contract."""
 
     def __init__(self, lab: BrowserLab, key: str = "red-key") -> None:
         self.lab = lab
@@ -26,7 +35,9 @@ class Sessions:
 
     def call(self, method: str, path: str, body: dict[str, object] | None = None, **more: Any) -> httpx.Response:
         headers = self._headers | more.pop("headers", {})
-        return self.lab.http.request(method, path, json=body, headers=headers, **more)
+        reply = self.lab.http.request(method, path, json=body, headers=headers, **more)
+        validate(_api(), method, path.partition("?")[0], reply.status_code, reply.json())
+        return reply
 
     def ok(self, method: str, path: str, body: dict[str, object] | None = None) -> dict[str, Any]:
         reply = self.call(method, path, body)

@@ -14,7 +14,6 @@ import pytest
 from weblake.errors import InvalidOption, StorageRefused
 from weblake.service.config import ServiceKey
 from weblake.service.failures import PageFailure
-from weblake.service.features import ENDPOINTS
 from weblake.service.server import LocalService
 
 A, B = "http://site.test/a", "http://site.test/b"
@@ -198,13 +197,6 @@ def test_defaults_written_out_are_not_refused(bench: Any) -> None:
 def test_cleaning_by_a_model_is_skipped_with_a_warning(bench: Any) -> None:
     data = bench.http.post("/v2/scrape", json={"url": A, "onlyCleanContent": True}).json()["data"]
     assert "onlyCleanContent" in data["warning"]
-
-
-@pytest.mark.parametrize(("methods", "path"), [(methods, path) for methods, path, _, _ in ENDPOINTS])
-def test_whole_endpoints_that_are_not_set_up(bench: Any, methods: tuple[str, ...], path: str) -> None:
-    for method in methods:
-        reply = bench.http.request(method, path.replace("{id}", "00000000-0000-4000-8000-000000000000"))
-        assert (reply.status_code, reply.json()["code"]) == (503, "FEATURE_NOT_CONFIGURED")
 
 
 def test_unknown_paths_and_methods(bench: Any) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from jsonschema import Draft202012Validator, FormatChecker
+from contract_lab import validate
+from jsonschema import Draft202012Validator
 
 from weblake import contract
 from weblake.service.failures import PageFailure
@@ -19,27 +20,6 @@ NO_JOB = "00000000-0000-4000-8000-000000000000"
 @pytest.fixture(scope="session")
 def api() -> dict[str, Any]:
     return contract.load()
-
-
-def operation(api: dict[str, Any], method: str, path: str) -> tuple[str, dict[str, Any]]:
-    """The template and the operation that a request is for; the one with the fewest parameters wins."""
-    fitting = [
-        template
-        for template in api["paths"]
-        if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", template), path) and method.lower() in api["paths"][template]
-    ]
-    best = min(fitting, key=lambda template: template.count("{"))
-    return best, api["paths"][best][method.lower()]
-
-
-def validate(api: dict[str, Any], method: str, path: str, status: int, body: object) -> str:
-    template, called = operation(api, method, path)
-    response = called["responses"][str(status)]
-    if "$ref" in response:
-        response = api["components"]["responses"][response["$ref"].rpartition("/")[2]]
-    schema = {"$ref": response["content"]["application/json"]["schema"]["$ref"], "components": api["components"]}
-    Draft202012Validator(schema, format_checker=FormatChecker()).validate(body)
-    return f"{method} {template}"
 
 
 CALLED: list[tuple[str, str, object, int]] = [
@@ -118,6 +98,10 @@ def test_what_is_left_out_answers_as_an_error_body(bench: Any, api: dict[str, An
             continue
         for method in methods:
             reply = bench.http.request(method.upper(), re.sub(r"\{\w+\}", NO_JOB, path))
-            assert reply.status_code == 503
+            if (method, path) == ("get", "/v2/browser"):
+                # There are none, and that is told without a browser.
+                assert reply.json() == {"success": True, "sessions": []}
+                continue
+            assert reply.status_code in (400, 404, 503)
             schema = {"$ref": "#/components/schemas/ErrorBody", "components": api["components"]}
             Draft202012Validator(schema).validate(reply.json())

@@ -167,14 +167,14 @@ def test_a_database_of_the_version_before_goes_on_with_what_it_holds(tmp_path: P
     new_job(store)
     store.close()
     with sqlite3.connect(path) as other:
-        for table in ("model_work", "profiles"):
+        for table in ("model_work", "profiles", "browser_sessions"):
             other.execute(f"DROP TABLE {table}")
         other.execute("PRAGMA user_version=2")
     other.close()
     for _ in range(2):
         store = Store(path)
         assert store.write_now(records.running) == [JOB]
-        for table in ("model_work", "profiles"):
+        for table in ("model_work", "profiles", "browser_sessions"):
             assert store.write_now(partial(rows_of, table)) == 0
         store.close()
 

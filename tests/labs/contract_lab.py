@@ -1,0 +1,30 @@
+"""Replies held against the contract that the package carries."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from jsonschema import Draft202012Validator, FormatChecker
+
+
+def operation(api: dict[str, Any], method: str, path: str) -> tuple[str, dict[str, Any]]:
+    """The template and the operation that a request is for; the one with the fewest parameters wins."""
+    fitting = [
+        template
+        for template in api["paths"]
+        if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", template), path) and method.lower() in api["paths"][template]
+    ]
+    best = min(fitting, key=lambda template: template.count("{"))
+    return best, api["paths"][best][method.lower()]
+
+
+def validate(api: dict[str, Any], method: str, path: str, status: int, body: object) -> str:
+    """Holds a reply against the contract's schema for it, and returns what was called."""
+    template, called = operation(api, method, path)
+    response = called["responses"][str(status)]
+    if "$ref" in response:
+        response = api["components"]["responses"][response["$ref"].rpartition("/")[2]]
+    schema = {"$ref": response["content"]["application/json"]["schema"]["$ref"], "components": api["components"]}
+    Draft202012Validator(schema, format_checker=FormatChecker()).validate(body)
+    return f"{method} {template}"

@@ -17,6 +17,7 @@ from polling import until
 from weblake.service.sessions.code.connection import Connection, connected
 from weblake.service.sessions.code.runner import Execution, run_code
 from weblake.service.sessions.hands import Hands
+from weblake.service.sessions.pages import close_page
 
 #: Where nobody listens.
 NOWHERE = "ws://127.0.0.1:9/"
@@ -76,6 +77,6 @@ def alone(url: str) -> None:
         new = (await cdp.send("Target.createTarget", {"url": "about:blank"}))["targetId"]
         for target in (await cdp.send("Target.getTargets"))["targetInfos"]:
             if target["type"] == "page" and target["targetId"] != new:
-                await cdp.send("Target.closeTarget", {"targetId": target["targetId"]})
+                await close_page(cdp, target["targetId"])
 
     on_browser(url, main)

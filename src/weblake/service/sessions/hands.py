@@ -22,8 +22,8 @@ from weblake.service.sessions.snapshot import Snapshot
 _LOAD = 30.0
 #: Seconds in which what was clicked may start a load, and in which that load may end.
 _START, _FOLLOW = 0.1, 10.0
-#: Seconds in which a step of the history may start.
-_STEP = 2.0
+#: Seconds in which a page that is loaded anew may start to.
+_AGAIN = 2.0
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:(?!\d)")
 _WAYS = {"up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}
 _PIXELS = 600
@@ -75,13 +75,13 @@ class Hands(Eyes):
             raise HandsError(f"There is no page {word} this one.")
         since = self.page.mark()
         await self.page.send("Page.navigateToHistoryEntry", {"entryId": history["entries"][number]["id"]})
-        await self.page.settle(since, _STEP, _LOAD)
+        await self.page.arrive(since, _LOAD)
 
     async def reload(self) -> None:
         """Loads the page anew."""
         since = self.page.mark()
         await self.page.send("Page.reload")
-        await self.page.settle(since, _STEP, _LOAD)
+        await self.page.settle(since, _AGAIN, _LOAD)
 
     # Doing
 

@@ -30,8 +30,8 @@ COVER = (
       y -= box.top + frame.clientTop;
     }
   } catch { return ''; }
-  let hit = this.ownerDocument.elementFromPoint(x, y);
-  for (let inner; hit?.shadowRoot && (inner = hit.shadowRoot.elementFromPoint(x, y)) && inner !== hit; ) hit = inner;
+  // By its own root: from outside, what is in a shadow root looks like its host.
+  const hit = this.getRootNode().elementFromPoint(x, y);
   if (!hit) return '';
   for (let node = hit; node; node = node.assignedSlot || node.parentNode || node.host) {
     if (node === this) return '';

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from contextlib import suppress
 from dataclasses import dataclass
 
-from weblake.service.sessions.attached import HandsError
+from weblake.service.sessions.attached import Attached, HandsError
 from weblake.service.sessions.cdp import Cdp, CdpError
 
 #: Seconds that a page may take to say whether it is in front.
 _LOOK = 2.0
-_FRONT = "JSON.stringify([document.visibilityState === 'visible', document.hasFocus(), performance.timeOrigin])"
+#: Looks for a page that is closing, and the seconds between them.
+_LOOKS, _AGAIN = 200, 0.01
+_FRONT = "[document.visibilityState === 'visible', document.hasFocus(), performance.timeOrigin]"
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,11 @@ async def close_page(cdp: Cdp, page: str) -> None:
         HandsError: It is not there.
     """
     await _do(cdp, "Target.closeTarget", page)
+    # The answer comes before the page is gone, and until then it is listed.
+    for _ in range(_LOOKS):
+        if all(one.id != page for one in await open_pages(cdp)):
+            return
+        await asyncio.sleep(_AGAIN)
 
 
 async def _do(cdp: Cdp, method: str, page: str) -> None:
@@ -76,14 +82,12 @@ async def _do(cdp: Cdp, method: str, page: str) -> None:
 async def _look(cdp: Cdp, page: str) -> tuple[bool, bool, float]:
     """Whether a page is visible, whether it has the focus, and when it was loaded."""
 
-    with suppress(CdpError, TimeoutError, KeyError, ValueError):
+    with suppress(CdpError, HandsError, TimeoutError):
         async with asyncio.timeout(_LOOK):
-            reply = await cdp.send("Target.attachToTarget", {"targetId": page, "flatten": True})
-            session = str(reply["sessionId"])
+            attached = await Attached.attach(cdp, page, watch=False)
             try:
-                said = await cdp.send("Runtime.evaluate", {"expression": _FRONT}, session)
-                visible, focused, loaded = json.loads(said["result"]["value"])
+                visible, focused, loaded = await attached.evaluate(_FRONT, gesture=False)
                 return bool(visible), bool(focused), float(loaded)
             finally:
-                await cdp.send("Target.detachFromTarget", {"sessionId": session})
+                await attached.detach()
     return False, False, 0.0

@@ -19,7 +19,7 @@ from typing import Any
 from weblake.service.sessions.attached import HandsError
 from weblake.service.sessions.cdp import CdpError
 from weblake.service.sessions.code import refs_file
-from weblake.service.sessions.code.command_words import parser
+from weblake.service.sessions.code.command_words import parse
 from weblake.service.sessions.code.connection import Connection, connected
 from weblake.service.sessions.hands import Hands
 from weblake.service.sessions.pages import close_page, front_page, new_page, open_pages, to_front
@@ -31,7 +31,7 @@ _MILLISECONDS = 1000
 
 def main(words: Sequence[str]) -> int:
     """Does one step; returns the status of the process."""
-    told = parser().parse_args(words)
+    told = parse(words)
     try:
         text, value = asyncio.run(_run(told))
     except (HandsError, CdpError) as error:
@@ -143,13 +143,14 @@ async def _is(hands: Hands, told: Namespace) -> bool:
 
 async def _tab(cdp: Connection, told: Namespace) -> Said:
     """Lists, opens, switches and closes pages; they are numbered as they are listed."""
+    pages = refs_file.in_order(_folder(), await open_pages(cdp))
     if told.what == "new":
         page = await new_page(cdp)
+        refs_file.in_order(_folder(), await open_pages(cdp))
         if told.argument:
             hands = await Hands.attach(cdp, page)
             await hands.goto(told.argument)
         return "", {"id": page}
-    pages = refs_file.in_order(_folder(), await open_pages(cdp))
     front = await front_page(cdp, pages)
     if told.what == "list":
         lines = [

@@ -17,6 +17,8 @@ _ELEMENT = {
     "uncheck": "take it back",
     "scrollintoview": "scroll until it is in the window",
 }
+#: Flags that stand alone.
+_FLAGS = {"--json", "-f", "--full"}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -27,15 +29,23 @@ class _Parser(argparse.ArgumentParser):
         sys.exit(1)
 
 
-def parser() -> argparse.ArgumentParser:
-    """Makes sense of a command line; the command is in `command`."""
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """Makes sense of a command line; the command is in `command`. What makes no sense ends the process."""
+    stop = words.index("--") if "--" in words else len(words)
+    # argparse takes a word that may be left out for left out when a flag stands before it: flags go last.
+    flags = [word for word in words[:stop] if word in _FLAGS]
+    plain = [word for word in words[:stop] if word not in _FLAGS]
+    return _parser().parse_args([*plain, *flags, *words[stop:]])
+
+
+def _parser() -> argparse.ArgumentParser:
     anywhere = _Parser(add_help=False)
     anywhere.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="answer as JSON")
     top = _Parser(
         "agent-browser",
         description="Drives the session's browser. Elements are CSS selectors, or refs of the last snapshot: @e5.",
     )
-    top.add_argument("--json", action="store_true", help="answer as JSON")
+    top.set_defaults(json=False)
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
 
     def add(name: str, says: str, *arguments: tuple[Sequence[str], dict[str, Any]]) -> None:

@@ -21,6 +21,9 @@ const playwright = inside(path.join(playwrightFolder, "index.js"));
 const code = readFileSync(path.join(room, NAME), "utf8");
 const lines = code.split("\n").length;
 let ending = false;
+// What is put before the last expression, and where: columns behind it on that line are counted without it.
+const RETURN = "return (";
+let returned = { line: 0, column: 0 };
 
 function write(name, text) {
   try {
@@ -49,13 +52,21 @@ function fail(thrown) {
     message = `Uncaught ${inspect(thrown)}`;
   }
   const stack = String(thrown?.stack ?? "").split("\n");
-  // Below the last line of the code stands our own bracket.
-  const frames = stack.filter((line) => /^\s+at .*\bcode\.js:\d+:\d+/.exec(line) && /js:(\d+)/.exec(line)[1] <= lines);
+  const frames = stack.map(ownFrame).filter(Boolean);
   // V8 begins the stack of a syntax error with its line.
   const at = thrown instanceof SyntaxError && /^code\.js:\d+$/.test(stack[0]) ? stack[0] : "";
   write("error", stripVTControlCharacters(at ? `${message} (${at})` : message).trim());
   process.stderr.write([stripVTControlCharacters(message).trim(), ...(at ? [`    at ${at}`] : frames)].join("\n") + "\n");
   end(process.exitCode || 1);
+}
+
+/** A line of a stack as its reader knows the code; nothing for what is not of the code. */
+function ownFrame(text) {
+  const [, before, line, column, after] = /^(\s+at .*\bcode\.js):(\d+):(\d+)(.*)$/.exec(text) ?? [];
+  // Below the last line of the code stands our own bracket.
+  if (!line || line > lines) return "";
+  const moved = Number(line) === returned.line && column > returned.column + RETURN.length;
+  return `${before}:${line}:${moved ? column - RETURN.length : column}${after}`;
 }
 
 /** The code as one expression of V8's, whose value is a promise of the last expression's. */
@@ -76,7 +87,9 @@ function wrap() {
     if (statement.type === "ImportDeclaration") by = imported(statement, own);
     else if (statement === body.at(-1) && statement.type === "ExpressionStatement") {
       // The bracket comes on a line of its own, for a comment may stand before a semicolon.
-      by = `return (${own.replace(/;$/, "")}\n)`;
+      by = `${RETURN}${own.replace(/;$/, "")}\n)`;
+      const before = text.slice(BEFORE.length, statement.start).split("\n");
+      returned = { line: before.length, column: before.at(-1).length };
     }
     text = text.slice(0, statement.start) + by + text.slice(statement.end);
   }

@@ -1,0 +1,82 @@
+"""A Chromium with a debugging port, as a browser session has one, and code and hands that work on it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from browser_lab import demand_chromium
+from lab_processes import Processes
+from polling import until
+
+from weblake.service.sessions.code.connection import Connection, connected
+from weblake.service.sessions.code.runner import Execution, run_code
+from weblake.service.sessions.hands import Hands
+from weblake.service.sessions.pages import close_page
+
+#: Where nobody listens.
+NOWHERE = "ws://127.0.0.1:9/"
+
+
+@contextmanager
+def chromium() -> Iterator[str]:
+    """A browser of its own; the address at which it speaks its protocol."""
+    demand_chromium()
+    processes = Processes()
+    folder = Path(tempfile.mkdtemp(prefix="weblake-test-chromium-"))
+    processes.remove_at_end(folder)
+    flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0", "--no-first-run"]
+    processes.start(
+        "chromium",
+        ["chromium", *flags, f"--user-data-dir={folder}", "about:blank"],
+        {"PATH": os.environ["PATH"], "HOME": str(folder)},
+        folder / "log",
+    )
+    try:
+        said = until(lambda: (folder / "DevToolsActivePort").exists() and (folder / "DevToolsActivePort").read_text())
+        port, path = said.split()
+        yield f"ws://127.0.0.1:{port}{path}"
+    finally:
+        processes.close()
+
+
+def run(code: str, language: str, folder: Path, cdp_url: str = NOWHERE, timeout_s: float = 60) -> Execution:
+    return asyncio.run(run_code(code, language, cdp_url=cdp_url, folder=folder, timeout_s=timeout_s))
+
+
+def on_browser(url: str, work: Callable[[Connection], Awaitable[Any]]) -> Any:
+    async def main() -> Any:
+        async with connected(url) as cdp:
+            return await work(cdp)
+
+    return asyncio.run(main())
+
+
+def on_page(url: str, work: Callable[[Hands], Awaitable[Any]]) -> Any:
+    """What is done with hands on the page in front."""
+
+    async def main(cdp: Connection) -> Any:
+        hands = await Hands.attach(cdp)
+        try:
+            return await work(hands)
+        finally:
+            await hands.detach()
+
+    return on_browser(url, main)
+
+
+def alone(url: str) -> None:
+    """Leaves one page open, a blank one."""
+
+    async def main(cdp: Connection) -> None:
+        new = (await cdp.send("Target.createTarget", {"url": "about:blank"}))["targetId"]
+        for target in (await cdp.send("Target.getTargets"))["targetInfos"]:
+            if target["type"] == "page" and target["targetId"] != new:
+                await close_page(cdp, target["targetId"])
+
+    on_browser(url, main)

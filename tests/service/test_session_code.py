@@ -1,0 +1,410 @@
+"""Code of users: what it says and returns, and that nothing of it outlives its call, however it or the service ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import code_lab
+from loopback_site import Site, site  # noqa: F401
+from polling import until
+from code_lab import on_page, run
+
+from weblake.service.sessions.code import languages
+from weblake.service.sessions.code.output import MOST
+from weblake.service.sessions.code.runner import run_code
+
+#: Sleeps by a number of its own, by which it is found among all processes.
+_counter = iter(range(10**6))
+
+
+def nap() -> str:
+    return f"sleep {100_000 + os.getpid()}.{next(_counter)}1"
+
+
+def naps(command: str) -> bool:
+    """Whether such a process is there."""
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = process.read_bytes().rstrip(b"\0").split(b"\0")
+        except OSError:
+            continue
+        if words[-2:] == command.encode().split():
+            return True
+    return False
+
+
+# What needs no browser
+
+
+def test_bash_says_what_it_said(tmp_path: Path) -> None:
+    ended = run("echo out; echo err >&2; exit 3", "bash", tmp_path)
+    assert (ended.stdout, ended.stderr, ended.exit_code) == ("out\n", "err\n", 3)
+    assert (ended.error, ended.killed, ended.value) == ("exit code 3", False, None)
+    ended = run('cd /; yes | head -1; [ -z "$(cat)" ]', "bash", tmp_path)
+    assert (ended.stdout, ended.stderr, ended.exit_code, ended.error) == ("y\n", "", 0, None)
+
+
+def test_a_mistake_names_its_line(tmp_path: Path) -> None:
+    assert "code.sh: line 2: nonesuch: command not found" in run("\nnonesuch", "bash", tmp_path).stderr
+    assert run("x = 1\ny = (\n", "python", tmp_path).error == "SyntaxError: '(' was never closed (code.py:2)"
+    assert run("let a = 1;\nlet b = ;", "node", tmp_path).error == "SyntaxError: Unexpected token ';' (code.js:2)"
+
+
+def test_the_environment_holds_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEBLAKE_API_KEY", "secret-1")
+    monkeypatch.setenv("OPENAI_API_KEY", "secret-2")
+    ended = run("cat /proc/$$/environ", "bash", tmp_path)
+    said = dict(entry.split("=", 1) for entry in ended.stdout.rstrip("\0").split("\0"))
+    assert said.keys() == {"PATH", "LANG", "HOME", "TMPDIR", "CDP_URL", "CODE_RUN"}
+    assert said["HOME"] == said["TMPDIR"] == str(tmp_path)
+    assert said["CDP_URL"] == code_lab.NOWHERE
+    # The keeper could be looked into, too: it is of the same user.
+    keeper = run("cat /proc/$PPID/environ /proc/$PPID/cmdline", "bash", tmp_path).stdout
+    assert "secret" not in ended.stdout + keeper
+
+
+def test_code_is_in_no_command_line_and_leaves_no_file(tmp_path: Path) -> None:
+    ended = run(": a-secret-word\ncat /proc/$$/cmdline /proc/$PPID/cmdline; ls -A", "bash", tmp_path)
+    assert "code.sh" in ended.stdout
+    assert "a-secret-word" not in ended.stdout
+    assert list(tmp_path.iterdir()) == []
+    assert run('rm -rf "$HOME"/.run-*; true', "bash", tmp_path).exit_code is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_limits(tmp_path: Path) -> None:
+    said = run("ulimit -c; ulimit -f; ulimit -n; ulimit -t", "bash", tmp_path, timeout_s=20).stdout.split()
+    assert said[:2] == ["0", str(256 << 10)]
+    assert int(said[2]) <= 4096
+    assert 20 < int(said[3]) <= 25 * (os.cpu_count() or 1)
+
+
+def test_a_loop_is_killed_at_the_limit_with_what_it_left_behind(tmp_path: Path) -> None:
+    behind = nap()
+    ended = run(f"echo before; bash -c '{behind} & disown; while :; do :; done'", "bash", tmp_path, timeout_s=0.3)
+    assert (ended.stdout, ended.exit_code, ended.killed) == ("before\n", -9, True)
+    assert ended.error == "The code was ended after 0.3 s, which is its timeout. Give it a larger one, or less to do."
+    assert not naps(behind)
+
+
+def test_nothing_outlives_its_call(tmp_path: Path) -> None:
+    left, daemon = nap(), nap()
+    began = time.monotonic()
+    # Both hold stdout; the second left group and session, and its parent is gone.
+    ended = run(f"{left} & (setsid bash -c '{daemon} & disown' &); echo done", "bash", tmp_path)
+    assert (ended.stdout, ended.exit_code, ended.error) == ("done\n", 0, None)
+    assert time.monotonic() - began < 5
+    assert not naps(left)
+    assert not naps(daemon)
+
+
+def test_what_ends_soon_may_end(tmp_path: Path) -> None:
+    assert run("(sleep 0.05; echo late) & echo early", "bash", tmp_path).stdout == "early\nlate\n"
+
+
+@pytest.mark.parametrize("deed", ["-9", "-STOP"])
+def test_who_kills_the_keeper_ends_with_it(deed: str, tmp_path: Path) -> None:
+    left, daemon = nap(), nap()
+    ended = run(f"setsid {daemon} & kill {deed} $PPID; echo done; {left}", "bash", tmp_path, timeout_s=0.5)
+    assert ended.stdout == "done\n"
+    assert ended.error is not None
+    assert ended.killed is (deed == "-STOP")
+    assert not naps(left)
+    assert not naps(daemon)
+
+
+def test_a_signal_to_its_own_group_hits_the_code_alone(tmp_path: Path) -> None:
+    ended = run("kill 0; sleep 5", "bash", tmp_path)
+    assert (ended.exit_code, ended.error) == (-15, "ended by the signal SIGTERM")
+
+
+def test_much_output_is_cut_in_flat_memory(tmp_path: Path) -> None:
+    tracemalloc.start()
+    ended = run("head -c 50000000 /dev/zero; head -c 3000000 /dev/zero >&2", "bash", tmp_path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert ended.exit_code == 0
+    assert ended.stdout.startswith("\0" * MOST + f"\n[cut here: {50_000_000 - MOST} more bytes were printed")
+    assert ended.stderr is not None
+    assert len(ended.stderr) < MOST + 200
+    assert peak < 30 * MOST, peak
+
+
+def test_output_is_any_bytes(tmp_path: Path) -> None:
+    assert run(r"printf '\xff\0\xe2\x82\xac'", "bash", tmp_path).stdout == "\ufffd\0€"
+    # Half a character at the cut is nobody's fault.
+    cut = run(f"printf a; yes é | tr -d '\\n' | head -c {MOST}", "bash", tmp_path).stdout
+    assert "\ufffd" not in cut
+
+
+def test_a_cancelled_call_leaves_nothing(tmp_path: Path) -> None:
+    left, daemon = nap(), nap()
+
+    async def main() -> None:
+        code = f"setsid {daemon} & touch there; {left}"
+        call = asyncio.create_task(run_code(code, "bash", cdp_url="ws://x", folder=tmp_path, timeout_s=60))
+        await asyncio.to_thread(until, lambda: naps(left) and naps(daemon))
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+
+    asyncio.run(main())
+    assert not naps(left)
+    assert not naps(daemon)
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]
+
+
+_SERVICE = """
+import asyncio, sys
+from pathlib import Path
+from weblake.service.sessions.code.runner import run_code
+asyncio.run(run_code(sys.argv[1], "bash", cdp_url="ws://x", folder=Path(sys.argv[2]), timeout_s=60))
+"""
+
+
+def test_code_ends_with_a_service_that_is_killed(tmp_path: Path) -> None:
+    left, daemon = nap(), nap()
+    service = subprocess.Popen([sys.executable, "-c", _SERVICE, f"setsid {daemon} & {left}", str(tmp_path)])
+    until(lambda: naps(left) and naps(daemon))
+    service.send_signal(signal.SIGKILL)
+    service.wait(10)
+    until(lambda: not naps(left) and not naps(daemon), 10)
+
+
+def test_what_is_missing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(languages, "find_spec", lambda name: None)
+    ended = run("1", "node", tmp_path)
+    assert ended.exit_code is None
+    assert ended.error == "node needs weblake[browser], which is not installed: pip install 'weblake[browser]'"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_browser_that_is_gone(tmp_path: Path) -> None:
+    ended = run("agent-browser get title", "bash", tmp_path)
+    assert ended.exit_code == 1
+    assert ended.stderr is not None
+    assert ended.stderr.startswith("agent-browser: There is no browser at CDP_URL: ")
+    assert ended.stderr.count("\n") == 1
+
+
+def test_code_of_any_size(tmp_path: Path) -> None:
+    assert run("echo é\n" + "#" * 100_000, "bash", tmp_path).stdout == "é\n"
+
+
+# What needs one
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[str]:
+    with code_lab.chromium() as url:
+        yield url
+
+
+@pytest.fixture
+def home(site: Site) -> str:  # noqa: F811
+    site.page("/next", b"<title>Next</title>")
+    return site.page("/", b"<title>Home</title><h1>Hello</h1><a href=/next>On</a>")
+
+
+@pytest.mark.system
+def test_the_public_examples(browser: str, home: str, tmp_path: Path) -> None:
+    node = f'await page.goto("{home}"); const title = await page.title(); console.log(title);'
+    python = f'await page.goto("{home}")\ntitle = await page.title()\nprint(title)'
+    bash = f"agent-browser open {home} >/dev/null\nagent-browser snapshot -i\nagent-browser get title"
+    for code, language, out in [
+        (node, "node", "Home\n"),
+        (python, "python", "Home\n"),
+        (bash, "bash", '- link "On" [ref=e1]\nHome\n'),
+    ]:
+        ended = run(code, language, tmp_path, browser)
+        assert (ended.stdout, ended.stderr, ended.exit_code, ended.error) == (out, "", 0, None), language
+        assert ended.value is None
+
+
+NODE: list[tuple[str, str | None]] = [
+    ("1 + 1", "2"),
+    ("'text'", "text"),
+    ("const a = 5; // of it\na;", "5"),
+    ("`x${await page.evaluate('1 + 2')}` /* end */ ;\n// more", "x3"),
+    ("({ a: [1, null] })", '{"a":[1,null]}'),
+    ("(1, 2) // two\n;", "2"),
+    ("if (true) { 5 }", None),
+    ("function f() {}", None),
+    ("let x = 3", None),
+    ("", None),
+    ("// nothing", None),
+    ("return [1]", "[1]"),
+    ("undefined", None),
+    ("null", "null"),
+    ("10n", "10n"),
+    ("const o = {}; o.o = o; o", "<ref *1> { o: [Circular *1] }"),
+    ("page", "[Page]"),
+    ("const page = 7; page", "7"),
+    ("import fs, { existsSync as there } from 'node:fs';\n[there('/'), typeof fs.readFileSync]", '[true,"function"]'),
+    ("import * as os from 'node:os'; typeof os.cpus", "function"),
+    ("typeof require('node:path').join + typeof (await import('node:os')).cpus", "functionfunction"),
+    ("typeof require('playwright').chromium.launch", "function"),
+    ("require('child_process').execSync('agent-browser eval 6*7').toString()", "42\n"),
+]
+PYTHON: list[tuple[str, str | None]] = [
+    ("1 + 1", "2"),
+    ("'text'", "text"),
+    ("import asyncio\nawait asyncio.sleep(0)\n{'a': ['é']}  # end", '{"a": ["é"]}'),
+    ("x = 3", None),
+    ("None", None),
+    ("", None),
+    ("[await page.evaluate('n => n', n) for n in (1, 2)]", "[1, 2]"),
+    ("object", "<class 'object'>"),
+    ("def f():\n    return page\n\n(await f().evaluate('6 * 7'))", "42"),
+]
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(("code", "value"), NODE)
+def test_values_of_node(code: str, value: str | None, browser: str, tmp_path: Path) -> None:
+    ended = run(code, "node", tmp_path, browser)
+    assert (ended.error, ended.stdout, ended.stderr, ended.value) == (None, "", "", value)
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(("code", "value"), PYTHON)
+def test_values_of_python(code: str, value: str | None, browser: str, tmp_path: Path) -> None:
+    ended = run(code, "python", tmp_path, browser)
+    assert (ended.error, ended.stdout, ended.stderr, ended.value) == (None, "", "", value)
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(
+    ("language", "code", "status", "error", "stderr"),
+    [
+        ("node", "const x = 1\n\nthrow new TypeError('no ' + x)", 1, "TypeError: no 1", "    at code.js:3:7\n"),
+        ("node", "throw 5", 1, "Uncaught 5", ""),
+        ("node", "Promise.reject(new Error('lost')); 1", 1, "Error: lost", "code.js:1:"),
+        (
+            "node",
+            "setTimeout(() => { nope() }, 1); await page.waitForTimeout(500)",
+            1,
+            "nope is not defined",
+            "code.js:1",
+        ),
+        (
+            "node",
+            "await page.click('#nope', { timeout: 50 })",
+            1,
+            "TimeoutError: page.click: Timeout 50ms",
+            "code.js:1:12",
+        ),
+        ("node", "process.exit(4)", 4, "exit code 4", ""),
+        ("node", "})(); (() => {", 0, None, ""),
+        ("python", "def f():\n    return 1 / 0\n\nf()", 1, "ZeroDivisionError: division", 'code.py", line 2, in f'),
+        ("python", "await page.click('#nope', timeout=50)", 1, "TimeoutError: Page.click: Timeout 50ms", "line 1"),
+        ("python", "import sys; sys.exit(4)", 4, "exit code 4", ""),
+        ("python", "raise SystemExit('done with it')", 1, "done with it", "done with it\n"),
+        ("python", "raise KeyboardInterrupt", 1, "KeyboardInterrupt", "line 1"),
+        ("bash", "agent-browser click '#nope'; exit", 1, "exit code 1", "agent-browser: There is no element #nope"),
+    ],
+)
+def test_errors(
+    language: str, code: str, status: int, error: str | None, stderr: str, browser: str, tmp_path: Path
+) -> None:
+    code_lab.alone(browser)
+    ended = run(code, language, tmp_path, browser)
+    assert ended.exit_code == status
+    assert (error or "") in (ended.error or "")
+    assert (ended.error is None) is (error is None)
+    assert ended.stderr is not None
+    assert stderr in ended.stderr
+    for inner in ("harness", "node:internal", "asyncio"):
+        assert inner not in ended.stderr
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(
+    ("language", "code"),
+    [
+        ("node", "console.log('before'); while (true) {}"),
+        ("python", "print('before')\nwhile True: pass"),
+        ("bash", "echo before; while :; do :; done"),
+    ],
+)
+def test_a_page_survives_a_loop_that_is_killed(
+    language: str, code: str, browser: str, home: str, tmp_path: Path
+) -> None:
+    code_lab.alone(browser)
+    on_page(browser, lambda hands: hands.goto(home))
+    # Long enough to be in the loop also on a machine that is busy.
+    ended = run(code, language, tmp_path, browser, timeout_s=4)
+    assert (ended.stdout, ended.exit_code, ended.killed) == ("before\n", -9, True)
+    assert on_page(browser, lambda hands: hands.title()) == "Home"
+
+
+@pytest.mark.system
+def test_the_page_is_the_one_in_front(browser: str, tmp_path: Path) -> None:
+    code_lab.alone(browser)
+    for number in range(4):
+        run(f"agent-browser tab new 'data:text/html,<title>{number}</title>'", "bash", tmp_path, browser)
+        said = {
+            run(code, language, tmp_path, browser).value
+            for code, language in [("await page.title()", "node"), ("await page.title()", "python")]
+        }
+        assert said == {str(number)}
+    run("agent-browser tab 2", "bash", tmp_path, browser)
+    assert run("await page.title()", "node", tmp_path, browser).value == "0"
+    # Pages that the code opens stay, and are in front for the next.
+    made = "const p = await context.newPage(); await p.goto('data:text/html,<title>made</title>')"
+    assert run(made, "node", tmp_path, browser).error is None
+    assert run("agent-browser get title", "bash", tmp_path, browser).stdout == "made\n"
+    closed = "for p in context.pages:\n    await p.close()"
+    assert run(closed, "python", tmp_path, browser).error is None
+    assert run("page.url()", "node", tmp_path, browser).value == "about:blank"
+
+
+@pytest.mark.system
+def test_a_form_by_refs(browser: str, site: Site, tmp_path: Path) -> None:  # noqa: F811
+    page = """<title>Form</title><label>Name <input id=name></label>
+        <button onclick="out.textContent = 'Hello ' + document.getElementById('name').value">Greet</button>
+        <p id=out>-</p><a href=/next>On</a>"""
+    url = site.page("/form", page.encode())
+    site.page("/next", b"<title>Next</title><button>Other</button>")
+    ended = run(f"agent-browser open {url}; agent-browser snapshot -i", "bash", tmp_path, browser)
+    assert ended.stdout == (
+        f'Form\n{url}\n- textbox "Name" [ref=e1]\n- button "Greet" [ref=e2]\n- link "On" [ref=e3]\n'
+    )
+    # In another execution of the same session.
+    ended = run(
+        "browser fill @e1 Ann; agent-browser click @e2; agent-browser get text '#out'", "bash", tmp_path, browser
+    )
+    assert (ended.stdout, ended.stderr) == ("Hello Ann\n", "")
+    ended = run("agent-browser click @e3; agent-browser get title; agent-browser click @e2", "bash", tmp_path, browser)
+    assert ended.stdout == "Next\n"
+    assert ended.stderr == (
+        'agent-browser: @e2 (button "Greet") is of a page that is gone: another was loaded since. '
+        "Take a new snapshot.\n"
+    )
+    ended = run("agent-browser --json get title; agent-browser get text --json '#no'", "bash", tmp_path, browser)
+    first, second = (json.loads(line) for line in ended.stdout.splitlines())
+    assert first == {"success": True, "data": "Next", "error": None}
+    assert second["success"] is False
+    ended = run('agent-browser screenshot a.png; head -c4 a.png | tail -c3; echo "$HOME"', "bash", tmp_path, browser)
+    assert ended.stdout == f"{tmp_path}/a.png\nPNG{tmp_path}\n"
+
+
+@pytest.mark.system
+def test_calls_at_the_same_time(browser: str, tmp_path: Path) -> None:
+    async def main() -> list[Any]:
+        codes = [("'a'", "node"), ("'b'", "python"), ("'c'", "node")]
+        calls = [run_code(c, lang, cdp_url=browser, folder=tmp_path, timeout_s=60) for c, lang in codes]
+        return [ended.value for ended in await asyncio.gather(*calls)]
+
+    assert asyncio.run(main()) == ["a", "b", "c"]

@@ -8,6 +8,7 @@ machine. Imports: the tests' browser.
 
 from __future__ import annotations
 
+import json
 import secrets
 import sys
 from collections.abc import Iterator, Sequence
@@ -20,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "labs"))
 from browser_pages import Browser
 from picture_program import Page, Tour, make_pictures
 from polling import until
+from websockets.sync.client import connect
 
 from weblake import Client
 from weblake.demo.site_server import SiteServer
@@ -31,6 +33,7 @@ IMAGES = Path(__file__).with_name("images")
 #: A page of the site at which the crawl stands still, and how many it has by then.
 HELD, ENOUGH = "/stations/", 8
 SECONDS = 60.0
+VIEWED = "document.getElementById('live')?.contentDocument?.body?.innerText"
 #: A page of a host that there is not.
 GONE = "http://no-such-host.invalid/"
 
@@ -43,6 +46,7 @@ class Example:
     key: str
     batch_id: str
     crawl_id: str
+    session_id: str
 
     def let_go(self) -> None:
         """Lets the crawl go on."""
@@ -66,7 +70,11 @@ def example() -> Iterator[Example]:
         service.faults({"match": {"path": HELD}, "times": 1, "effect": {"stall_job": True}})
         crawl = client.start_crawl(f"{site.url}/", limit=40)
         until(lambda: (client.get_crawl(crawl.id).completed or 0) >= ENOUGH, SECONDS)
-        yield Example(service, key, batch.id, crawl.id)
+        session = client.create_browser(ttl=300)
+        with connect(str(session.cdp_url), proxy=None) as socket:
+            socket.send(json.dumps({"id": 1, "method": "Target.createTarget", "params": {"url": f"{site.url}/"}}))
+            socket.recv()
+        yield Example(service, key, batch.id, crawl.id, str(session.id))
 
 
 def tour(shown: Example, browser: Browser, images: Path) -> dict[str, Page]:
@@ -88,6 +96,10 @@ def tour(shown: Example, browser: Browser, images: Path) -> dict[str, Page]:
     look("usage", "Credits this month", "nightly")
     visit("/console/deliveries")
     look("deliveries", "batch_scrape.completed", "delivered")
+    visit(f"/console/browsers/{shown.session_id}")
+    # The view is a document of its own, so its words are waited for there.
+    until(lambda: "http://127.0.0.1" in str(browser.run(VIEWED)), SECONDS)
+    look("console-browser.png", shown.session_id, "The view on a page of its own")
     browser.resize(390, 844, mobile=True)
     visit("/")
     look("console-phone.png", "Running", shown.crawl_id[:8])

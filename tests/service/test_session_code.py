@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 import code_lab
+import pytest
+from code_lab import on_page, run
 from loopback_site import Site, site  # noqa: F401
 from polling import until
-from code_lab import on_page, run
 
 from weblake.service.sessions.code import languages
 from weblake.service.sessions.code.output import MOST

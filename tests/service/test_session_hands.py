@@ -7,10 +7,10 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
 import code_lab
-from loopback_site import Site, site  # noqa: F401
+import pytest
 from code_lab import on_browser, on_page
+from loopback_site import Site, site  # noqa: F401
 
 from weblake.service.sessions.attached import HandsError
 from weblake.service.sessions.cdp import CdpError

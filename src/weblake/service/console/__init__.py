@@ -2,6 +2,7 @@
 
 sign_in       who looks: a key is asked for once, and a cookie stands for it
 looking       what each page shows, from the database
+browsers      the same of browser sessions, which live in the process
 charts        numbers as pictures (SVG)
 pages         the pages themselves, and their addresses
 templates/, static/   their HTML, style and script

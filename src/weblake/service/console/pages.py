@@ -1,4 +1,4 @@
-"""The pages of the console and their addresses. Imports: charts, clock, looking, parts, sign_in; Jinja.
+"""The pages of the console and their addresses. Imports: browsers, charts, clock, looking, parts, sign_in; Jinja.
 
 Each is rendered whole from the database, so that it works without a script; the script only asks for the same page
 again and puts its new middle in place.
@@ -20,7 +20,7 @@ from starlette.routing import Route
 from weblake.service.answers import Refusal, not_found, whole_number
 from weblake.service.clock import iso
 from weblake.service.config import Access
-from weblake.service.console import charts, looking
+from weblake.service.console import browsers, charts, looking
 from weblake.service.console.sign_in import SignIn
 from weblake.service.jobs import deliveries
 from weblake.service.parts import Parts
@@ -36,7 +36,7 @@ _STATIC = {"console.css": "text/css", "console.js": "text/javascript"}
 _HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self' data:; "
-        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+        "frame-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
     "Cache-Control": "no-store",
     "Referrer-Policy": "no-referrer",
@@ -66,6 +66,8 @@ class ConsolePages:
             Route("/console/jobs/{id}/documents/{position}", self._for_people(self.document), methods=["GET"]),
             Route("/console/usage", self._for_people(self.usage), methods=["GET"]),
             Route("/console/deliveries", self._for_people(self.deliveries), methods=["GET"]),
+            Route("/console/browsers", self._for_people(self.sessions), methods=["GET"]),
+            Route("/console/browsers/{id}", self._for_people(self.session), methods=["GET"]),
             Route("/console/sign-in", self.enter, methods=["POST"]),
             Route("/console/sign-out", self.leave, methods=["POST"]),
             Route("/console/static/{name}", self.static, methods=["GET"]),
@@ -148,6 +150,17 @@ class ConsolePages:
         """The webhooks that wait, and what became of the last ones."""
         work = partial(deliveries.recent, most=200, team=access.team)
         return self._page("deliveries", access, deliveries=await self._parts.store.read(work))
+
+    async def sessions(self, request: Request, access: Access) -> Response:
+        """The browser sessions of the last day."""
+        return self._page("sessions", access, sessions=await browsers.sessions(self._parts, access.team))
+
+    async def session(self, request: Request, access: Access) -> Response:
+        """One browser session, with its live view for those who only watch."""
+        found = await browsers.session(self._parts, access.team, str(request.path_params["id"]).lower())
+        if found is None:
+            not_found("There is no such browser session, or it has been forgotten.")
+        return self._page("session", access, session=found)
 
     async def enter(self, request: Request) -> Response:
         """Takes the key of whoever signs in."""

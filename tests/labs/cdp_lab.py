@@ -45,7 +45,7 @@ async def chromium(folder: Path, url: str = "about:blank") -> AsyncIterator[str]
     try:
         port = folder / "DevToolsActivePort"
         async with asyncio.timeout(60):
-            while not port.is_file() or len(port.read_text().split()) < 2:
+            while not port.is_file() or len(port.read_text().split()) < 2:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         number, path = port.read_text().split()
         yield f"ws://127.0.0.1:{number}{path}"
@@ -140,17 +140,22 @@ class Page:
         reply = await self._cdp.send("Runtime.evaluate", {"expression": code, "returnByValue": True}, self._session)
         return reply["result"].get("value")
 
+    async def close_browser(self) -> None:
+        """Ends the browser, as a session's end does."""
+        with suppress(CdpError):  # it may be gone before it has answered
+            await self._cdp.send("Browser.close")
+
     async def until(self, code: str, value: object = True) -> None:
         """Waits until an expression has this value."""
         async with asyncio.timeout(20):
-            while (found := await self.run(code)) != value:
+            while (found := await self.run(code)) != value:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         assert found == value
 
     async def middle(self, selector: str) -> tuple[float, float]:
         """Where an element's middle is."""
-        code = f"(b => [b.x + b.width / 2, b.y + b.height / 2])(document.querySelector('{selector}').getBoundingClientRect())"
-        x, y = await self.run(code)
+        box = f"document.querySelector('{selector}').getBoundingClientRect()"
+        x, y = await self.run(f"(box => [box.x + box.width / 2, box.y + box.height / 2])({box})")
         return x, y
 
 
@@ -194,5 +199,5 @@ class Viewer:
     async def until(self, look: Callable[[], object], seconds: float = 20) -> None:
         """Waits until something is so."""
         async with asyncio.timeout(seconds):
-            while not look():
+            while not look():  # noqa: ASYNC110
                 await asyncio.sleep(0.02)

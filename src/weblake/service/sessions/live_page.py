@@ -1,4 +1,4 @@
-"""The page that shows a live view: its HTML, its script and its style, and what they may do. Imports nothing of ours."""
+"""The page that shows a live view: its HTML, script and style, and what they may do. Imports nothing of ours."""
 
 from __future__ import annotations
 

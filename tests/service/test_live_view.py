@@ -184,6 +184,11 @@ class Lab:
     viewer: Viewer
     view: asyncio.Task[None]
     inputs: list[int]
+    live: LiveView
+
+    def view_session(self) -> str:
+        """The session that the view has attached to the page; empty while it has none."""
+        return self.live._session or ""
 
     async def click(self, selector: str) -> None:
         x, y = await self.page.middle(selector)
@@ -216,7 +221,7 @@ async def opened(
         running = asyncio.create_task(view.run(viewer.receive, viewer.send_bytes, viewer.send_text))
         try:
             await viewer.until(lambda: viewer.pictures and viewer.last("page"))
-            yield Lab(site, cdp, page, viewer, running, inputs)
+            yield Lab(site, cdp, page, viewer, running, inputs, view)
         finally:
             viewer.leave()
             async with asyncio.timeout(10):
@@ -436,6 +441,31 @@ def test_a_dialog_that_nobody_may_answer_does_not_hang_the_page_for_good(
         await lab.page.until("count.textContent", "went on")
 
     live(tmp_path, site, work, interactive=False)
+
+
+@pytest.mark.system
+def test_a_dialog_does_not_outlive_the_view_that_held_it_open(tmp_path: Path, site: str) -> None:
+    async def work(lab: Lab) -> None:
+        await lab.page.run("setTimeout(() => { alert('stop'); count.textContent = 'went on' }, 10)")
+        await lab.viewer.until(lambda: lab.viewer.last("dialog").get("open"))
+        lab.viewer.leave()
+        await lab.viewer.until(lambda: lab.view.done())
+        await lab.page.until("count.textContent", "went on")
+
+    live(tmp_path, site, work)
+
+
+@pytest.mark.system
+def test_a_page_that_somebody_else_detaches_is_attached_again(tmp_path: Path, site: str) -> None:
+    async def work(lab: Lab) -> None:
+        session = lab.view_session()
+        await lab.cdp.send("Target.detachFromTarget", {"sessionId": session})
+        await lab.viewer.until(lambda: lab.view_session() not in ("", session))
+        count = len(lab.viewer.pictures)
+        await lab.page.run("document.body.style.background = 'red'")
+        await lab.viewer.until(lambda: len(lab.viewer.pictures) > count)
+
+    live(tmp_path, site, work)
 
 
 @pytest.mark.system

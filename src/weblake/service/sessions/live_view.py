@@ -37,7 +37,7 @@ WIDTH, HEIGHT, QUALITY = 1280, 800, 60
 #: Seconds between two pictures at least: a browser makes 60 a second of a page that moves.
 _PACE = 0.06
 #: Seconds between two looks at what nobody tells of; for a command; for a viewer that draws; until a dialog that nobody
-#: answers is dismissed: a browser that nobody watches dismisses it at once, and no page may hang for good.
+#: answers is dismissed: its page does nothing before.
 _LOOK, _COMMAND, _DRAWING, DIALOG = 0.5, 10.0, 5.0, 60.0
 #: Inputs on their way to the browser: beyond the first, the pointer's moves are left out, and beyond the second, all.
 _BUSY, _STUCK = 16, 256
@@ -229,6 +229,9 @@ class LiveView:
             case "Target.targetDestroyed":
                 if self._tabs.gone(str(params["targetId"])):
                     self._moved.set()
+            case "Target.detachedFromTarget" if self._session is not None and params["sessionId"] == self._session:
+                self._session = self._target = None  # somebody else has detached it, or it was closed
+                self._moved.set()
         if session is None or session != self._session:
             return
         match method:
@@ -284,7 +287,9 @@ class LiveView:
         )
 
     def _let_go(self) -> None:
-        """Leaves the page as it was found."""
+        """Leaves the page. Who was asked by it and leaves has answered no: it would wait for good otherwise."""
+        if self._interactive:
+            self._answer(accept=False)
         session, self._session, self._hidden = self._session, None, False
         self._pictures.forget()
         self._dialog_over()

@@ -205,7 +205,8 @@ def _graph(seen: Tour, months: int) -> None:
     # What a person sets in the graph's own menus; the picture of a graph that grows to the right would be small.
     seen.browser.run("localStorage.setItem('asset-graph-direction', JSON.stringify('vertical'))")
     seen.browser.run(_PRESS_ALT_E)
-    seen.visit("/asset-groups", "site_documents_job", "usage", "page_report", height=LOW)
+    # Nor are the assets in it that take a browser: four groups are shown so small that they have no text.
+    seen.visit("/asset-groups~not%20group:%22browser%22", "site_documents_job", "usage", "page_report", height=LOW)
     seen.browser.run(_CLOSE_LIST)
     seen.browser.click("zoom_in")
     checked = ("6 / 6 Passed", "5 / 5 Passed", "1 / 1 Passed")

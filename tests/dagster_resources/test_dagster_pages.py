@@ -216,7 +216,7 @@ def test_the_graph_has_the_whole_example_with_kinds_and_checks(seen: Seen) -> No
     for name in ("site_pages", "watch_list", "watched_pages", "page_report", "sites", "site_documents", "usage"):
         assert name in named, name
     assert {"site_documents_job", "activity", f"{len(seen.months)} partitions", "1 partition"} <= set(named)
-    assert (named.count("weblake"), named.count("Parquet"), named.count("pandas")) == (8, 7, 2)
+    assert (named.count("weblake"), named.count("Parquet"), named.count("pandas")) == (6, 5, 2)
     assert (named.count("6 / 6 Passed"), named.count("5 / 5 Passed"), named.count("1 / 1 Passed")) == (2, 1, 1)
 
 

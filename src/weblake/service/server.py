@@ -56,13 +56,12 @@ class LocalService:
         allow_private: Whether private and loopback addresses may be scraped: it serves its own user only.
         allow_code_execution: Whether code that comes with a request may run here, as this user and in no sandbox; on
             loopback only.
-        config: All other limits; `allow_private`, `code_execution` and the allowed host names are set from the
-            arguments above.
+        config: All other limits; `allow_private` and the allowed host names are set from the arguments above.
         rules: Fault rules that hold from the start.
         web: The door to the web, made on the service's event loop; tests stand in for it.
 
     Raises:
-        InvalidOption: `allow_code_execution` anywhere but on loopback.
+        InvalidOption: Code may run, and `host` is not this machine alone.
         StorageRefused: From `start`, where another process serves this database or it cannot be written.
     """
 
@@ -79,7 +78,9 @@ class LocalService:
         rules: Iterable[Rule] = (),
         web: Callable[[ServiceConfig], Web] | None = None,
     ) -> None:
-        if allow_code_execution and host not in _LOOPBACK:
+        config = config or ServiceConfig()
+        code_execution = allow_code_execution or config.code_execution
+        if code_execution and host not in _LOOPBACK:
             raise InvalidOption(
                 f"Code that comes with requests would run here for everybody who reaches {host}.",
                 hint="Listen on 127.0.0.1, or leave out allow_code_execution (--allow-code-execution).",
@@ -89,7 +90,7 @@ class LocalService:
         self._keys = read_keys(keys) or [ServiceKey(new_key())]
         self._host = host
         self._port = port
-        self._config = config_with(config or ServiceConfig(), allow_private, allow_code_execution, hosts)
+        self._config = config_with(config, allow_private, code_execution, hosts)
         self._rules = list(rules)
         self._make_web = web or _real_web
         self._ready = threading.Event()

@@ -32,7 +32,7 @@ class Tabs:
         return 1 + list(self.pages).index(self._recent[-1]) if self._recent else 0
 
     def found(self, infos: list[Mapping[str, Any]]) -> None:
-        """Takes in the pages that were there first: nobody knows which was opened last, but an empty one is no guess."""
+        """Takes in the pages that were there first: which was opened last nobody knows, but no empty one."""
         for info in sorted(infos, key=lambda info: str(info.get("url")) != "about:blank"):
             if str(info.get("targetId")) not in self.pages:
                 self.seen(info)

@@ -34,13 +34,11 @@ Receive = Callable[[], Awaitable[str | bytes | None]]
 
 #: The largest picture, and how good it is: text can be read, and a page is some 50 KB.
 WIDTH, HEIGHT, QUALITY = 1280, 800, 60
-#: Of the pictures that a browser could make, 60 a second, every which one it makes.
-_EVERY_NTH = 2
-#: Seconds between two looks at whether anything is stuck; for a command; for a viewer that draws; until a dialog that
-#: nobody answers is dismissed: a browser that nobody watches dismisses it at once, and no page may hang for good.
+#: Seconds between two pictures at least: a browser makes 60 a second of a page that moves.
+_PACE = 0.06
+#: Seconds between two looks at what nobody tells of; for a command; for a viewer that draws; until a dialog that nobody
+#: answers is dismissed: its page does nothing before.
 _LOOK, _COMMAND, _DRAWING, DIALOG = 0.5, 10.0, 5.0, 60.0
-#: Looks between two questions whether the browser is still there.
-_LOOKS_A_PULSE = 10
 #: Inputs on their way to the browser: beyond the first, the pointer's moves are left out, and beyond the second, all.
 _BUSY, _STUCK = 16, 256
 #: Characters of a dialog's text.
@@ -68,6 +66,7 @@ class LiveView:
         self._hidden = False
         self._dialog_since: float | None = None
         self._sent_at = 0.0
+        self._pause: asyncio.TimerHandle | None = None
         #: Texts to send, the newest of each type.
         self._news: dict[str, dict[str, object]] = {}
         self._told: dict[str, object] = {}
@@ -104,6 +103,8 @@ class LiveView:
                 raise errors[0]
         finally:
             deaf()
+            if self._pause is not None:
+                self._pause.cancel()
             self._let_go()
             # What is on its way to the browser is short, and its end is not waited for by whoever closes the view.
             for task in parts:
@@ -122,7 +123,10 @@ class LiveView:
             if isinstance(message, said.Ping):
                 self._tell({"type": "pong"})
             elif isinstance(message, said.Taken):
-                self._drawn()
+                if self._pictures.taken or self._pause is not None:
+                    continue
+                early = self._sent_at + _PACE - monotonic()
+                self._pause = asyncio.get_running_loop().call_later(max(early, 0), self._drawn)
             elif message is not None and self._interactive:
                 self._on_input()
                 self._do(message)
@@ -142,7 +146,7 @@ class LiveView:
                 if picture is not None:
                     self._sent_at = monotonic()
                     await send_bytes(picture.data)
-            except Exception:
+            except Exception:  # noqa: BLE001
                 return  # the viewer is gone: each kind of connection says so in its own way
 
     def _tell(self, news: dict[str, object]) -> None:
@@ -165,6 +169,7 @@ class LiveView:
             self._tell(news)
 
     def _drawn(self) -> None:
+        self._pause = None
         self._pictures.drawn()
         self._something.set()
 
@@ -224,6 +229,9 @@ class LiveView:
             case "Target.targetDestroyed":
                 if self._tabs.gone(str(params["targetId"])):
                     self._moved.set()
+            case "Target.detachedFromTarget" if self._session is not None and params["sessionId"] == self._session:
+                self._session = self._target = None  # somebody else has detached it, or it was closed
+                self._moved.set()
         if session is None or session != self._session:
             return
         match method:
@@ -274,14 +282,14 @@ class LiveView:
         self._order("Page.enable")
         self._order(
             "Page.startScreencast",
-            {
-                **{"format": "jpeg", "quality": QUALITY, "everyNthFrame": _EVERY_NTH},
-                **{"maxWidth": WIDTH, "maxHeight": HEIGHT},
-            },
+            # Every frame, since of a page that changes once there is one: it is the viewer's pace that leaves some out.
+            {"format": "jpeg", "quality": QUALITY, "maxWidth": WIDTH, "maxHeight": HEIGHT, "everyNthFrame": 1},
         )
 
     def _let_go(self) -> None:
-        """Leaves the page as it was found."""
+        """Leaves the page. Who was asked by it and leaves has answered no: it would wait for good otherwise."""
+        if self._interactive:
+            self._answer(accept=False)
         session, self._session, self._hidden = self._session, None, False
         self._pictures.forget()
         self._dialog_over()
@@ -289,19 +297,20 @@ class LiveView:
             self._start(self._command("Target.detachFromTarget", {"sessionId": session}))
 
     async def _look(self) -> None:
-        """What nobody tells of: a page that stands still, a viewer that says nothing, a browser that is gone."""
-        looks = 0
+        """What nobody tells of: a new title, a page that stands still, a viewer that hangs, a browser that is gone."""
         while True:
             await asyncio.sleep(_LOOK)
-            looks += 1
+            # Fails where the browser is gone. And a page's new title is told by no event, until something else happens.
+            infos = (await self._cdp.send("Target.getTargets"))["targetInfos"]
+            for info in infos:
+                if self._tabs.seen(info):
+                    self._moved.set()
             if self._dialog_since is not None and monotonic() - self._dialog_since > DIALOG:
                 self._answer(accept=False)
             if not self._pictures.taken and monotonic() - self._sent_at > _DRAWING:
                 self._drawn()
             if self._needs_a_picture():
                 await self._photograph()
-            if looks % _LOOKS_A_PULSE == 0:
-                await self._cdp.send("Target.getTargets")  # fails where the browser is gone
 
     def _needs_a_picture(self) -> bool:
         pictures = self._pictures

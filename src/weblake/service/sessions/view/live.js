@@ -70,7 +70,10 @@ function hear(news) {
   } else if (news.type === "ended") {
     over = true;
     interactive = false;
-    for (const id of ["controls", "typing", "keys", "dialog", "tabs"]) $(id).hidden = true;
+    for (const id of ["controls", "typing", "keys", "dialog", "tabs", "where"]) $(id).hidden = true;
+    canvas.className = "past";
+    canvas.removeAttribute("tabindex");
+    canvas.setAttribute("aria-label", "The last picture of the page");
     status("The session has ended.", "bad");
   }
 }

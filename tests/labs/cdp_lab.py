@@ -1,0 +1,203 @@
+"""A Chromium and one client of its debugging protocol (CDP), over a WebSocket; and a viewer that a test plays.
+
+    async with chromium(tmp_path) as address, connected(address) as cdp:
+        await cdp.send("Browser.getVersion")
+
+Imports: weblake.service.sessions.cdp, browser_lab.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from browser_lab import demand_chromium
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
+
+from weblake.service.sessions.cdp import CdpError, Listener
+
+_FLAGS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-extensions"),
+    *("--disable-popup-blocking", "--window-size=900,700", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"),
+    "--remote-debugging-port=0",
+)
+
+
+@asynccontextmanager
+async def chromium(folder: Path, url: str = "about:blank") -> AsyncIterator[str]:
+    """A Chromium with one page; gives the address of its protocol. It ends with the block."""
+    demand_chromium()
+    process = await asyncio.create_subprocess_exec(
+        "chromium",
+        *_FLAGS,
+        f"--user-data-dir={folder}",
+        url,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        port = folder / "DevToolsActivePort"
+        async with asyncio.timeout(60):
+            while not port.is_file() or len(port.read_text().split()) < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        number, path = port.read_text().split()
+        yield f"ws://127.0.0.1:{number}{path}"
+    finally:
+        with suppress(ProcessLookupError):
+            process.terminate()
+        await process.wait()
+
+
+class CdpClient:
+    """One client of the protocol: what `weblake.service.sessions.cdp.Cdp` asks for."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self._socket = socket
+        self._numbers = itertools.count(1)
+        self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._listeners: list[Listener] = []
+        #: Every command that was sent, by name.
+        self.sent: list[str] = []
+
+    async def send(
+        self, method: str, params: Mapping[str, object] | None = None, session: str | None = None
+    ) -> dict[str, Any]:
+        number = next(self._numbers)
+        answer = self._answers[number] = asyncio.get_running_loop().create_future()
+        message = {"id": number, "method": method, "params": dict(params or {})}
+        self.sent.append(method)
+        try:
+            await self._socket.send(json.dumps(message | ({"sessionId": session} if session else {})))
+            return await answer
+        except ConnectionClosed as error:
+            raise CdpError(f"{method}: the browser is gone") from error
+        finally:
+            self._answers.pop(number, None)
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    async def read(self) -> None:
+        """Reads what the browser sends until it is gone."""
+        with suppress(ConnectionClosed):
+            async for raw in self._socket:
+                self._take(json.loads(raw))
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_exception(CdpError("the browser is gone"))
+
+    def _take(self, message: dict[str, Any]) -> None:
+        if "id" not in message:
+            for listener in list(self._listeners):
+                listener(message["method"], message.get("params", {}), message.get("sessionId"))
+            return
+        answer = self._answers.get(message["id"])
+        if answer is None or answer.done():
+            return
+        if "error" in message:
+            answer.set_exception(CdpError(message["error"]["message"]))
+        else:
+            answer.set_result(message["result"])
+
+
+@asynccontextmanager
+async def connected(address: str) -> AsyncIterator[CdpClient]:
+    """A client of the browser at this address."""
+    async with connect(address, max_size=None, compression=None) as socket:
+        client = CdpClient(socket)
+        reading = asyncio.create_task(client.read())
+        try:
+            yield client
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+
+
+class Page:
+    """One page of the browser, looked at beside the live view."""
+
+    def __init__(self, cdp: CdpClient, session: str) -> None:
+        self._cdp, self._session = cdp, session
+
+    @classmethod
+    async def only(cls, cdp: CdpClient) -> Page:
+        """The browser's only page."""
+        infos = (await cdp.send("Target.getTargets"))["targetInfos"]
+        (target,) = [each["targetId"] for each in infos if each["type"] == "page"]
+        reply = await cdp.send("Target.attachToTarget", {"targetId": target, "flatten": True})
+        return cls(cdp, reply["sessionId"])
+
+    async def run(self, code: str) -> Any:
+        """The value of an expression in the page."""
+        reply = await self._cdp.send("Runtime.evaluate", {"expression": code, "returnByValue": True}, self._session)
+        return reply["result"].get("value")
+
+    async def close_browser(self) -> None:
+        """Ends the browser, as a session's end does."""
+        with suppress(CdpError):  # it may be gone before it has answered
+            await self._cdp.send("Browser.close")
+
+    async def until(self, code: str, value: object = True) -> None:
+        """Waits until an expression has this value."""
+        async with asyncio.timeout(20):
+            while (found := await self.run(code)) != value:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        assert found == value
+
+    async def middle(self, selector: str) -> tuple[float, float]:
+        """Where an element's middle is."""
+        box = f"document.querySelector('{selector}').getBoundingClientRect()"
+        x, y = await self.run(f"(box => [box.x + box.width / 2, box.y + box.height / 2])({box})")
+        return x, y
+
+
+class Viewer:
+    """The other end of a live view: what it was sent, and what it says."""
+
+    def __init__(self, *, quick: bool = True) -> None:
+        #: Whether it says at once that it has drawn what it was sent.
+        self.quick = quick
+        self.pictures: list[bytes] = []
+        self.texts: list[dict[str, Any]] = []
+        self._says: asyncio.Queue[str | bytes | None] = asyncio.Queue()
+
+    async def receive(self) -> str | bytes | None:
+        return await self._says.get()
+
+    async def send_bytes(self, data: bytes) -> None:
+        self.pictures.append(data)
+        if self.quick:
+            self.say(type="taken")
+
+    async def send_text(self, text: str) -> None:
+        self.texts.append(json.loads(text))
+
+    def say(self, **message: object) -> None:
+        """Says this to the view."""
+        self.raw(json.dumps(message))
+
+    def raw(self, message: str | bytes) -> None:
+        """Says whatever this is."""
+        self._says.put_nowait(message)
+
+    def leave(self) -> None:
+        """Is gone."""
+        self._says.put_nowait(None)
+
+    def last(self, kind: str) -> dict[str, Any]:
+        """The last text of this type; empty where there is none."""
+        return next((text for text in reversed(self.texts) if text["type"] == kind), {})
+
+    async def until(self, look: Callable[[], object], seconds: float = 20) -> None:
+        """Waits until something is so."""
+        async with asyncio.timeout(seconds):
+            while not look():  # noqa: ASYNC110
+                await asyncio.sleep(0.02)

@@ -1,0 +1,491 @@
+"""The live view of a session's browser: what a viewer sees and may do, on a real Chromium; and bounds without one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from cdp_lab import CdpClient, Page, Viewer, chromium, connected
+
+from weblake.loopback import Answer, Asked, LoopbackServer
+from weblake.service.sessions import live_messages as said
+from weblake.service.sessions import live_page, live_view
+from weblake.service.sessions.live_pictures import Picture, Pictures, jpeg_size
+from weblake.service.sessions.live_tabs import Tabs
+from weblake.service.sessions.live_view import LiveView
+
+START = """<!doctype html><title>Start</title><style>body{margin:0;font:20px sans-serif;height:4000px}
+button,input{display:block;margin:20px;height:50px;width:300px}</style>
+<button id=count onclick="this.textContent = ++n + ' clicks'">no clicks</button>
+<button id=open onclick="window.open('/other')">open</button>
+<button id=ask onclick="answer = prompt('Your <b>name</b>?', 'nobody')">ask</button>
+<input id=field><script>let n = 0, answer = 'not asked', keys = [];
+addEventListener('keydown', e => keys.push(e.key + e.code + e.keyCode + e.ctrlKey))</script>"""
+PAGES = {
+    "/": START,
+    "/other": "<!doctype html><title>Other</title><body style='background:#063'><h1>Other</h1>",
+    "/busy": "<!doctype html><title>Busy</title><body><script>setInterval(() => document.body.style.background = "
+    "'#' + Math.floor(Math.random() * 0xffffff).toString(16).padStart(6, '0'), 10)</script>",
+    "/odd": "<!doctype html><title>&lt;img src=x onerror=alert(1)&gt;</title><p>odd",
+}
+
+# Without a browser
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        "",
+        "nonsense",
+        b"\xff\xfe",
+        "[]",
+        "{}",
+        '{"type":"mouse"}',
+        '{"type":"unknown","x":1}',
+        '{"type":"mouse","what":"down","x":NaN,"y":1}',
+        '{"type":"mouse","what":"down","x":1e999,"y":1}',
+        '{"type":"mouse","what":"down","x":-1,"y":1}',
+        '{"type":"mouse","what":"down","x":10001,"y":1}',
+        '{"type":"mouse","what":"drag","x":1,"y":1}',
+        '{"type":"mouse","what":"down","x":"1","y":1}',
+        '{"type":"mouse","what":"down","x":1,"y":1,"clickCount":4}',
+        '{"type":"mouse","what":"down","x":1,"y":1,"button":"sixth"}',
+        '{"type":"wheel","x":1,"y":1,"dy":10001}',
+        '{"type":"key","what":"down","key":"' + "x" * 33 + '"}',
+        '{"type":"key","what":"down","text":"123456789"}',
+        '{"type":"key","what":"down","modifiers":16}',
+        '{"type":"text","text":""}',
+        '{"type":"text","text":"' + "x" * 16_001 + '"}',
+        '{"type":"tab","number":0}',
+        '{"type":"navigate","url":"https://e.org/' + "x" * 2048 + '"}',
+        "[" * 50_000,
+        " " * 64_001,
+    ],
+)
+def test_what_is_no_message_is_nothing(raw: str | bytes) -> None:
+    assert said.read(raw) is None
+
+
+@pytest.mark.parametrize(
+    ("url", "goes"),
+    [
+        ("http://example.org/", True),
+        ("https://example.org:8443/a?b=c#d", True),
+        ("HTTPS://EXAMPLE.ORG", True),
+        ("file:///etc/passwd", False),
+        ("javascript:alert(1)", False),
+        ("java\nscript:alert(1)", False),
+        ("http://exa\nmple.org", False),
+        ("chrome://settings", False),
+        ("data:text/html,x", False),
+        ("view-source:http://example.org", False),
+        ("//example.org", False),
+        ("http://", False),
+        ("http://[::1", False),
+    ],
+)
+def test_only_web_addresses_are_navigated_to(url: str, goes: bool) -> None:
+    assert said.Navigate(url).is_web() is goes
+
+
+def test_coordinates_are_the_pictures_own_pixels() -> None:
+    message = said.read('{"type":"mouse","what":"down","x":640,"y":400,"button":"left","clickCount":1}')
+    assert message is not None
+    method, params = said.command(message, 0.5) or ("", {})
+    assert (method, params["x"], params["y"]) == ("Input.dispatchMouseEvent", 1280, 800)
+    wheel = said.read('{"type":"wheel","x":0,"y":0,"dy":50}')
+    assert wheel is not None
+    assert (said.command(wheel, 0.5) or ("", {}))[1]["deltaY"] == 100
+    assert said.command(said.Ping(), 1) is None
+
+
+def test_the_page_opened_or_navigated_last_is_followed() -> None:
+    def info(target: str, url: str, kind: str = "page") -> dict[str, object]:
+        return {"targetId": target, "type": kind, "url": url, "title": f"at {url}"}
+
+    tabs = Tabs()
+    tabs.found([info("blank", "about:blank"), info("a", "http://a/")])
+    assert (tabs.followed, tabs.number) == ("a", 2), "one that shows something is the better guess"
+    assert tabs.seen(info("b", "http://b/"))
+    assert tabs.followed == "b"
+    for unseen in (info("w", "http://w/", "worker"), info("d", "devtools://x")):
+        assert not tabs.seen(unseen)
+    assert tabs.seen(info("a", "http://a/2"))
+    assert tabs.followed == "a"
+    assert tabs.seen({**info("b", "http://b/"), "title": "another"})
+    assert tabs.followed == "a", "a title is no navigation"
+    assert not tabs.gone("w")
+    for target, then in (("a", "b"), ("b", "blank"), ("blank", None)):
+        assert tabs.gone(target)
+        assert tabs.followed == then
+    assert tabs.number == 0
+
+
+def test_pictures_wait_for_the_viewer_and_the_newest_replaces_the_others() -> None:
+    acknowledged: list[int] = []
+    pictures = Pictures(acknowledged.append)
+
+    def film(number: int) -> None:
+        size = {"deviceWidth": 800, "deviceHeight": 600}
+        pictures.filmed({"data": f"AAA{number}", "metadata": size, "sessionId": number})
+
+    film(1)
+    first = pictures.next()
+    assert first is not None
+    film(2)
+    film(3)
+    assert pictures.next() is None
+    assert acknowledged == []
+    assert pictures.behind, "the browser may have dropped what came after them"
+    pictures.drawn()
+    assert acknowledged == [1, 2, 3]
+    third = pictures.next()
+    assert third is not None
+    assert third.data != first.data
+    assert pictures.newest is None
+
+
+def test_the_size_of_what_is_no_jpeg_is_not_known() -> None:
+    for data in (b"", b"\xff\xd8", b"\xff\xd8\xff\xe0\x00\x10" + b"x" * 20, b"\xff\xd8\xff\xc0", b"GIF89a" + b"x" * 20):
+        assert jpeg_size(data) == (0, 0)
+        assert Picture(data, 800, 600).scale == 1
+
+
+def test_the_html_has_its_addresses_and_nothing_inline() -> None:
+    html = live_page.page('/live/"><script>', "/static")
+    assert "<script>" not in html.replace('<script defer src="/static/live.js"></script>', "")
+    assert 'href="/static/live.css"' in html
+    assert "style=" not in html
+    assert "onclick" not in html
+    for name in live_page.STATIC:
+        assert live_page.static(name)
+    with pytest.raises(KeyError):
+        live_page.static("live.html")
+    script = live_page.static("live.js").decode()
+    assert "innerHTML" not in script
+    assert "http://" not in script
+
+
+# With one
+
+
+@dataclass
+class Lab:
+    """A browser with one page, a live view of it, and a look at the same page past the view."""
+
+    url: str
+    cdp: CdpClient
+    page: Page
+    viewer: Viewer
+    view: asyncio.Task[None]
+    inputs: list[int]
+    live: LiveView
+
+    def view_session(self) -> str:
+        """The session that the view has attached to the page; empty while it has none."""
+        return self.live._session or ""
+
+    async def click(self, selector: str) -> None:
+        x, y = await self.page.middle(selector)
+        scale = self.viewer.last("page")["scale"]
+        for what in ("down", "up"):
+            at = {"x": x * scale, "y": y * scale}
+            self.viewer.say(type="mouse", what=what, button="left", clickCount=1, **at)
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[str]:
+    def answer(asked: Asked) -> Answer:
+        html = PAGES.get(asked.target, "<title>Nothing</title>")
+        return Answer(200, html.encode(), {"Content-Type": "text/html; charset=utf-8"})
+
+    server = LoopbackServer(answer, "live-view-site").start()
+    yield server.url
+    server.stop()
+
+
+@asynccontextmanager
+async def opened(
+    folder: Path, site: str, path: str = "/", *, interactive: bool = True, quick: bool = True
+) -> AsyncIterator[Lab]:
+    async with chromium(folder, f"{site}{path}") as address, connected(address) as cdp, connected(address) as beside:
+        page = await Page.only(beside)
+        await page.until("document.readyState", "complete")
+        viewer, inputs = Viewer(quick=quick), list[int]()
+        view = LiveView(cdp, interactive=interactive, on_input=lambda: inputs.append(1))
+        running = asyncio.create_task(view.run(viewer.receive, viewer.send_bytes, viewer.send_text))
+        try:
+            await viewer.until(lambda: viewer.pictures and viewer.last("page"))
+            yield Lab(site, cdp, page, viewer, running, inputs, view)
+        finally:
+            viewer.leave()
+            async with asyncio.timeout(10):
+                await running
+
+
+def live(folder: Path, site: str, work: Callable[[Lab], Awaitable[None]], path: str = "/", **how: bool) -> None:
+    async def run() -> None:
+        async with asyncio.timeout(120), opened(folder, site, path, **how) as lab:
+            await work(lab)
+
+    asyncio.run(run())
+
+
+@pytest.mark.system
+def test_a_still_page_shows_at_once_and_a_change_is_seen(tmp_path: Path, site: str) -> None:
+    async def work(lab: Lab) -> None:
+        await lab.viewer.until(lambda: lab.viewer.last("page")["title"] == "Start")
+        told = lab.viewer.last("page")
+        assert (told["url"], told["tab"], told["tabs"]) == (f"{site}/", 1, 1)
+        assert lab.viewer.texts[0] == {"type": "hello", "interactive": False}
+        width, height = jpeg_size(lab.viewer.pictures[-1])
+        assert (width / told["scale"], height / told["scale"]) == pytest.approx((told["width"], told["height"]), abs=2)
+        await asyncio.sleep(1)
+        before = len(lab.viewer.pictures)
+        await lab.page.run("document.body.style.background = 'red'; document.title = 'Red'")
+        await lab.viewer.until(lambda: len(lab.viewer.pictures) > before)
+        await lab.viewer.until(lambda: lab.viewer.last("page")["title"] == "Red")
+        assert lab.inputs == []
+
+    live(tmp_path, site, work, interactive=False)
+
+
+@pytest.mark.system
+def test_clicks_keys_text_and_the_wheel_reach_the_page(tmp_path: Path, site: str) -> None:
+    async def work(lab: Lab) -> None:
+        await lab.click("#count")
+        await lab.page.until("count.textContent", "1 clicks")
+        await lab.click("#field")
+        await lab.page.until("document.activeElement.id", "field")
+        for key, code, text, number in (("H", "KeyH", "H", 72), ("i", "KeyI", "i", 73)):
+            lab.viewer.say(type="key", what="down", key=key, code=code, text=text, number=number)
+            lab.viewer.say(type="key", what="up", key=key, code=code, number=number)
+        lab.viewer.say(type="text", text=", wörld 日本")
+        await lab.page.until("field.value", "Hi, wörld 日本")
+        lab.viewer.say(type="key", what="down", key="Backspace", code="Backspace", number=8)
+        await lab.page.until("field.value", "Hi, wörld 日")
+        assert await lab.page.run("keys.join(' ')") == "HKeyH72false iKeyI73false BackspaceBackspace8false"
+        lab.viewer.say(type="wheel", x=100, y=100, dy=300)
+        await lab.page.until("scrollY > 0")
+        assert len(lab.inputs) == 11
+
+    live(tmp_path, site, work)
+
+
+@pytest.mark.system
+def test_pages_are_opened_followed_left_and_chosen(tmp_path: Path, site: str) -> None:
+    async def work(lab: Lab) -> None:
+        def shown() -> tuple[str, int, int]:
+            told = lab.viewer.last("page")
+            return told["title"], told["tab"], told["tabs"]
+
+        count = len(lab.viewer.pictures)
+        await lab.click("#open")
+        await lab.viewer.until(lambda: shown() == ("Other", 2, 2))
+        await lab.viewer.until(lambda: len(lab.viewer.pictures) > count)
+        lab.viewer.say(type="tab", number=1)
+        await lab.viewer.until(lambda: shown() == ("Start", 1, 2))
+        await lab.viewer.until(lambda: lab.viewer.last("page")["width"] > 0)
+        lab.viewer.say(type="tab", number=9)
+        await lab.page.until("document.visibilityState", "visible")
+        targets = (await lab.cdp.send("Target.getTargets"))["targetInfos"]
+        (popup,) = [each["targetId"] for each in targets if each["url"] == f"{site}/other"]
+        lab.viewer.say(type="tab", number=2)
+        await lab.viewer.until(lambda: shown() == ("Other", 2, 2))
+        await lab.cdp.send("Target.closeTarget", {"targetId": popup})
+        await lab.viewer.until(lambda: shown() == ("Start", 1, 1))
+
+        lab.viewer.say(type="navigate", url=f"{site}/other")
+        await lab.viewer.until(lambda: shown() == ("Other", 1, 1))
+        lab.viewer.say(type="navigate", url="file:///etc/passwd")
+        lab.viewer.say(type="go", where="back")
+        await lab.viewer.until(lambda: shown() == ("Start", 1, 1))
+        lab.viewer.say(type="go", where="forward")
+        await lab.viewer.until(lambda: shown() == ("Other", 1, 1))
+        await lab.page.run("document.title = 'changed'")
+        await lab.viewer.until(lambda: shown()[0] == "changed")
+        lab.viewer.say(type="go", where="reload")
+        await lab.viewer.until(lambda: shown()[0] == "Other")
+
+    live(tmp_path, site, work)
+
+
+@pytest.mark.system
+def test_who_only_watches_can_do_nothing(tmp_path: Path, site: str) -> None:
+    async def work(lab: Lab) -> None:
+        await lab.click("#count")
+        lab.viewer.say(type="text", text="x")
+        lab.viewer.say(type="navigate", url=f"{site}/other")
+        lab.viewer.say(type="go", where="reload")
+        lab.viewer.say(type="tab", number=1)
+        lab.viewer.say(type="ping")
+        await lab.viewer.until(lambda: lab.viewer.last("pong"))
+        await asyncio.sleep(0.3)
+        assert await lab.page.run("count.textContent") == "no clicks"
+        assert not [name for name in lab.cdp.sent if name.startswith(("Input.", "Page.navigate", "Page.reload"))]
+        assert "Target.activateTarget" not in lab.cdp.sent
+        assert lab.inputs == []
+
+    live(tmp_path, site, work, interactive=False)
+
+
+@pytest.mark.system
+def test_garbage_does_no_harm(tmp_path: Path, site: str) -> None:
+    async def work(lab: Lab) -> None:
+        for raw in (
+            "",
+            "{",
+            b"\x00\xff",
+            "[" * 60_000,
+            '{"type":"mouse","what":"down","x":1e400,"y":0}',
+            "x" * 100_000,
+        ):
+            lab.viewer.raw(raw)
+        lab.viewer.say(type="answer", accept=True)
+        await lab.click("#count")
+        await lab.page.until("count.textContent", "1 clicks")
+        assert not lab.view.done()
+
+    live(tmp_path, site, work)
+
+
+@pytest.mark.system
+def test_a_slow_viewer_has_one_picture_at_a_time_and_sees_the_last_one(
+    tmp_path: Path, site: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_view, "_DRAWING", 1000.0)
+
+    async def work(lab: Lab) -> None:
+        await asyncio.sleep(2)
+        assert len(lab.viewer.pictures) == 1, "not another one before it is drawn"
+        for count in range(2, 6):
+            lab.viewer.say(type="taken")
+            await lab.viewer.until(lambda count=count: len(lab.viewer.pictures) == count)  # type: ignore[misc]
+            await asyncio.sleep(0.3)
+            assert len(lab.viewer.pictures) == count
+        # What it moved to while nobody drew is seen as well.
+        await lab.page.run("clearTimeout(1); for (let i = 0; i < 999; i++) clearInterval(i);")
+        await lab.page.run("document.body.style.background = '#00ff00'")
+        lab.viewer.quick = True
+        lab.viewer.say(type="taken")
+        await asyncio.sleep(2.5)
+        count = len(lab.viewer.pictures)
+        assert await colour(lab, lab.viewer.pictures[-1]) == pytest.approx([0, 255, 0], abs=8)
+        await asyncio.sleep(2)
+        assert len(lab.viewer.pictures) <= count + 1, "a page that stands still is not sent again and again"
+
+    live(tmp_path, site, work, "/busy", quick=False)
+
+
+async def colour(lab: Lab, picture: bytes) -> list[int]:
+    """The colour in the middle of a picture, as the browser itself reads it."""
+    import base64
+
+    await lab.page.run(
+        "found = null; image = new Image(); image.onload = () => { const c = document.createElement('canvas');"
+        "c.width = image.width; c.height = image.height; const d = c.getContext('2d'); d.drawImage(image, 0, 0);"
+        "found = [...d.getImageData(c.width / 2, c.height / 2, 1, 1).data].slice(0, 3) };"
+        f"image.src = 'data:image/jpeg;base64,{base64.b64encode(picture).decode()}'"
+    )
+    await lab.page.until("found !== null")
+    return list(await lab.page.run("found"))
+
+
+@pytest.mark.system
+def test_a_viewer_that_never_says_taken_gets_a_picture_now_and_then(
+    tmp_path: Path, site: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_view, "_DRAWING", 0.5)
+
+    async def work(lab: Lab) -> None:
+        await lab.viewer.until(lambda: len(lab.viewer.pictures) >= 3)
+
+    live(tmp_path, site, work, "/busy", quick=False)
+
+
+@pytest.mark.system
+def test_a_dialog_is_shown_and_answered_and_nothing_else_goes_on_meanwhile(tmp_path: Path, site: str) -> None:
+    async def work(lab: Lab) -> None:
+        await lab.click("#ask")
+        await lab.viewer.until(lambda: lab.viewer.last("dialog").get("open"))
+        asked = {"type": "dialog", "open": True, "kind": "prompt", "text": "Your <b>name</b>?", "default": "nobody"}
+        assert lab.viewer.last("dialog") == asked
+        lab.viewer.say(type="text", text="lost")
+        lab.viewer.say(type="answer", accept=True, text="somebody")
+        await lab.viewer.until(lambda: lab.viewer.last("dialog") == {"type": "dialog", "open": False})
+        await lab.page.until("answer", "somebody")
+        await lab.click("#count")
+        await lab.page.until("count.textContent", "1 clicks")
+
+    live(tmp_path, site, work)
+
+
+@pytest.mark.system
+def test_a_dialog_that_nobody_may_answer_does_not_hang_the_page_for_good(
+    tmp_path: Path, site: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_view, "DIALOG", 1.0)
+
+    async def work(lab: Lab) -> None:
+        await lab.page.run("setTimeout(() => { alert('stop'); count.textContent = 'went on' }, 10)")
+        await lab.viewer.until(lambda: lab.viewer.last("dialog").get("open"))
+        lab.viewer.say(type="answer", accept=True)
+        await asyncio.sleep(0.2)
+        assert lab.viewer.last("dialog")["open"], "who only watches has nothing to say"
+        await lab.viewer.until(lambda: not lab.viewer.last("dialog")["open"])
+        await lab.page.until("count.textContent", "went on")
+
+    live(tmp_path, site, work, interactive=False)
+
+
+@pytest.mark.system
+def test_a_dialog_does_not_outlive_the_view_that_held_it_open(tmp_path: Path, site: str) -> None:
+    async def work(lab: Lab) -> None:
+        await lab.page.run("setTimeout(() => { alert('stop'); count.textContent = 'went on' }, 10)")
+        await lab.viewer.until(lambda: lab.viewer.last("dialog").get("open"))
+        lab.viewer.leave()
+        await lab.viewer.until(lambda: lab.view.done())
+        await lab.page.until("count.textContent", "went on")
+
+    live(tmp_path, site, work)
+
+
+@pytest.mark.system
+def test_a_page_that_somebody_else_detaches_is_attached_again(tmp_path: Path, site: str) -> None:
+    async def work(lab: Lab) -> None:
+        session = lab.view_session()
+        await lab.cdp.send("Target.detachFromTarget", {"sessionId": session})
+        await lab.viewer.until(lambda: lab.view_session() not in ("", session))
+        count = len(lab.viewer.pictures)
+        await lab.page.run("document.body.style.background = 'red'")
+        await lab.viewer.until(lambda: len(lab.viewer.pictures) > count)
+
+    live(tmp_path, site, work)
+
+
+@pytest.mark.system
+def test_the_viewer_is_told_when_the_browser_is_gone(tmp_path: Path, site: str) -> None:
+    async def work(lab: Lab) -> None:
+        await lab.cdp.send("Browser.close")
+        await lab.viewer.until(lambda: lab.view.done())
+        assert lab.viewer.texts[-1] == {"type": "ended"}
+
+    live(tmp_path, site, work)
+
+
+@pytest.mark.system
+def test_a_view_leaves_nothing_running_and_the_page_as_it_was(tmp_path: Path, site: str) -> None:
+    async def work(lab: Lab) -> None:
+        before = len(asyncio.all_tasks())
+        lab.viewer.leave()
+        await lab.viewer.until(lambda: lab.view.done())
+        await lab.viewer.until(lambda: len(asyncio.all_tasks()) < before)
+        assert lab.cdp.sent[-1] == "Target.detachFromTarget"
+        assert json.loads(json.dumps(await lab.page.run("document.title"))) == "Start"
+
+    live(tmp_path, site, work)

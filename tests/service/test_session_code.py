@@ -350,6 +350,27 @@ def test_a_page_survives_a_loop_that_is_killed(
 
 
 @pytest.mark.system
+@pytest.mark.parametrize(
+    ("language", "code"),
+    [
+        ("node", "await page.evaluate('while (true) {}')"),
+        ("python", "await page.evaluate('while (true) {}')"),
+        ("bash", "agent-browser eval 'while (true) {}'"),
+        ("node", "const p = await context.newPage(); await p.evaluate('while (true) {}')"),
+    ],
+)
+def test_a_loop_in_the_page_ends_with_the_code(
+    language: str, code: str, browser: str, home: str, tmp_path: Path
+) -> None:
+    session_lab.alone(browser)
+    on_page(browser, lambda hands: hands.goto(home))
+    assert run(code, language, tmp_path, browser, timeout_s=4).killed
+    urls = run("Promise.all(context.pages().map((p) => p.evaluate(() => location.href)))", "node", tmp_path, browser)
+    assert urls.error is None
+    assert home in json.loads(urls.value or "")
+
+
+@pytest.mark.system
 def test_the_page_is_the_one_in_front(browser: str, tmp_path: Path) -> None:
     session_lab.alone(browser)
     for number in range(4):

@@ -13,12 +13,12 @@ import secrets
 import shutil
 import signal
 import sys
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from weblake.service.sessions.code import keeper
-from weblake.service.sessions.code.guard import guarding
+from weblake.service.sessions.code.guard import Guard, guarding
 from weblake.service.sessions.code.languages import LanguageMissing, lay_out, search_path
 from weblake.service.sessions.code.output import MOST, Output
 
@@ -49,7 +49,14 @@ class Execution:
 
 
 async def run_code(
-    code: str, language: str, *, cdp_url: str, folder: Path, timeout_s: float, page: str | None = None
+    code: str,
+    language: str,
+    *,
+    cdp_url: str,
+    folder: Path,
+    timeout_s: float,
+    page: str | None = None,
+    guard: Guard | None = None,
 ) -> Execution:
     """Runs some code against a browser.
 
@@ -57,10 +64,11 @@ async def run_code(
     :param cdp_url: where the browser's protocol is spoken: `ws://…`
     :param folder: the code's working directory, home and place for temporary files; it has to be there
     :param page: the id of the target that the code gets as `page`; by default the page in front
+    :param guard: who watches over the browser already; by default one does for the call
     """
-    async with guarding(cdp_url) as guard:
+    async with nullcontext(guard) if guard else guarding(cdp_url) as watching:
         if page is None and language != "bash":
-            page = await guard.front()
+            page = await watching.front()
         cut_off = True
         try:
             execution = await _run_in_room(code, language, cdp_url, folder, timeout_s, page or "")
@@ -68,7 +76,7 @@ async def run_code(
             return execution
         finally:
             if cut_off:
-                await guard.free()
+                await watching.free()
 
 
 async def _run_in_room(code: str, language: str, cdp_url: str, folder: Path, timeout_s: float, page: str) -> Execution:

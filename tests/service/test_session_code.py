@@ -21,6 +21,7 @@ from loopback_site import Site, site  # noqa: F401
 from polling import until
 
 from weblake.service.sessions.code import languages
+from weblake.service.sessions.code.guard import guarding
 from weblake.service.sessions.code.output import MOST
 from weblake.service.sessions.code.runner import run_code
 
@@ -347,6 +348,46 @@ def test_a_page_survives_a_loop_that_is_killed(
     ended = run(code, language, tmp_path, browser, timeout_s=4)
     assert (ended.stdout, ended.exit_code, ended.killed) == ("before\n", -9, True)
     assert on_page(browser, lambda hands: hands.title()) == "Home"
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(
+    ("language", "code"),
+    [
+        ("node", "await page.evaluate('while (true) {}')"),
+        ("python", "await page.evaluate('while (true) {}')"),
+        ("bash", "agent-browser eval 'while (true) {}'"),
+        ("node", "const p = await context.newPage(); await p.evaluate('while (true) {}')"),
+    ],
+)
+def test_a_loop_in_the_page_ends_with_the_code(
+    language: str, code: str, browser: str, home: str, tmp_path: Path
+) -> None:
+    session_lab.alone(browser)
+    on_page(browser, lambda hands: hands.goto(home))
+    assert run(code, language, tmp_path, browser, timeout_s=4).killed
+    urls = run("Promise.all(context.pages().map((p) => p.evaluate(() => location.href)))", "node", tmp_path, browser)
+    assert urls.error is None
+    assert home in json.loads(urls.value or "")
+
+
+@pytest.mark.system
+def test_a_dialog_that_nobody_hears_stops_no_page(browser: str, home: str, tmp_path: Path) -> None:
+    session_lab.alone(browser)
+    later = "setTimeout(() => { alert('Hey'); document.title = 'after' }, 200); 1"
+    code = f'agent-browser open {home}; agent-browser eval "{later}"; sleep 1; agent-browser get title'
+    ended = run(code, "bash", tmp_path, browser)
+    assert ended.stdout.splitlines()[-1] == "after"
+
+    # Between two calls it takes a guard of the session.
+    async def main() -> str | None:
+        async with guarding(browser) as guard:
+            given: dict[str, Any] = {"cdp_url": browser, "folder": tmp_path, "timeout_s": 60, "guard": guard}
+            await run_code(f'agent-browser eval "{later.replace("after", "again")}"', "bash", **given)
+            await asyncio.sleep(1)
+            return (await run_code("await page.title()", "node", **given)).value
+
+    assert asyncio.run(main()) == "again"
 
 
 @pytest.mark.system

@@ -1,7 +1,7 @@
 """One execution of a user's code: started, fed, watched, ended. Nothing that it started outlives the call.
 
 It is no sandbox: the code runs as the user of the service. What it does not get is the service's environment, and what
-it starts it does not keep. Imports: keeper, languages, output; connection, pages.
+it starts it does not keep. Imports: guard, keeper, languages, output.
 """
 
 from __future__ import annotations
@@ -13,16 +13,14 @@ import secrets
 import shutil
 import signal
 import sys
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from weblake.service.sessions.attached import HandsError
-from weblake.service.sessions.cdp import CdpError
 from weblake.service.sessions.code import keeper
+from weblake.service.sessions.code.guard import Guard, guarding
 from weblake.service.sessions.code.languages import LanguageMissing, lay_out, search_path
 from weblake.service.sessions.code.output import MOST, Output
-from weblake.service.sessions.pages import front_page
 
 #: What one process of the code may have; memory is not limited, for node reserves far more than it uses.
 _LIMITS = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": 256 << 20, "RLIMIT_NOFILE": 4096}
@@ -30,8 +28,6 @@ _LIMITS = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": 256 << 20, "RLIMIT_NOFILE": 4096}
 _ENDING = 3.0
 #: Seconds in which the pipes of the output end when all that held them is gone.
 _CLOSING = 2.0
-#: Seconds that the browser may take to say which page is in front.
-_FRONT = 5.0
 #: Characters of an error's message.
 _LONGEST_ERROR = 4000
 
@@ -53,7 +49,14 @@ class Execution:
 
 
 async def run_code(
-    code: str, language: str, *, cdp_url: str, folder: Path, timeout_s: float, page: str | None = None
+    code: str,
+    language: str,
+    *,
+    cdp_url: str,
+    folder: Path,
+    timeout_s: float,
+    page: str | None = None,
+    guard: Guard | None = None,
 ) -> Execution:
     """Runs some code against a browser.
 
@@ -61,7 +64,22 @@ async def run_code(
     :param cdp_url: where the browser's protocol is spoken: `ws://…`
     :param folder: the code's working directory, home and place for temporary files; it has to be there
     :param page: the id of the target that the code gets as `page`; by default the page in front
+    :param guard: who watches over the browser already; by default one does for the call
     """
+    async with nullcontext(guard) if guard else guarding(cdp_url) as watching:
+        if page is None and language != "bash":
+            page = await watching.front()
+        cut_off = True
+        try:
+            execution = await _run_in_room(code, language, cdp_url, folder, timeout_s, page or "")
+            cut_off = execution.killed
+            return execution
+        finally:
+            if cut_off:
+                await watching.free()
+
+
+async def _run_in_room(code: str, language: str, cdp_url: str, folder: Path, timeout_s: float, page: str) -> Execution:
     mark = secrets.token_hex(8)
     folder, room = _open_room(folder, mark)
     try:
@@ -69,9 +87,7 @@ async def run_code(
             command = lay_out(room, code, language)
         except LanguageMissing as error:
             return Execution("", "", None, killed=False, error=str(error), value=None)
-        if page is None and language != "bash":
-            page = await _front_page(cdp_url)
-        (room / "page").write_text(page or "", "utf-8")
+        (room / "page").write_text(page, "utf-8")
         environment = {
             "PATH": search_path(room),
             "LANG": os.environ.get("LANG", "C.UTF-8"),
@@ -160,17 +176,6 @@ async def _end(process: asyncio.subprocess.Process, mark: str) -> None:
     await asyncio.to_thread(keeper.end_all, lambda: keeper.marked(mark))
     with suppress(TimeoutError):
         await asyncio.wait_for(process.wait(), _CLOSING)
-
-
-async def _front_page(cdp_url: str) -> str | None:
-    """The page in front. None where nobody says, which the code will hear again when it connects itself."""
-    # Needs websockets, of weblake[browser], which a service without code execution may lack.
-    from weblake.service.sessions.code.connection import connected
-
-    with suppress(CdpError, HandsError, TimeoutError):
-        async with asyncio.timeout(_FRONT), connected(cdp_url) as cdp:
-            return await front_page(cdp)
-    return None
 
 
 def _status(room: Path) -> int | None:

@@ -11,6 +11,7 @@ from typing import Any
 import browser_lab
 import httpx
 import pytest
+from browser_lab import BrowserLab
 from browser_pages import Browser
 from docs_programs import load
 from lab_processes import lives
@@ -214,49 +215,51 @@ def test_a_crawl_is_watched_while_it_runs_and_by_keyboard_alone(shared: Any, tmp
         assert "3 of 3" in browser.text()  # what was there stays when the service goes
 
 
+@pytest.fixture
+def lab() -> Iterator[BrowserLab]:
+    yield from browser_lab.open_lab()
+
+
 @pytest.mark.system
 @pytest.mark.timeout(300)
-def test_a_browser_session_is_watched(tmp_path: Path) -> None:
-    for lab in browser_lab.open_lab():
-        lab.site.page("/here", b"<title>Here</title><body style='background: #f00'><h1>Here</h1></body>")
-        sessions = Sessions(lab)
-        made, dark = sessions.create(), sessions.create(streamWebView=False)
-        people = httpx.Client(base_url=lab.service.url, trust_env=False, follow_redirects=True)
-        with people as red, Browser(tmp_path) as browser:
-            assert red.post("/console/sign-in", data={"key": "red-key"}).status_code == 200
-            page = f"/console/browsers/{made['id']}"
-            assert made["id"][:8] in red.get("/console/browsers").text
-            # Who watches may not touch, and the words that let one do so stay where they are.
-            text = red.get(page).text
-            assert made["liveViewUrl"].partition("word=")[2] in text
-            for name in ("cdpUrl", "interactiveLiveViewUrl"):
-                assert made[name].partition("word=")[2] not in text
-            assert "without a live view" in red.get(f"/console/browsers/{dark['id']}").text
-            red.post("/console/sign-in", data={"key": "blue-key"})
-            assert red.get(page).status_code == 404
-            assert made["id"][:8] not in red.get("/console/browsers").text
-            browser.open(lab.service.url)
-            browser.write("key", "red-key")
-            browser.click("Sign in")
-            browser.wait_for("Sign out")
-            browser.open(lab.service.url + page)
-            browser.wait_for(made["id"], "The view on a page of its own")
-            with wire(made["cdpUrl"]) as client:
-                client.say("Page.navigate", {"url": lab.site.url("/here")}, client.page())
-            view = "document.getElementById('live').contentDocument"
-            pixel = (
-                f"[...({view}?.getElementById('picture')?.getContext('2d').getImageData(5, 5, 1, 1).data || [])].join()"
-            )
-            until(lambda: str(browser.run(pixel)).startswith("25"))
-            until(lambda: "Here" in str(browser.run(f"{view}?.body?.innerText")))
-            assert browser.run(f"{view}.getElementById('controls').hidden")
-            # What the script renews leaves the picture as it is.
-            browser.run(f"{view}.body.dataset.mark = 'kept'")
-            browser.run("renew()")
-            assert browser.run(f"{view}.body.dataset.mark") == "kept"
-            sessions.close(made)
-            browser.wait_for("destroyed")
-            until(lambda: "ended" in str(browser.run(f"{view}.getElementById('status').innerText")).lower())
+def test_a_browser_session_is_watched(lab: BrowserLab, tmp_path: Path) -> None:
+    lab.site.page("/here", b"<title>Here</title><body style='background: #f00'><h1>Here</h1></body>")
+    sessions = Sessions(lab)
+    made, dark = sessions.create(), sessions.create(streamWebView=False)
+    people = httpx.Client(base_url=lab.service.url, trust_env=False, follow_redirects=True)
+    with people as red, Browser(tmp_path) as browser:
+        assert red.post("/console/sign-in", data={"key": "red-key"}).status_code == 200
+        page = f"/console/browsers/{made['id']}"
+        assert made["id"][:8] in red.get("/console/browsers").text
+        # Who watches may not touch, and the words that let one do so stay where they are.
+        text = red.get(page).text
+        assert made["liveViewUrl"].partition("word=")[2] in text
+        for name in ("cdpUrl", "interactiveLiveViewUrl"):
+            assert made[name].partition("word=")[2] not in text
+        assert "without a live view" in red.get(f"/console/browsers/{dark['id']}").text
+        red.post("/console/sign-in", data={"key": "blue-key"})
+        assert red.get(page).status_code == 404
+        assert made["id"][:8] not in red.get("/console/browsers").text
+        browser.open(lab.service.url)
+        browser.write("key", "red-key")
+        browser.click("Sign in")
+        browser.wait_for("Sign out")
+        browser.open(lab.service.url + page)
+        browser.wait_for(made["id"], "The view on a page of its own")
+        with wire(made["cdpUrl"]) as client:
+            client.say("Page.navigate", {"url": lab.site.url("/here")}, client.page())
+        view = "document.getElementById('live').contentDocument"
+        pixel = f"[...({view}?.getElementById('picture')?.getContext('2d').getImageData(5, 5, 1, 1).data || [])].join()"
+        until(lambda: str(browser.run(pixel)).startswith("25"))
+        until(lambda: "Here" in str(browser.run(f"{view}?.body?.innerText")))
+        assert browser.run(f"{view}.getElementById('controls').hidden")
+        # What the script renews leaves the picture as it is.
+        browser.run(f"{view}.body.dataset.mark = 'kept'")
+        browser.run("renew()")
+        assert browser.run(f"{view}.body.dataset.mark") == "kept"
+        sessions.close(made)
+        browser.wait_for("destroyed")
+        until(lambda: "ended" in str(browser.run(f"{view}.getElementById('status').innerText")).lower())
 
 
 @pytest.fixture(scope="module")

@@ -363,7 +363,7 @@ def test_a_page_survives_a_loop_that_is_killed(
 def test_a_loop_in_the_page_ends_with_the_code(
     language: str, code: str, browser: str, home: str, tmp_path: Path
 ) -> None:
-    session_lab.alone(browser)
+    code_lab.alone(browser)
     on_page(browser, lambda hands: hands.goto(home))
     assert run(code, language, tmp_path, browser, timeout_s=4).killed
     urls = run("Promise.all(context.pages().map((p) => p.evaluate(() => location.href)))", "node", tmp_path, browser)
@@ -373,7 +373,7 @@ def test_a_loop_in_the_page_ends_with_the_code(
 
 @pytest.mark.system
 def test_a_dialog_that_nobody_hears_stops_no_page(browser: str, home: str, tmp_path: Path) -> None:
-    session_lab.alone(browser)
+    code_lab.alone(browser)
     later = "setTimeout(() => { alert('Hey'); document.title = 'after' }, 200); 1"
     code = f'agent-browser open {home}; agent-browser eval "{later}"; sleep 1; agent-browser get title'
     ended = run(code, "bash", tmp_path, browser)

@@ -382,6 +382,8 @@ def test_one_object_comes_out_and_neither_home_nor_key_is_left(tmp_path: Path, s
     with LocalService(keys=key) as service:
         done = start(
             tmp_path,
+            "--browser",
+            "pictures",
             WEBLAKE_BASE_URL=service.url,
             WEBLAKE_API_KEY=key,
             WEBLAKE_ROOT=str(tmp_path / "lake"),
@@ -393,12 +395,13 @@ def test_one_object_comes_out_and_neither_home_nor_key_is_left(tmp_path: Path, s
         assert service.counts()["crawl_started"] == 2
     told = json.loads(done.stdout)
     assert (told["state"], told["failed"], told["checks"]["failed"]) == ("success", [], [])
-    assert set(told["partitions"]) == PLAIN
+    assert set(told["partitions"]) == PLAIN | {"page_pictures"}
     assert told["partitions"]["usage"] >= 8
     assert {name: receipt["stored"] for name, receipt in told["loads"].items()} == {
         "site_pages": 6,
         "watched_pages": 6,
         "site_documents": 6,
+        "page_pictures": 1,
     }
     assert os.listdir(tmp_path / "scratch") == []
     kept = [each for each in (tmp_path / "kept").rglob("*") if each.is_file()]

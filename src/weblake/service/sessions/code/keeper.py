@@ -26,7 +26,7 @@ MARK = "CODE_RUN"
 #: Linux: orphans among the descendants become children of this process.
 _PR_SET_CHILD_SUBREAPER = 36
 #: Seconds that what runs in the background has to finish when the code itself is through.
-_GRACE = 0.3
+_GRACE = 0.5
 #: Seconds in which the killed have to be gone.
 _KILLING = 2.0
 

@@ -64,6 +64,7 @@ class CodeRunner:
             cdp_url=self._parts.steering.cdp_url(live),
             folder=folder,
             timeout_s=number(asked.get("timeout"), _LIMIT),
+            guard=live.session.guard,
         )
         found = await self._parts.sessions.use(live, code)
         shown: dict[str, object] = {

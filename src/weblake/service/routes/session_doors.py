@@ -5,12 +5,13 @@ Imports: answers, cdp, live_page, live_view, outside, parts, sessions.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from weblake.service.answers import not_found
 from weblake.service.parts import Parts
@@ -19,6 +20,8 @@ from weblake.service.sessions.cdp import CdpError
 from weblake.service.sessions.live_view import LiveView
 from weblake.service.sessions.outside import join
 from weblake.service.sessions.sessions import Live
+
+CONNECTED = WebSocketState.CONNECTED
 
 
 class SessionDoors:
@@ -77,6 +80,11 @@ class SessionDoors:
         door = str(socket.path_params["door"])
         live = self._enter(socket, door) if door in ("view", "control") else None
         if live is None:
+            ended = self._parts.sessions.live(str(socket.path_params["id"])) is None
+            if ended:
+                # A page that is still open learns that it need not try again; nothing else can be told here.
+                await socket.accept()
+                await socket.send_json({"type": "ended"})
             await socket.close()
             return
         try:
@@ -85,7 +93,8 @@ class SessionDoors:
             await socket.close()
             return
         await socket.accept()
-        view = LiveView(client, interactive=door == "control", on_input=lambda: self._parts.sessions.touch(live))
+        interactive = door == "control"
+        view = LiveView(client, interactive=interactive, on_input=lambda: self._parts.sessions.touch(live))
 
         async def receive() -> str | bytes | None:
             event = await socket.receive()
@@ -95,13 +104,14 @@ class SessionDoors:
             return text if text is not None else event.get("bytes") or b""
 
         try:
-            await view.run(receive, socket.send_bytes, socket.send_text)
+            with live.session.guard.viewed() if interactive else nullcontext():
+                await view.run(receive, socket.send_bytes, socket.send_text)
         except (WebSocketDisconnect, RuntimeError):
             # The viewer went while something was sent.
             pass
         finally:
             client.close()
-        if socket.application_state.name == "CONNECTED" and socket.client_state.name == "CONNECTED":
+        if socket.application_state is CONNECTED and socket.client_state is CONNECTED:
             await socket.close(1001)
 
     def _enter(self, socket: WebSocket, door: str) -> Live | None:

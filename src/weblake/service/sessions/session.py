@@ -1,6 +1,6 @@
 """One live session: its Chromium, its way out, its clients, and when it was last used.
 
-Imports: cdp, folders, gateway, mux, own_chromium, settings.
+Imports: cdp, code.guard, folders, gateway, mux, own_chromium, settings.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from weblake.service.browser.gateway import Gateway
 from weblake.service.browser.settings import Settings
 from weblake.service.failures import PageFailure
 from weblake.service.sessions.cdp import Cdp, CdpError
+from weblake.service.sessions.code.guard import Guard
 from weblake.service.sessions.mux import Client, Mux
 from weblake.service.sessions.own_chromium import OwnChromium
 from weblake.service.web.connect import Pools
@@ -42,6 +43,8 @@ class Session:
         self._keeper = keeper
         self._agent = ""
         self._secret = secrets.token_bytes(32)
+        #: Ends loops and answers dialogs that nobody else does.
+        self.guard = Guard(None)
         self._tasks: set[asyncio.Task[None]] = set()
         #: Version of Chromium, such as `156.0.8078.79`.
         self.version = ""
@@ -102,6 +105,7 @@ class Session:
 
     async def aclose(self) -> None:
         """Ends the browser and everybody's connection to it; nothing of it stays."""
+        self.guard.leave()
         self._keeper.close()
         await self._mux.aclose()
         await self.chromium.aclose()
@@ -125,6 +129,8 @@ class Session:
         if first is None:
             await keeper.send("Target.createTarget", {"url": "about:blank"})
         await asyncio.gather(*self._tasks)
+        self.guard = Guard(await self._mux.client())
+        await self.guard.watch()
 
     def _meet(self, method: str, params: dict[str, Any], session: str | None) -> None:
         if method != "Target.attachedToTarget":

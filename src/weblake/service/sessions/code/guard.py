@@ -8,8 +8,8 @@ nobody answers is answered here, late enough for a client that wants to. Imports
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 from weblake.service.sessions.attached import HandsError
@@ -35,6 +35,10 @@ class Guard:
         self._cdp = cdp
         self._sessions: set[str] = set()
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._viewers = 0
+        #: Set while nobody watches who could answer a dialog.
+        self._unseen = asyncio.Event()
+        self._unseen.set()
         if cdp is not None:
             cdp.listen(self._hear)
 
@@ -47,6 +51,18 @@ class Guard:
         if self._cdp is not None:
             asked = {"autoAttach": True, "waitForDebuggerOnStart": False, "flatten": True}
             await self._cdp.send("Target.setAutoAttach", asked)
+
+    @contextmanager
+    def viewed(self) -> Iterator[None]:
+        """Leaves dialogs to a viewer who can answer them, while the block runs."""
+        self._viewers += 1
+        self._unseen.clear()
+        try:
+            yield
+        finally:
+            self._viewers -= 1
+            if not self._viewers:
+                self._unseen.set()
 
     def leave(self) -> None:
         """Does nothing more."""
@@ -93,6 +109,7 @@ class Guard:
     async def _answer(self, session: str, kind: object) -> None:
         assert self._cdp is not None
         await asyncio.sleep(_DIALOG)
+        await self._unseen.wait()
         with suppress(CdpError):
             yes = {"accept": kind in {"alert", "beforeunload"}}
             await self._cdp.send("Page.handleJavaScriptDialog", yes, session)

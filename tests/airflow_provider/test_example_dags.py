@@ -314,6 +314,19 @@ def test_a_page_lands_and_interact_says_what_the_service_lacks(
     assert {ti.task_id: ti.try_number for ti in ran.get_task_instances()} == {"scrape": 1, "interact": 1}
 
 
+@pytest.mark.weblake_service(code_execution=True)
+def test_code_runs_in_the_browser_that_holds_the_page(
+    run: Run, lake: Path, site: GatedSite, weblake_connection: WeblakeService
+) -> None:
+    ran = run("scrape_then_interact", params={"url": site.pages(1)[0]}, logical_date=NIGHT)
+    assert states(ran) == {"scrape": "success", "interact": "success"}
+    told = returned(ran, "interact")
+    assert (told["result"], told["stopped"], told["exit_code"]) == ("page 0", True, 0)
+    assert told["scrape_id"] == returned(ran, "scrape")["job_id"]
+    assert told["credits_billed"] >= 1
+    assert urls_in(lake) == set(site.pages(1))
+
+
 def errors_of(operator: type, monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
     """What this operator raises from now on, in the list's order."""
     raised: list[BaseException] = []

@@ -37,7 +37,9 @@ def create(
         return
     names = ("id", "cdpUrl", "liveViewUrl", "interactiveLiveViewUrl", "expiresAt")
     raw = made.raw if isinstance(made.raw, dict) else {}
-    shown.show_table("Browser session", ("", ""), [(name, raw.get(name)) for name in names])
+    # Lines, as a table would fold the addresses, and they are there to be copied.
+    for name in names:
+        shown.show_text(f"{name}: {raw.get(name) or ''}")
 
 
 @browser.command("list")
@@ -53,9 +55,9 @@ def list_sessions(
     if as_json:
         shown.show_json(found.raw)
         return
-    columns = ("id", "status", "created", "last activity", "live view")
-    rows = [(s.id, s.status, s.created_at, s.last_activity, s.live_view_url) for s in found.sessions]
-    shown.show_table("Browser sessions", columns, rows)
+    columns = ("id", "status", "created", "last activity")
+    rows = [(s.id, s.status, s.created_at, s.last_activity) for s in found.sessions]
+    shown.show_table("Browser sessions", columns, rows, whole="id")
 
 
 @browser.command("execute")

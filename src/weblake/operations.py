@@ -36,7 +36,9 @@ def interact(job_id: str, **options: Unpack[o.InteractOptions]) -> Operation[m.E
     """Runs `code` or a `prompt` in the browser of a scrape; `timeout` is in seconds (30 unless given)."""
     path = f"/v2/scrape/{checked_job(job_id)}/interact"
     body = given(o.InteractOptions, options)
-    operation = post("interact", path, m.ExecutionResult.decode, body, code_deadline(body))
+    # The first call loads the scrape's page anew, for as long as a page may take.
+    deadline = code_deadline(body) + page_deadline({})
+    operation = post("interact", path, m.ExecutionResult.decode, body, deadline)
     # It costs, and what it did on the page cannot be asked about afterwards: an answer that was lost has to say so.
     return replace(operation, request=replace(operation.request, fresh=True))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import signal
@@ -106,6 +107,12 @@ def test_code_without_end_is_ended_in_every_language_and_the_page_stays(red: Ses
         assert red.execute(made, "await page.title()")["exitCode"] == 0
     with wire(made["cdpUrl"]) as client:
         assert client.title(client.page()) == "clicked 1"
+    # All the while Chromium asked for nothing that no page had asked for.
+    parts = red.lab.service._parts
+    assert parts is not None
+    live = parts.sessions.live(made["id"])
+    assert live is not None
+    assert live.session.gateway.failures == {}
 
 
 @pytest.mark.system
@@ -178,7 +185,8 @@ def test_the_protocol_is_for_pages(red: Sessions, tmp_path: Path) -> None:
 
 
 @pytest.mark.system
-def test_only_the_right_word_and_the_right_page_come_in(red: Sessions) -> None:
+def test_only_the_right_word_and_the_right_page_come_in(red: Sessions, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
     made, other = red.create(), red.create(streamWebView=False)
     word = made["cdpUrl"].partition("word=")[2]
     wrong = [
@@ -203,7 +211,12 @@ def test_only_the_right_word_and_the_right_page_come_in(red: Sessions) -> None:
     interactive = made["liveViewUrl"].replace("/view?", "/control?")
     assert httpx.get(interactive, trust_env=False).status_code == 404
     assert httpx.get(other["liveViewUrl"], trust_env=False).status_code == 404
-    # Neither list of requests shows a word.
+    with wire(made["cdpUrl"]) as client:
+        assert client.page()
+    # Neither the list of requests nor any log of the service's shows a word.
+    ours = ("uvicorn", "weblake", "starlette", "websockets.server")
+    logged = "".join(one.getMessage() for one in caplog.records if one.name.startswith(ours))
+    assert "word=" not in logged
     assert word not in json.dumps(red.lab.service.requests())
 
 

@@ -3,7 +3,7 @@
     with LocalService() as service:
         client = weblake.Client(base_url=service.url, api_key=service.key)
 
-Imports: accounts, app, config, faults, parts, store, web; web.real when it starts.
+Imports: accounts, app, config, faults, parts, sockets, store, web; web.real when it starts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -29,6 +28,7 @@ from weblake.service.app import make_app
 from weblake.service.config import ServiceConfig, ServiceKey, new_key, read_keys
 from weblake.service.faults import Rule, read_rules
 from weblake.service.parts import Parts, open_store, remember_first_key
+from weblake.service.sockets import socket_protocol
 from weblake.service.store import accounts
 from weblake.service.store.database import MEMORY, Store
 from weblake.service.web.door import Web
@@ -240,7 +240,7 @@ class _Server(uvicorn.Server):
             uvicorn.Config(
                 app,  # type: ignore[arg-type]
                 http=_Connection,
-                ws="websockets-sansio" if find_spec("websockets") else "none",
+                ws=socket_protocol(),
                 ws_max_size=_LONGEST_MESSAGE,
                 ws_per_message_deflate=False,
                 loop="none",
@@ -267,10 +267,12 @@ class _Server(uvicorn.Server):
 
 
 class _Connection(H11Protocol):
-    """A connection that the fault menu can close: its transport is in the state of every request."""
+    """A connection that the fault menu can close: its transport is in the state of every request. None is logged."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        # Whatever a program that runs the service in its own process logs: some addresses are secrets.
+        self.access_log = False
         self.app_state = {**self.app_state, "transport": transport}
 
 

@@ -124,6 +124,7 @@ class BrowserRoutes:
         live = parts.sessions.live(row["id"])
         if row["ended"] is not None or live is None:
             raise destroyed()
+        parts.rate.take_read(access.team)
         result = await self._code.run(live, asked)
         reply = encode({"success": True, **result.shown, "result": result.shown["stdout"]})
         await parts.store.write(lambda db: ticket.save(db, 200, reply))

@@ -51,7 +51,11 @@ _QUIET = [
     "--disable-prompt-on-repost",
     "--disable-search-engine-choice-screen",
     "--disable-features=Translate,MediaRouter,OptimizationHints,DialMediaRouteProvider,HttpsUpgrades,"
-    "AcceptCHFrame,DestroyProfileOnBrowserClose,ThirdPartyStoragePartitioning,LensOverlay,PaintHolding",
+    "AcceptCHFrame,DestroyProfileOnBrowserClose,ThirdPartyStoragePartitioning,LensOverlay,PaintHolding,"
+    "NetworkTimeServiceQuerying,AutofillServerCommunication",
+    # It would ask its maker for updates and for who is signed in, which no page has asked for.
+    "--component-updater=url-source=http://127.0.0.1:9/,disable-pings",
+    "--gaia-url=http://127.0.0.1:9/",
     "--force-color-profile=srgb",
     "--hide-scrollbars",
     "--password-store=basic",
@@ -78,6 +82,9 @@ class OwnChromium:
         Raises:
             PageFailure: It cannot be started.
         """
+        if os.name != "posix":
+            message = "A browser session needs Linux, macOS or another POSIX system: its Chromium hangs on pipes."
+            raise PageFailure("FEATURE_NOT_CONFIGURED", message, status=503)
         program = chromium.find_chromium()
         if program is None:
             message = f"A browser session needs {chromium.what_is_missing()}."

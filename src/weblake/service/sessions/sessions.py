@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -116,11 +116,7 @@ class Sessions:
         found = self._live.get(session_id)
         return None if found is None or found.ending.is_set() else found
 
-    def all_live(self) -> Iterable[Live]:
-        """Those that live."""
-        return [one for one in self._live.values() if not one.ending.is_set()]
-
-    async def begin(self, session_id: str, wanted: Wanted, prepare: Step | None = None) -> Live:
+    async def begin(self, session_id: str, wanted: Wanted, prepare: Step) -> Live:
         """Begins a session; `prepare` brings it where it is to begin, and only then does its time run.
 
         Raises:
@@ -147,21 +143,19 @@ class Sessions:
                 block_ads=wanted.block_ads,
             )
             now = self._clock.now()
-            live = Live(session_id, wanted, session, now, now)
+            live = self._live[session_id] = Live(session_id, wanted, session, now, now)
             try:
-                if prepare is not None:
-                    self._live[session_id] = live
-                    await prepare(live)
-                    live.created = live.used = self._clock.now()
+                await prepare(live)
+                if self._closed or live.ending.is_set():
+                    raise destroyed()
+                live.created = live.used = self._clock.now()
                 record = partial(rows.record, session_id=session_id, wanted=wanted, at=live.created)
                 await self._store.write(record)
             except BaseException:
-                self._live.pop(session_id, None)
+                # Nobody has heard of it, so there is nothing to bill.
                 live.ending.set()
-                await live.after.aclose()
-                await session.aclose()
+                await self._tidy(live)
                 raise
-            self._live[session_id] = live
         finally:
             self._beginning.discard(session_id)
         self._later(self._watch(live))
@@ -213,17 +207,19 @@ class Sessions:
         return Ended(round(((again["ended"] or again["seen"]) - again["created"]) * 1000), again["credits"])
 
     async def _end(self, live: Live, at: float) -> Ended:
-        try:
-            await live.after.aclose()
-        except Exception:  # noqa: BLE001 - a browser that cannot be tidied is ended all the same
-            _LOG.exception("A browser session could not be tidied up before its end.")
-        try:
-            await live.session.aclose()
-        finally:
-            self._live.pop(live.id, None)
+        await self._tidy(live)
         now = self._clock.now()
         credits = await self._store.write(lambda db: rows.end(db, live.id, at, now))
         return Ended(round((at - live.created) * 1000), credits)
+
+    async def _tidy(self, live: Live) -> None:
+        """Ends a session's browser, and what hangs on it; what goes wrong holds nobody up."""
+        for close in (live.after.aclose, live.session.aclose):
+            try:
+                await close()
+            except Exception:  # noqa: BLE001 - the browser is ended all the same, and the bill is written
+                _LOG.exception("A browser session could not be tidied up at its end.")
+        self._live.pop(live.id, None)
 
     async def _watch(self, live: Live) -> None:
         gone = asyncio.ensure_future(live.session.gone.wait())
@@ -240,7 +236,8 @@ class Sessions:
         while True:
             self._look.clear()
             now = self._clock.now()
-            living = [*self.all_live()]
+            # What is still being prepared has not begun to live.
+            living = [one for one in self._live.values() if not one.ending.is_set() and one.id not in self._beginning]
             for live in living:
                 if live.due <= now:
                     self._later(self._destroyed(live))

@@ -114,7 +114,7 @@ def test_what_ends_soon_may_end(tmp_path: Path) -> None:
     assert run("(sleep 0.02; echo late) & echo early", "bash", tmp_path).stdout == "early\nlate\n"
 
 
-@pytest.mark.parametrize("deed", ["-9", "-STOP"])
+@pytest.mark.parametrize("deed", ["-9", pytest.param("-STOP", marks=pytest.mark.system)])
 def test_who_kills_the_keeper_ends_with_it(deed: str, tmp_path: Path) -> None:
     left, daemon = nap(), nap()
     # A keeper that is stopped keeps the call until its time is up.

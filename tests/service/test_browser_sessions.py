@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import browser_lab
@@ -160,6 +161,8 @@ def test_the_protocol_is_for_pages(red: Sessions, tmp_path: Path) -> None:
             client.say("Target.createTarget", {"url": "about:inducebrowsercrashforrealz"}),
             client.say("DOM.setFileInputFiles", {"files": [str(secret)]}, page),
             client.say("Target.createBrowserContext", {"proxyServer": "http://127.0.0.1:1"}),
+            client.say("Target.createBrowserContext", {"proxyBypassList": "*"}),
+            client.say("Input.dispatchDragEvent", _dropping(secret), page),
             client.say("Target.exposeDevToolsProtocol", {"targetId": "x"}),
             client.say("Target.attachToTarget", {"targetId": "x"}),
             client.say("Tethering.bind", {"port": 9999}),
@@ -167,6 +170,21 @@ def test_the_protocol_is_for_pages(red: Sessions, tmp_path: Path) -> None:
             client.say("Nonsense"),
         ]
         assert all("error" in one for one in refused), [one for one in refused if "error" not in one]
+        # What a script asks for is refused by Chromium itself, in a privileged world too.
+        for start in ("about:blank", "data:text/html,<p>x", red.lab.site.url("/clicks")):
+            client.say("Page.navigate", {"url": start}, page)
+            tree = client.say("Page.getFrameTree", {}, page)["result"]["frameTree"]["frame"]
+            world = client.say("Page.createIsolatedWorld", {"frameId": tree["id"], "grantUniveralAccess": True}, page)
+            scripts = [
+                f"fetch('{secret.as_uri()}').then(r => r.text()).catch(() => 'refused')",
+                f"open('{secret.as_uri()}'); location.href = '{secret.as_uri()}'; 'refused'",
+            ]
+            for script in scripts:
+                how = {"expression": script, "awaitPromise": True, "userGesture": True}
+                found = client.say("Runtime.evaluate", how | {"contextId": _world(world)}, page)
+                assert found["result"]["result"].get("value") == "refused", found
+            targets = client.say("Target.getTargets")["result"]["targetInfos"]
+            assert not [one["url"] for one in targets if one["url"].startswith("file:")]
         # What clients set as they connect is answered, and not done.
         folder = {"behavior": "allow", "downloadPath": str(tmp_path)}
         assert "error" not in client.say("Browser.setDownloadBehavior", folder)
@@ -182,6 +200,14 @@ def test_the_protocol_is_for_pages(red: Sessions, tmp_path: Path) -> None:
         assert [one.name for one in tmp_path.iterdir()] == ["secret.txt"]
         client._socket.send("no json")
         assert json.loads(client._socket.recv(10))["error"]["code"] == -32700
+
+
+def _dropping(path: Path) -> dict[str, object]:
+    return {"type": "drop", "x": 1, "y": 1, "data": {"items": [], "files": [str(path)], "dragOperationsMask": 1}}
+
+
+def _world(reply: dict[str, Any]) -> int:
+    return int(reply["result"]["executionContextId"])
 
 
 @pytest.mark.system

@@ -110,6 +110,8 @@ class Gateway:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
+            if self._own_user_only and not is_own_user(writer.get_extra_info("peername")):
+                return
             await self._talk(h11.Connection(h11.SERVER, max_incomplete_event_size=_HEAD), reader, writer)
         except (*_BROKEN, h11.ProtocolError, PageFailure, TooMuch):
             # The browser sees a connection that breaks; what it means stands in `failures`.
@@ -124,10 +126,7 @@ class Gateway:
             event = await _next(peer, reader)
             if not isinstance(event, h11.Request):
                 return
-            if self._own_user_only:
-                if not is_own_user(writer.get_extra_info("peername")):
-                    return
-            elif not self._knows(event):
+            if not self._own_user_only and not self._knows(event):
                 if not await _ask_for_login(peer, reader, writer):
                     return
                 continue

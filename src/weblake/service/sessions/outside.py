@@ -39,6 +39,8 @@ _REFUSED = frozenset({
 _PRETENDED = frozenset(["Browser.setDownloadBehavior", "Page.setDownloadBehavior"])
 #: Commands that lead somewhere.
 _LEADING = frozenset(["Page.navigate", "Target.createTarget", "Network.loadNetworkResource"])
+#: Drags what it is given, files too.
+_DRAGGING = "Input.dispatchDragEvent"
 _SCHEMES = frozenset(["", "http", "https", "about", "data", "blob", "javascript"])
 _PAGES = frozenset(["about:blank", "about:srcdoc"])
 #: Bytes that may wait for a client that does not read.
@@ -49,6 +51,9 @@ _NOTHING = msgspec.Raw(b"{}")
 class _Params(msgspec.Struct):
     url: object = None
     proxy: object = msgspec.field(default=None, name="proxyServer")
+    bypass: object = msgspec.field(default=None, name="proxyBypassList")
+    data: object = None
+    attach: object = msgspec.field(default=None, name="autoAttach")
     flatten: object = None
 
 
@@ -57,16 +62,19 @@ def why_not(message: Message) -> str:
     method = message.method or ""
     if method.partition(".")[0] not in _DOMAINS or method in _REFUSED:
         return f"{method[:100]} is not for sessions of this service."
-    if method in _LEADING or method.startswith("Target."):
+    if method in _LEADING or method == _DRAGGING or method.startswith("Target."):
         try:
             params = msgspec.json.decode(message.params, type=_Params) if message.params else _Params()
         except (msgspec.DecodeError, UnicodeDecodeError):
             return f"The parameters of {method} are no object."
         if method in _LEADING and not _is_page(params.url):
             return f"{method} leads to pages only: http, https, about:blank, data, blob."
-        if params.proxy:
-            return "The way out of a session is this service's own: leave proxyServer out."
-        if method in {"Target.setAutoAttach", "Target.attachToTarget"} and params.flatten is not True:
+        if params.proxy or params.bypass:
+            return "The way out of a session is this service's own: leave proxyServer and proxyBypassList out."
+        if isinstance(params.data, dict) and params.data.get("files"):
+            return f"{method} drops no files of this machine."
+        attaches = method in {"Target.setAutoAttach", "Target.attachToTarget"} and params.attach is not False
+        if attaches and params.flatten is not True:
             return f"{method} takes `flatten: true` only."
     return ""
 

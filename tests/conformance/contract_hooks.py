@@ -30,7 +30,6 @@ LACKING = frozenset(
         "The option `profile`",
         "The option `redactPII`",
         "The option `threatProtection`",
-        "The option `location.country`",
         "The option `proxy: enhanced`",
         "The option `prompt`",
         "The option `prompt` of changeTracking",

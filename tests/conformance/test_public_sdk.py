@@ -38,11 +38,12 @@ def test_a_scrape_has_every_plain_format(client: Firecrawl, site: GatedSite) -> 
     page = client.scrape(
         url, formats=["markdown", "html", "rawHtml", "links", "images"], only_main_content=False, max_age=0,
         include_tags=["main"], timeout=20_000, parsers=["pdf"], block_ads=True, proxy="auto", fast_mode=False,
-        remove_base64_images=True, skip_tls_verification=True, headers={"x-test": "1"}, location={"country": "US"},
+        remove_base64_images=True, skip_tls_verification=True, headers={"x-test": "1"}, location={"country": "DE"},
     )  # fmt: skip
     assert page.markdown == "# Page 0\n\nÜnïcode № 0, a page of the page kind 日本語."
     assert page.raw_html.startswith("<title>page 0")
     assert "<main>" in page.html
+    assert "no proxy in DE" in page.warning
     assert (page.links, page.images) == ([], [])
     assert (page.metadata.title, page.metadata.status_code, page.metadata.source_url) == ("page 0", 200, url)
     assert uuid.UUID(page.metadata.scrape_id)
@@ -62,7 +63,7 @@ def test_what_is_not_there_and_what_needs_more_have_their_own_errors(client: Fir
     assert client.scrape(f"{site.url}/nothing").metadata.status_code == 404
     with pytest.raises(firecrawl.DNSResolutionError):
         client.scrape("http://nowhere.invalid")
-    for missing in ({"formats": ["summary"]}, {"location": {"country": "DE"}}, {"proxy": "enhanced"}):
+    for missing in ({"formats": ["summary"]}, {"proxy": "enhanced"}):
         with pytest.raises(firecrawl.FirecrawlError) as caught:
             client.scrape(url, **missing)
         assert caught.value.status_code == 503

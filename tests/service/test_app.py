@@ -168,7 +168,6 @@ FEATURES = [
     ({"mobile": True}, "weblake[browser]"),
     ({"profile": {"name": "p"}}, "weblake[browser]"),
     ({"proxy": "enhanced"}, "proxy"),
-    ({"location": {"country": "DE"}}, "proxy"),
 ]
 
 

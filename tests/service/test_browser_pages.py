@@ -181,8 +181,8 @@ def test_a_device_a_language_and_a_clock(lab: BrowserLab) -> None:
     assert "Mobile" in phone["agent"]
     assert phone["said"] == "de-CH"
     assert lab.asked("/other")[-1]["accept-language"] == "de-CH,fr;q=0.9"
-    reply = lab.post(url, mobile=True, location={"country": "DE"})
-    assert (reply.status_code, reply.json()["code"]) == (503, "FEATURE_NOT_CONFIGURED")
+    away = lab.acted(url, look, location={"country": "JP"})["javascriptReturns"][0]["value"]
+    assert (away["said"], away["zone"]) == ("ja-JP", "Asia/Tokyo")
 
 
 def test_headers_go_to_the_site_that_was_asked_for_and_to_no_other(lab: BrowserLab) -> None:

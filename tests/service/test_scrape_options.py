@@ -284,4 +284,12 @@ def test_a_page_is_asked_for_in_the_languages_of_location(lab: Any) -> None:
     lab.scrape(url, location=german, headers={"Accept-Language": "fr"})
     assert said == ["de-CH,de;q=0.9,*;q=0.8", "en-US,en;q=0.9", "fr"]
     assert lab.post(url, location={"languages": ["de\r\nx: y"]}).status_code == 400
-    assert lab.post(url, location={"country": "DE"}).status_code == 503
+    # A country is spoken in its own language, and that it was not asked from there is told.
+    found = lab.scrape(url, location={"country": "at"})
+    assert said[-1] == "de-AT,de;q=0.9"
+    assert "no proxy in AT" in found["warning"]
+    assert "warning" not in lab.scrape(url, location={"country": "US"})
+    lab.scrape(url, location={"country": "BR", "languages": ["en"]})
+    assert said[-1] == "en"
+    refused = lab.post(url, location={"country": "XX"})
+    assert (refused.status_code, "XX" in refused.text) == (400, True)

@@ -1,6 +1,6 @@
 """What this service cannot do without more set-up, refused by name and never imitated.
 
-Imports: answers, browser.needs, chain, config, languages, page_wants, selectors.
+Imports: answers, browser.needs, chain, config, countries, languages, page_wants, selectors.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from weblake.service.llm import page_wants
 from weblake.service.llm.settings import lacking
 from weblake.service.page.selectors import selector_problem
 from weblake.service.web.chain import header_problem
+from weblake.service.web.countries import country_problem
 from weblake.service.web.languages import languages_problem
 
 _LLM = lacking(ServiceConfig())
@@ -49,7 +50,7 @@ def check_page_options(options: Mapping[str, object], plan: Plan | None = None, 
     """
     headers = options.get("headers")
     problem = selector_problem(options) or (header_problem(headers) if isinstance(headers, Mapping) else None)
-    problem = problem or languages_problem(options)
+    problem = problem or languages_problem(options) or country_problem(options)
     if problem is not None:
         bad_request(problem)
     for kind in format_names(options):
@@ -65,7 +66,6 @@ def check_page_options(options: Mapping[str, object], plan: Plan | None = None, 
         if options.get(name):
             raise missing(f"The option `{wire}`", needs)
     _check_parsers(options)
-    check_location(options)
     if options.get("proxy") == "enhanced":
         raise missing("The option `proxy: enhanced`", "a proxy service")
     check_retention(options, plan)
@@ -100,13 +100,6 @@ def _check_tracking(options: Mapping[str, object], llm: str) -> None:
         for name in ("prompt", "schema"):
             if entry.get(name):
                 raise missing(f"The option `{name}` of changeTracking", llm)
-
-
-def check_location(options: Mapping[str, object]) -> None:
-    """Refuses a country other than the default: there is no proxy that could be there."""
-    location = options.get("location")
-    if isinstance(location, Mapping) and location.get("country", "US") != "US":
-        raise missing("The option `location.country`", "a proxy service")
 
 
 def check_retention(options: Mapping[str, object], plan: Plan | None = None) -> None:

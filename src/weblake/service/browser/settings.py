@@ -1,6 +1,6 @@
 """What a browser context is like: device, languages, certificates. Made of the options of a request.
 
-Imports: chain, languages.
+Imports: chain, countries, languages.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from urllib.parse import unquote
 
 import httpx
 
+from weblake.service.web.countries import country_of
 from weblake.service.web.languages import wanted_languages
 
-#: The country is the default's, so the clock is that of its largest city.
-TIMEZONE = "America/New_York"
 #: Width and height of the page in view.
 _DESKTOP, _PHONE = (1280, 800), (390, 844)
 #: Headers that the browser is told of by other ways than by adding them to requests.
@@ -30,6 +29,8 @@ class Settings:
     verify: bool
     user_agent: str
     languages: str
+    #: A name of the tz database.
+    timezone: str
 
     def context(self, version: str) -> dict[str, Any]:
         """The arguments of Playwright's `new_context`, without the proxy; `version` is Chromium's."""
@@ -40,7 +41,7 @@ class Settings:
             "has_touch": self.mobile,
             "user_agent": self.agent(version),
             "locale": self.spoken[0] if self.spoken else "en-US",
-            "timezone_id": TIMEZONE,
+            "timezone_id": self.timezone,
             "ignore_https_errors": not self.verify,
             "accept_downloads": False,
             "service_workers": "block",
@@ -89,6 +90,7 @@ def settings_of(options: Mapping[str, object]) -> Settings:
         verify=options.get("skip_tls_verification") is False,
         user_agent=given.get("user-agent", ""),
         languages=languages,
+        timezone=country_of(options).timezone,
     )
 
 

@@ -20,6 +20,7 @@ from weblake.service.answers import encode
 from weblake.service.browser.needs import seen_as
 from weblake.service.page.change_tracking import read_asked
 from weblake.service.web.addresses import clean_url
+from weblake.service.web.countries import DEFAULT, country_of
 from weblake.service.web.fetch import Fetched
 from weblake.service.web.languages import wanted_languages
 
@@ -148,8 +149,10 @@ def shrink(db: Connection, most: int) -> None:
 
 
 def _key(url: str, options: Mapping[str, object]) -> bytes:
-    """Two spellings of one address are one page, as far as it is asked for in one language and seen in one way."""
-    page = f"{wanted_languages(options)} {clean_url(url, allow_private=True).partition('#')[0]}"
+    """Two spellings of one address are one page, as far as it is asked for as from one place and seen in one way."""
+    country = country_of(options).code
+    place = wanted_languages(options) + ("" if country == DEFAULT else f" {country}")
+    page = f"{place} {clean_url(url, allow_private=True).partition('#')[0]}"
     seen = seen_as(options)
     page = f"{page} {seen}" if seen else page
     return hashlib.sha256(page.encode("utf-8", "surrogatepass")).digest()

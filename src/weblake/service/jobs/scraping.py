@@ -1,6 +1,6 @@
 """One page, from the cache or the web, as the encoded document that a job stores.
 
-Imports: answers, clock, config, failures, fetch, fresh_pages, llm, page_cache, page_history, records, store.
+Imports: answers, clock, config, countries, failures, fetch, fresh_pages, llm, page_cache, page_history, records, store.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from weblake.service.llm.page_parts import Made
 from weblake.service.page.asked import number
 from weblake.service.store import accounts, search_index
 from weblake.service.store.database import Store
+from weblake.service.web.countries import DEFAULT, country_of
 from weblake.service.web.fetch import Fetched
 
 _LOG = logging.getLogger("weblake.service")
@@ -41,6 +42,12 @@ _SHRINK_EVERY = 64
 LOCKDOWN_HIT, LOCKDOWN_MISS = 5, 1
 #: Credits on top of a page of which nothing is kept.
 ZERO_DATA_RETENTION = 1
+
+
+_NOT_THERE = (
+    "This service has no proxy in {country}: the page was asked for from where the service is, with the languages and "
+    "the time zone of that country."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +218,9 @@ def _document(
         metadata["concurrencyQueueDurationMs"] = told.queued_ms
     document = page_parts.added(made, by_model, options) | {"metadata": metadata}
     warnings = [made.get("warning"), *by_model.warnings]
+    country = country_of(options)
+    if country.code != DEFAULT:
+        warnings.append(_NOT_THERE.format(country=country.code))
     if tracked is not None:
         warnings.append(tracked.warning)
         if tracked.found is not None:

@@ -1,6 +1,6 @@
 """POST /v2/map: the URLs of a site, from its sitemaps and its front page.
 
-Imports: accounts, answers, failures, features, intake, parts, replays, search_index, site_map.
+Imports: accounts, answers, countries, failures, intake, languages, parts, replays, search_index, site_map.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weblake import options
-from weblake.service.answers import Refusal, encode, raw_answer, read_object
+from weblake.service.answers import Refusal, bad_request, encode, raw_answer, read_object
 from weblake.service.config import Access
 from weblake.service.failures import PageFailure
-from weblake.service.features import check_location
 from weblake.service.parts import Parts, asker
 from weblake.service.routes.intake import read_options, read_target
 from weblake.service.routes.replays import KEEP_SCRAPES, Ticket
 from weblake.service.store import accounts, search_index
+from weblake.service.web.countries import country_problem
+from weblake.service.web.languages import languages_problem
 from weblake.service.web.site_map import Known, arrange, find_urls
 
 #: Credits of one map.
@@ -51,7 +52,8 @@ class MapRoutes:
     async def _map(self, access: Access, body: dict[str, object], ticket: Ticket) -> Response:
         parts = self._parts
         asked = read_options(options.MapRequest, body)
-        check_location(asked)
+        if problem := languages_problem(asked) or country_problem(asked):
+            bad_request(problem)
         url = read_target(asked["url"], parts.config)
         parts.rate.take(access.team)
         now, plan = parts.clock.now(), parts.config.plan(access.team).credits

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from weblake.service.browser import chromium
 from weblake.service.browser.folders import Folder
-from weblake.service.browser.settings import TIMEZONE, Settings
+from weblake.service.browser.settings import Settings
 from weblake.service.failures import PageFailure
 
 _LOG = logging.getLogger("weblake.service")
@@ -101,7 +101,7 @@ class OwnChromium:
                     stderr=log,
                     limit=_LONGEST,
                     env={name: str(value) for name, value in chromium.environment(folder.path).items()}
-                    | {"TZ": TIMEZONE},
+                    | {"TZ": settings.timezone},
                     start_new_session=True,
                 )
         except BaseException as error:

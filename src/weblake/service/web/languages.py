@@ -1,9 +1,11 @@
-"""The languages of `location`, which a page fetched over HTTP can be asked for in. Imports nothing of ours."""
+"""The languages of `location`, which a page can be asked for in. Imports: countries."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+
+from weblake.service.web.countries import DEFAULT, country_of
 
 _HEADER = "accept-language"
 _TAG = re.compile(r"(?:\*|[A-Za-z]{1,8}(?:-[A-Za-z0-9]{1,8})*)")
@@ -18,8 +20,14 @@ def languages_problem(options: Mapping[str, object]) -> str | None:
 
 
 def wanted_languages(options: Mapping[str, object]) -> str:
-    """The languages as `Accept-Language` has them, the first one best; empty where none is asked for."""
+    """The languages as `Accept-Language` has them, the first one best; empty where nothing says which.
+
+    Where none is named they are those of the country, unless that is the default one.
+    """
     found = _languages(options)
+    country = country_of(options)
+    if not found and country.code != DEFAULT:
+        found = country.languages
     return ",".join(one if place == 0 else f"{one};q={max(1, 10 - place) / 10}" for place, one in enumerate(found))
 
 

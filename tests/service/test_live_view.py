@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cdp_lab import CdpClient, Page, Viewer, chromium, connected
@@ -124,6 +125,51 @@ def test_the_page_opened_or_navigated_last_is_followed() -> None:
         assert tabs.gone(target)
         assert tabs.followed == then
     assert tabs.number == 0
+
+
+class TwoPages:
+    """A browser with an empty page and another one, which tells of them in the order that is given."""
+
+    def __init__(self, *urls: str) -> None:
+        self._pages = [{"targetId": url, "type": "page", "url": url, "title": ""} for url in urls]
+        self._listeners: list[Callable[[str, dict[str, Any], str | None], None]] = []
+        self.attached = asyncio.Event()
+        self.shown: list[object] = []
+
+    async def send(
+        self, method: str, params: Mapping[str, object] | None = None, session: str | None = None
+    ) -> dict[str, Any]:
+        if method == "Target.setDiscoverTargets":
+            for page in self._pages:
+                for listener in self._listeners:
+                    listener("Target.targetCreated", {"targetInfo": page}, None)
+        if method == "Target.attachToTarget":
+            assert params is not None
+            self.shown.append(params["targetId"])
+            self.attached.set()
+        return {"targetInfos": self._pages, "sessionId": "s"}
+
+    def listen(self, listener: Callable[[str, dict[str, Any], str | None], None]) -> Callable[[], None]:
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+
+@pytest.mark.parametrize("urls", [("about:blank", "http://site/"), ("http://site/", "about:blank")])
+def test_of_the_pages_that_were_there_before_no_empty_one_is_shown(urls: tuple[str, str]) -> None:
+    async def main() -> list[object]:
+        browser = TwoPages(*urls)
+
+        async def until_it_shows() -> None:
+            await browser.attached.wait()
+
+        async def send(_: object) -> None:
+            pass
+
+        async with asyncio.timeout(10):
+            await LiveView(browser, interactive=False).run(until_it_shows, send, send)
+        return browser.shown
+
+    assert asyncio.run(main()) == ["http://site/"]
 
 
 def test_pictures_wait_for_the_viewer_and_the_newest_replaces_the_others() -> None:

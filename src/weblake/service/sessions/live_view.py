@@ -255,8 +255,9 @@ class LiveView:
             self._tell({"type": "dialog", "open": False})
 
     async def _follow(self) -> None:
-        await self._cdp.send("Target.setDiscoverTargets", {"discover": True})
+        # In this order: once asked to, the browser tells of all pages that there are, one by one and in any order.
         self._tabs.found((await self._cdp.send("Target.getTargets"))["targetInfos"])
+        await self._cdp.send("Target.setDiscoverTargets", {"discover": True})
         while True:
             if self._tabs.followed != self._target:
                 await self._change_to(self._tabs.followed)

@@ -118,7 +118,7 @@ def tour(shown: Example, browser: Browser, images: Path) -> dict[str, Page]:
     # As Airflow's own links have it: spelt otherwise, the page does not see which of its tabs it shows.
     task = f"/dags/{DAG}/runs/{quote(shown.run(), safe=':+')}/tasks/{TASK}"
     visit(f"{task}/details")
-    look("run.png", "Scrape job", "success", "WeblakeCrawlOperator")
+    look("run.png", "Scrape job", "Success", "success", "WeblakeCrawlOperator")
     visit(f"{task}/xcom")
     browser.wait_for("return_value", FOLDED)
     browser.click("Expand all extra JSON")

@@ -14,7 +14,6 @@ from typing import Any
 
 from weblake.service.sessions.attached import HandsError
 from weblake.service.sessions.cdp import Cdp, CdpError
-from weblake.service.sessions.code.connection import connected
 from weblake.service.sessions.pages import front_page
 
 #: Seconds that the browser may take to answer here.
@@ -131,6 +130,9 @@ class Guard:
 @asynccontextmanager
 async def guarding(cdp_url: str) -> AsyncIterator[Guard]:
     """Watches over a browser until the end of the block; over none where there is none."""
+    # The extra `browser` brings websockets; the service is there without it.
+    from weblake.service.sessions.code.connection import connected
+
     async with AsyncExitStack() as stack:
         guard = Guard(None)
         with suppress(CdpError, TimeoutError):

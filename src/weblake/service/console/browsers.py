@@ -45,7 +45,6 @@ async def session(parts: Parts, team: str, session_id: str) -> BrowserSession | 
 
 def _session(parts: Parts, row: Row) -> BrowserSession:
     live = parts.sessions.live(row["id"])
-    shown = live is not None and live.wanted.streamed
     return BrowserSession(
         row["id"],
         "destroyed" if live is None else "active",
@@ -55,5 +54,5 @@ def _session(parts: Parts, row: Row) -> BrowserSession:
         row["expires"],
         row["ended"],
         row["credits"],
-        f"/sessions/{row['id']}/view?word={live.session.word('view')}" if live is not None and shown else "",
+        live.path("view") if live is not None and live.wanted.streamed else "",
     )

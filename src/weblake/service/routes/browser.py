@@ -111,7 +111,7 @@ class BrowserRoutes:
                 raise Refusal(429, failure.message, code=failure.code, headers={"Retry-After": _COME_BACK}) from failure
             raise Refusal(failure.status, failure.message, code=failure.code) from failure
         reply = encode(
-            {"success": True, "id": live.id, **addresses(parts, live, base), "expiresAt": iso_seconds(live.expires)}
+            {"success": True, "id": live.id, **addresses(live, base), "expiresAt": iso_seconds(live.expires)}
         )
         await parts.store.write(lambda db: ticket.save(db, 200, reply))
         return raw_answer(reply)
@@ -144,7 +144,7 @@ class BrowserRoutes:
         return {
             "id": row["id"],
             "status": "active" if live is not None else "destroyed",
-            **addresses(self._parts, live or row["id"], base),
+            **addresses(live or row["id"], base),
             "streamWebView": bool(row["streamed"]),
             "createdAt": iso(row["created"]),
             "lastActivity": iso(live.used if live is not None else row["used"]),

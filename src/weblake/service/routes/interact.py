@@ -67,7 +67,7 @@ class InteractRoutes:
             result = {**ran.shown, "result": ran.value}
         else:
             result = await self._follow(live, prompt, number(asked.get("timeout"), _LIMIT))
-        reply = encode({"success": True, **addresses(parts, live, str(request.base_url)), **result})
+        reply = encode({"success": True, **addresses(live, str(request.base_url)), **result})
         await parts.store.write(lambda db: ticket.save(db, 200, reply))
         return raw_answer(reply)
 

@@ -77,19 +77,15 @@ class CodeRunner:
         return Result(shown, found.value)
 
 
-def addresses(parts: Parts, session: Live | str, base: str) -> dict[str, str]:
+def addresses(session: Live | str, base: str) -> dict[str, str]:
     """The addresses of a session for whoever asks at `base`; of one that has ended (its id), they lead nowhere."""
-    base = base.rstrip("/")
-    if isinstance(session, str):
-        place = f"{base}/sessions/{session}"
-        return {
-            "cdpUrl": f"{place.replace('http', 'ws', 1)}/cdp",
-            "liveViewUrl": f"{place}/view",
-            "interactiveLiveViewUrl": f"{place}/control",
-        }
-    place, word = f"{base}/sessions/{session.id}", session.session.word
+
+    def address(door: str) -> str:
+        path = f"/sessions/{session}/{door}" if isinstance(session, str) else session.path(door)
+        return base.rstrip("/") + path
+
     return {
-        "cdpUrl": parts.steering.cdp_url(session, base),
-        "liveViewUrl": f"{place}/view?word={word('view')}",
-        "interactiveLiveViewUrl": f"{place}/control?word={word('control')}",
+        "cdpUrl": address("cdp").replace("http", "ws", 1),
+        "liveViewUrl": address("view"),
+        "interactiveLiveViewUrl": address("control"),
     }

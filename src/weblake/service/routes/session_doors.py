@@ -1,6 +1,6 @@
 """The doors of browser sessions, which ask for the word in their address and for no key: the protocol, and the views.
 
-Imports: answers, cdp, live_page, live_view, outside, parts, sessions.
+Imports: answers, cdp, live_page, live_view, mux, outside, parts, sessions.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from weblake.service.parts import Parts
 from weblake.service.sessions import live_page
 from weblake.service.sessions.cdp import CdpError
 from weblake.service.sessions.live_view import LiveView
+from weblake.service.sessions.mux import Client
 from weblake.service.sessions.outside import join
 from weblake.service.sessions.sessions import Live
 
@@ -67,13 +68,9 @@ class SessionDoors:
             # Before it is accepted, this is answered with 403.
             await socket.close()
             return
-        try:
-            client = await live.session.client()
-        except CdpError:
-            await socket.close()
-            return
-        await socket.accept()
-        await join(socket, client, lambda: self._parts.sessions.touch(live))
+        client = await _let_in(socket, live)
+        if client is not None:
+            await join(socket, client, lambda: self._parts.sessions.touch(live))
 
     async def stream(self, socket: WebSocket) -> None:
         """The pictures of a view, and what its viewer does."""
@@ -87,12 +84,9 @@ class SessionDoors:
                 await socket.send_json({"type": "ended"})
             await socket.close()
             return
-        try:
-            client = await live.session.client()
-        except CdpError:
-            await socket.close()
+        client = await _let_in(socket, live)
+        if client is None:
             return
-        await socket.accept()
         interactive = door == "control"
         view = LiveView(client, interactive=interactive, on_input=lambda: self._parts.sessions.touch(live))
 
@@ -128,3 +122,14 @@ class SessionDoors:
         if live is None or not live.session.opens(door, word):
             return None
         return live if door == "cdp" or live.wanted.streamed else None
+
+
+async def _let_in(socket: WebSocket, live: Live) -> Client | None:
+    """Opens the door, and gives whoever comes in a place at the browser; None where that is gone."""
+    try:
+        client = await live.session.client()
+    except CdpError:
+        await socket.close()
+        return None
+    await socket.accept()
+    return client

@@ -28,8 +28,6 @@ _LOG = logging.getLogger("weblake.service")
 _START = 60.0
 #: Bytes that a session may load in all.
 _MOST_BYTES = 8 << 30
-#: The doors of a session, each with a word of its own: who may watch cannot touch.
-DOORS = ("cdp", "view", "control")
 
 
 class Session:
@@ -50,16 +48,14 @@ class Session:
         self.version = ""
 
     @classmethod
-    async def start(
-        cls, settings: Settings, pools: Pools, *, allow_private: bool, block_ads: bool, trust_env: bool = True
-    ) -> Session:
+    async def start(cls, settings: Settings, pools: Pools, *, allow_private: bool, block_ads: bool) -> Session:
         """Starts a browser with one blank page.
 
         Raises:
             PageFailure: 502; Chromium does not start, or 503; there is none.
         """
         await asyncio.to_thread(remove_left)
-        gateway = Gateway(pools, allow_private=allow_private, trust_env=trust_env, own_user_only=True)
+        gateway = Gateway(pools, allow_private=allow_private, own_user_only=True)
         chromium = mux = None
         try:
             proxy = (await gateway.open())["server"]
@@ -88,7 +84,7 @@ class Session:
         return self.chromium.gone
 
     def word(self, door: str) -> str:
-        """What opens a door: `cdp`, `view` or `control`."""
+        """What opens a door: `cdp`, `view` or `control`; each has its own, as who may watch cannot touch."""
         return hmac.new(self._secret, door.encode(), hashlib.sha256).hexdigest()[:48]
 
     def opens(self, door: str, word: str) -> bool:

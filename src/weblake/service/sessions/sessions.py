@@ -42,7 +42,7 @@ class Ended:
     credits: int
 
 
-#: Done with a session that lives, before anybody may use it, and before it ends.
+#: Done with a session before it begins to live.
 Step = Callable[["Live"], Awaitable[None]]
 
 
@@ -67,6 +67,10 @@ class Live:
     def expires(self) -> float:
         """When its time is over."""
         return self.created + self.wanted.ttl
+
+    def path(self, door: str) -> str:
+        """Where one of its doors (`cdp`, `view`, `control`) is on this service, with the word that opens it."""
+        return f"/sessions/{self.id}/{door}?word={self.session.word(door)}"
 
     @property
     def due(self) -> float:

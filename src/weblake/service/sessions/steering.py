@@ -71,10 +71,9 @@ class Steering:
             with suppress(Exception):
                 await asyncio.wait_for(playwright.stop(), 3.0)
 
-    def cdp_url(self, live: Live, base: str = "") -> str:
-        """Where clients of the browser's protocol connect: seen from this service, or from whoever asked at `base`."""
-        root = (base or self.address).rstrip("/").replace("http", "ws", 1)
-        return f"{root}/sessions/{live.id}/cdp?word={live.session.word('cdp')}"
+    def cdp_url(self, live: Live) -> str:
+        """Where clients of the browser's protocol on this machine connect."""
+        return self.address.replace("http", "ws", 1) + live.path("cdp")
 
     async def with_profile(self, live: Live, profile: Profile) -> None:
         """Puts a profile into a session that has just begun; where it is to be saved, that is done as it ends.

@@ -1,10 +1,10 @@
-"""Carries requests to the one origin that may see the key. Imports: bodies, deadlines, errors,
-loop_connections, loop_lines, loop_streams, secrets, steps.
+"""Carries requests to the one origin that may see the key. Imports: bodies, deadlines, errors, http11,
+loop_connections, loop_lines, loop_streams, secrets, steps, thread_connections, thread_lines.
 
 The only room that sends. It follows no redirect, keeps no cookie, and turns whatever a network does into a Reply or
 a NoReply. It stands on httpcore, httpx's network layer, because a total deadline needs its hand on every single read
-(docs/decisions/002-httpcore.md): httpx's own timeouts begin anew with each byte that arrives. On an event loop, where
-ten thousand jobs may wait, connections are our own (docs/decisions/030-polls-on-h11.md).
+(docs/decisions/002-httpcore.md): httpx's own timeouts begin anew with each byte that arrives. Connections are our own
+(docs/decisions/030-polls-on-h11.md), but for those through a proxy.
 """
 
 from __future__ import annotations
@@ -27,11 +27,14 @@ import httpx
 from weblake.bodies import BodyRefused, BoundedBody
 from weblake.deadlines import DeadlineBackend, ending
 from weblake.errors import InvalidOption, WeblakeError
+from weblake.http11 import KEEP_S
 from weblake.loop_connections import LoopConnection
 from weblake.loop_lines import Line
 from weblake.loop_streams import LoopBackend
 from weblake.secrets import ApiKey, BaseUrl, is_loopback, one_line
 from weblake.steps import NoReply, Reply, Request
+from weblake.thread_connections import ThreadConnection
+from weblake.thread_lines import ThreadLine
 
 #: Seconds to open a connection, inside the request's own deadline.
 CONNECT_S = 10.0
@@ -73,15 +76,10 @@ class _Wire:
         if self._key is not None:
             self._key.hide_in(error)
 
-    def _pool_options(self, *, fresh: bool) -> dict[str, Any]:
+    def _pool_options(self) -> dict[str, Any]:
         if self._ssl is None and self.base.scheme == "https":
             self._ssl = httpx.create_ssl_context()
-        options: dict[str, Any] = {
-            "ssl_context": self._ssl,
-            "max_connections": MAX_CONNECTIONS,
-            "max_keepalive_connections": 0 if fresh else 20,
-            "keepalive_expiry": 15.0,
-        }
+        options: dict[str, Any] = {"ssl_context": self._ssl, "keepalive_expiry": KEEP_S}
         if self._proxy is not None:
             options |= {"proxy_url": self._proxy[0], "proxy_auth": self._proxy[1]}
         return options
@@ -162,15 +160,20 @@ class HttpTransport(_Wire):
 
     def __init__(self, base: BaseUrl, key: ApiKey | None, *, user_agent: str = "weblake") -> None:
         super().__init__(base, key, user_agent)
-        self._pools: dict[bool, httpcore.ConnectionPool] = {}
+        self._lines: dict[bool, ThreadLine] = {}
         self._pid = os.getpid()
 
     def send(self, request: Request) -> Reply | NoReply:
         """Sends one request; see steps.Request for its bounds."""
         until = time.monotonic() + request.deadline_s
-        wire = self._wired(request)
         try:
-            with ending(until), closing(self._pool(request.fresh).handle_request(wire)) as response:
+            line = self._line(request.fresh)
+            wire = self._wired(request)
+            with (
+                ending(until),
+                line.lent(request.deadline_s) as connection,
+                closing(connection.handle_request(wire)) as response,
+            ):
                 wall = time.time()
                 body = BoundedBody(response.headers, request)
                 for part in response.iter_stream():
@@ -182,21 +185,27 @@ class HttpTransport(_Wire):
         except (*_NETWORK, BodyRefused, OSError) as error:
             return self._no_reply(error, request)
 
-    def _pool(self, fresh: bool) -> httpcore.ConnectionPool:
+    def _line(self, fresh: bool) -> ThreadLine:
         if self._pid != os.getpid():
-            self._pools, self._pid = {}, os.getpid()
-        if fresh not in self._pools:
-            options = self._pool_options(fresh=fresh) | {"network_backend": DeadlineBackend()}
-            kind = httpcore.ConnectionPool if self._proxy is None else httpcore.HTTPProxy
-            self._pools[fresh] = kind(**options)
-        return self._pools[fresh]
+            self._lines, self._pid = {}, os.getpid()
+        if fresh not in self._lines:
+            self._lines[fresh] = ThreadLine(MAX_CONNECTIONS, self._maker(), keep=not fresh)
+        return self._lines[fresh]
+
+    def _maker(self) -> Callable[[], httpcore.ConnectionInterface]:
+        options = self._pool_options()
+        if self._proxy is None:
+            return partial(ThreadConnection, self._address.origin, self._ssl)
+        # Nothing is sent through this pool: it knows how a connection through a proxy is made.
+        proxy = httpcore.HTTPProxy(**options, network_backend=DeadlineBackend())
+        return partial(proxy.create_connection, self._address.origin)
 
     def close(self) -> None:
         """Closes the connections that this process opened."""
+        lines, self._lines = self._lines, {}
         if self._pid == os.getpid():
-            for pool in self._pools.values():
-                pool.close()
-        self._pools = {}
+            for line in lines.values():
+                line.close()
 
 
 class AsyncHttpTransport(_Wire):
@@ -241,7 +250,7 @@ class AsyncHttpTransport(_Wire):
         return self._lines[kind]
 
     def _maker(self) -> Callable[[], httpcore.AsyncConnectionInterface]:
-        options = self._pool_options(fresh=False)
+        options = self._pool_options()
         if self._proxy is None:
             return partial(LoopConnection, self._address.origin, self._ssl)
         # Nothing is sent through this pool: it knows how a connection through a proxy is made.

@@ -1,0 +1,113 @@
+"""One HTTP/1.1 connection of whatever thread has it at the moment. Imports: deadlines, http11.
+
+The twin of loop_connections.py. httpcore's own takes a millisecond of the interpreter for each request, and copies each
+byte of a body twice more: with a thousand chunks that was a quarter of a landing. A connection has one user at a time
+(thread_lines.py). What goes through a proxy stays with httpcore.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+
+import httpcore
+
+from weblake.deadlines import DeadlineBackend
+from weblake.http11 import BODY_READ, READ, Conversation
+
+
+class ThreadConnection(httpcore.ConnectionInterface):
+    """Opened by its first request; then idle, or at work for one request, or closed for good."""
+
+    def __init__(self, origin: httpcore.Origin, ssl_context: ssl.SSLContext | None) -> None:
+        self._origin = origin
+        self._ssl = ssl_context
+        self._stream: httpcore.NetworkStream | None = None
+        self._said = Conversation()
+        self._closed = False
+
+    def handle_request(self, request: httpcore.Request) -> httpcore.Response:
+        """Sends it and reads the head of its reply; the body is read out of the response, which has to be closed."""
+        try:
+            stream = self._stream = self._stream or self._opened(request)
+            try:
+                for part in self._said.outgoing(request):
+                    stream.write(part)
+            except httpcore.WriteError:
+                pass  # a server that refuses a request may say so before it has read all of it
+            while (response := self._said.head()) is None:
+                self._said.receive(stream.read(READ))
+        except BaseException:
+            self.close()
+            raise
+        response.stream = _Body(self)
+        return response
+
+    def _opened(self, request: httpcore.Request) -> httpcore.NetworkStream:
+        host, limit = self._origin.host.decode("ascii"), request.extensions["timeout"]["connect"]
+        stream = DeadlineBackend().connect_tcp(host, self._origin.port, limit)
+        if self._ssl is None:
+            return stream
+        self._ssl.set_alpn_protocols(["http/1.1"])
+        return stream.start_tls(self._ssl, host, limit)
+
+    def parts(self) -> Iterator[bytes]:
+        """The body of the reply, as it arrives."""
+        assert self._stream is not None
+        while (part := self._said.part()) is not None:
+            if part:
+                yield part
+            else:
+                wanted = self._said.wanted
+                self._said.receive(self._stream.read(READ if wanted is None else min(wanted, BODY_READ)))
+
+    def end(self) -> None:
+        """The reply was read, or will not be: the connection is idle then, or of no use any more."""
+        if self._closed or not self._said.over():
+            self.close()
+
+    def close(self) -> None:
+        """Closes it, whatever it is at."""
+        self._said.idle, self._closed = False, True
+        if self._stream is not None:
+            self._stream.close()
+
+    def info(self) -> str:
+        """What a person wants to know."""
+        return "idle" if self._said.idle else "closed" if self._closed else "at work"
+
+    def can_handle_request(self, origin: httpcore.Origin) -> bool:
+        """Whether a request belongs here."""
+        return origin == self._origin
+
+    def is_available(self) -> bool:
+        """Whether it can take a request."""
+        return self._said.idle
+
+    def has_expired(self) -> bool:
+        """Whether it was idle for too long, or the server has closed it, or said something that nobody asked for."""
+        return self._said.stale or self._stream is None or bool(self._stream.get_extra_info("is_readable"))
+
+    def is_idle(self) -> bool:
+        """Whether it waits for a request."""
+        return self._said.idle
+
+    def is_closed(self) -> bool:
+        """Whether it is closed for good."""
+        return self._closed
+
+
+class _Body:
+    """The body of a reply, and its end."""
+
+    def __init__(self, connection: ThreadConnection) -> None:
+        self._connection = connection
+        self._ended = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._connection.parts()
+
+    def close(self) -> None:
+        if not self._ended:
+            self._ended = True
+            self._connection.end()

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import IO
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from weblake import layout
@@ -44,6 +43,8 @@ def batches(
     if loads is None:
         yield from _batches(file, groups, columns, batch_size)
         return
+    import pyarrow.compute as pc  # a third of a small job's time, and no landing of one needs it
+
     wanted = pa.array(sorted(loads), pa.string())
     groups = [group for group in groups if _may_hold(file.metadata.row_group(group), loads)]
     asked = list(dict.fromkeys([*columns, _LOAD_ID]))

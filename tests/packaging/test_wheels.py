@@ -118,6 +118,15 @@ def test_waiting_for_a_job_loads_no_arrow() -> None:
     assert out.strip() == "[]"
 
 
+def test_landing_loads_no_part_of_arrow_that_only_large_jobs_need() -> None:
+    code = (
+        "import sys, weblake.lake, weblake.load, weblake.staging\n"
+        "print([name for name in ('pyarrow.compute', 'pyarrow.dataset', 'pandas') if name in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout
+    assert out.strip() == "[]"
+
+
 def test_no_file_names_a_registry() -> None:
     tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     assert "uv.lock" not in tracked

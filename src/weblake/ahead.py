@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from queue import SimpleQueue
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -32,13 +33,39 @@ def begun(work: Callable[[], T]) -> Future[T]:
     return made
 
 
-def ahead(items: Iterator[T]) -> Iterator[T]:
-    """Yields what `items` yields, in the same order, while the next one is in the making: never more than one.
+def ahead(items: Iterator[T], most: int = 1) -> Iterator[T]:
+    """Yields what `items` yields, in the same order, while the next ones are in the making: never more than `most`.
 
     What `items` raises is raised here in its turn. Left early, nothing is made but the one that is in the making.
     """
-    making = begun(lambda: next(items, _END))
-    while (item := making.result()) is not _END:
-        making = begun(lambda: next(items, _END))
-        yield item  # type: ignore[misc]
-        del item
+    made: SimpleQueue[tuple[object, BaseException | None]] = SimpleQueue()
+    room, left = threading.Semaphore(most), threading.Event()
+
+    def make() -> None:
+        try:
+            while True:
+                room.acquire()
+                if left.is_set():
+                    return
+                item = next(items, _END)
+                made.put((item, None))
+                if item is _END:
+                    return
+                del item  # what waits here for room would keep one more alive
+        except BaseException as error:  # noqa: BLE001 - it is raised where its turn comes
+            made.put((None, error))
+
+    threading.Thread(target=make, name="weblake-ahead", daemon=True).start()
+    try:
+        while True:
+            item, error = made.get()
+            room.release()
+            if error is not None:
+                raise error
+            if item is _END:
+                return
+            yield item  # type: ignore[misc]
+            del item
+    finally:
+        left.set()
+        room.release()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -33,8 +33,10 @@ from weblake.waiting import JobRef
 
 #: The status of a load whose job expired while it was read: what is left of it is never whole.
 EXPIRED = "expired"
-#: Chunks are gathered to batches of so many JSON bytes; whoever watches sees it move after so many seconds.
+#: Documents become columns by so many JSON bytes; whoever watches sees it move after so many seconds.
 BATCH_BYTES, BATCH_S = 4 << 20, 1.0
+#: Batches that may be ready while a row group is written, which takes as long as some of them.
+BATCHES_AHEAD = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,7 @@ def stage_job(
     rows = _Rows(identity, tally, scratch / "documents.parquet")
     with rows.file:
         try:
-            for batch in ahead(_decoded(rows, download)):
+            for batch in ahead(_decoded(rows, download), BATCHES_AHEAD):
                 rows.write(batch)
                 if chunk_read is not None:
                     chunk_read(rows.file.rows)
@@ -103,12 +105,18 @@ def stage_job(
 
 
 def _decoded(rows: _Rows, download: Download) -> Iterator[pa.RecordBatch]:
-    """What is new of the chunks, a batch for some of them or for each: small ones are gathered."""
+    """What is new of the chunks, in batches of one size: small chunks are gathered, and large ones divided."""
     flushed = time.monotonic()
     try:
         for chunk in download.chunks():
-            download.walk.fresh(rows.parse(chunk))
-            if rows.pending_bytes >= BATCH_BYTES or time.monotonic() - flushed >= BATCH_S:
+            before = rows.taken
+            for raw in chunk:
+                rows.take(raw)
+                if rows.pending_bytes >= BATCH_BYTES:
+                    yield rows.flush()
+                    flushed = time.monotonic()
+            download.walk.fresh(rows.taken - before)
+            if time.monotonic() - flushed >= BATCH_S:
                 yield rows.flush()
                 flushed = time.monotonic()
     except JobGone:
@@ -121,7 +129,7 @@ def stage_document(identity: Identity, tally: Tally, scratch: Path, raw: bytes) 
     """Puts the one document of a scrape or a parsed file on scratch."""
     rows = _Rows(identity, tally, scratch / "documents.parquet")
     with rows.file:
-        rows.parse([raw])
+        rows.take(raw)
         rows.write(rows.flush())
         return rows.close(JobErrors(), {"status": "completed", "creditsUsed": _credits_of(raw)})
 
@@ -135,18 +143,20 @@ class _Rows:
         self._batches = DocumentBatches(identity.load_id, identity.job_id, identity.kind, identity.loaded_at)
         self.file = ParquetFile(path, schemas.DOCUMENTS)
 
-    def parse(self, raws: Sequence[wire.JsonBytes]) -> int:
-        """Takes what is new of these raw documents into the next batch; returns how many that are."""
-        first = self._batches.position
-        for raw in raws:
-            parsed = self._batches.parse(raw)
-            if parsed is None:
-                self._tally.malformed(1)
-                continue
-            content = parsed.digest if parsed.scrape_id is None else b""  # the id tells it apart; digests cost
-            if self._tally.document(parsed.scrape_id, parsed.source_url, parsed.url, content):
-                self._batches.append(parsed)
-        return self._batches.position - first
+    def take(self, raw: wire.JsonBytes) -> None:
+        """Takes a raw document into the next batch, if it is new."""
+        parsed = self._batches.parse(raw)
+        if parsed is None:
+            self._tally.malformed(1)
+            return
+        content = parsed.digest if parsed.scrape_id is None else b""  # the id tells it apart; digests cost
+        if self._tally.document(parsed.scrape_id, parsed.source_url, parsed.url, content):
+            self._batches.append(parsed)
+
+    @property
+    def taken(self) -> int:
+        """The documents taken so far."""
+        return self._batches.position
 
     @property
     def pending_bytes(self) -> int:

@@ -64,8 +64,8 @@ def test_h28_a_page_that_the_service_tells_again_under_another_id_is_stored_once
 @proves(
     "H28",
     at="src/weblake/accounting.py",
-    line="for text in (source_url, url) if text]",
-    becomes="for text in (url, source_url) if text]",
+    line="first = source_url or url",
+    becomes="first = url or source_url",
 )
 def test_h28_pages_that_lead_to_one_address_are_all_kept(service: ScriptedService, lake: Lake) -> None:
     told = pages(3)

@@ -139,10 +139,10 @@ class Tally:
 
     def _page(self, source_url: str | None, url: str | None) -> str | None:
         """The name of a document's page: the first of the two that was sent, or else the first."""
-        names = [text for text in (source_url, url) if text]
-        if self._list is not None:
-            names.sort(key=lambda name: name not in self._list)  # type: ignore[operator]  # it is one
-        return names[0] if names else None
+        first = source_url or url
+        if self._list is None or not first or first in self._list:
+            return first or None
+        return url if url and url in self._list else first
 
     def _close_listed(self, account: Account, sent: Submitted, errors: JobErrors, head: Mapping[str, object]) -> None:
         account.submitted = sent.count

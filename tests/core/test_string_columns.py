@@ -58,3 +58,23 @@ assert "pyarrow.compute" in sys.modules
 assert "pandas" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+MAP = pa.map_(pa.string(), pa.string())
+MAPS = st.none() | st.dictionaries(
+    st.sampled_from(["a", "b", "é", "\x1f", ""]) | st.text(max_size=3), st.none() | st.text()
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(MAPS, min_size=1, max_size=20), st.booleans())
+def test_maps_are_the_same_whichever_keys_they_share(values: list[dict[str, str | None] | None], large: bool) -> None:
+    """In the job of a large column, and of a small one, where Arrow's compute functions are not loaded."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(schemas, "_COMPUTE", "pyarrow.compute" if large else "no.such.module")
+        import pyarrow.compute  # noqa: F401
+
+        made = schemas.column(MAP, values)
+    made.validate(full=True)
+    assert made.type == MAP
+    assert made.to_pylist() == [None if value is None else list(value.items()) for value in values]

@@ -6,7 +6,9 @@ at all: their JSON text lands as it came.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from operator import itemgetter
 
 import msgspec
 from msgspec import Raw
@@ -42,7 +44,12 @@ def columns(documents: Sequence[Parsed]) -> dict[str, schemas.Values]:
 def _read(name: str, documents: Sequence[Parsed], misfits: dict[int, set[str]]) -> list[object]:
     """One field of all; where a column cannot say all that it says, its name is put among the misfits of its row."""
     read, fit = fields.FIELDS[name][1], fields.Fit()
-    values: list[object] = []
+    with suppress(*fields.WRONG):  # as nearly always: all of them fit
+        raws = [document.fields.get(name) for document in documents]
+        values = [None if raw is None else read(raw, fit) for raw in raws]
+        if fit.whole:
+            return values
+    values, fit = [], fields.Fit()
     for row, document in enumerate(documents):
         raw = document.fields.get(name)
         value: object = None
@@ -73,35 +80,40 @@ def _metadata(documents: Sequence[Parsed]) -> dict[str, schemas.Values]:
     there = set[str]().union(*known)
     for key, (column, read) in fields.PROMOTED.items():
         if key in there:
-            values = [values.get(key) for values in known]
+            try:
+                values = [*map(itemgetter(key), known)]
+            except KeyError:
+                values = [values.get(key) for values in known]
             plain = read in fields.OF_TEXT and {*map(type, values)} <= _PLAIN
             made[column] = values if plain else [*map(read, values)]
     made[_METADATA] = [None if document.metadata is None else _verbatim(document) for document in documents]
     return made
 
 
-def _verbatim(document: Parsed) -> dict[str, str | None]:
+def _verbatim(document: Parsed) -> Mapping[str, object]:
     """Strings as they are, anything else as the JSON text that came."""
-    found: dict[str, str | None] = {}
+    found: dict[str, str] = {}
     raws: Mapping[str, Raw] | None = None
     assert document.metadata is not None
     for key, value in document.metadata.items():
         kind = type(value)
         if kind is str or value is None:
-            found[key] = value  # type: ignore[assignment]  # told by its type just now
-        elif kind is int and value:  # a zero may have had a sign
+            continue
+        if kind is int and value:  # a zero may have had a sign
             found[key] = str(value)
         elif kind is bool:
             found[key] = "true" if value else "false"
         else:
             raws = raws or wire.split_object(document.fields[_METADATA])
             found[key] = fields.verbatim(raws[key])
-    return found
+    return {**document.metadata, **found}
 
 
-def _extra(document: Parsed, misfits: Iterable[str]) -> str | None:
+def _extra(document: Parsed, misfits: Collection[str]) -> str | None:
     """The fields without a column, and those that their column cannot express, in the order in which they came."""
-    left = {*misfits, *(document.fields.keys() - _KNOWN)}
+    left: set[str] = set()
+    if misfits or not document.fields.keys() <= _KNOWN:
+        left = {*misfits, *(document.fields.keys() - _KNOWN)}
     if document.metadata is None and not fields.is_null(document.fields.get(_METADATA, Raw(b"null"))):
         left.add(_METADATA)
     if not left:

@@ -50,7 +50,7 @@ class DocumentBatches:
     def append(self, document: Parsed) -> int:
         """Makes the document the next row and returns its position; it is decoded with the batch."""
         self._documents.append(document)
-        self.pending_bytes += memoryview(document.raw).nbytes
+        self.pending_bytes += len(document.raw)
         self.position += 1
         return self.position - 1
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import msgspec
 from msgspec import Raw
@@ -21,7 +20,7 @@ _values_of = msgspec.json.Decoder(dict[str, object]).decode
 _anything = msgspec.json.Decoder().decode
 
 
-class Parsed(NamedTuple):  # made a third quicker than a dataclass, and there are as many as documents
+class Parsed(msgspec.Struct, gc=False):  # made in a tenth of a dataclass's time, and there are many
     """A document that can be a row. It keeps the chunk alive that it was cut from."""
 
     raw: wire.JsonBytes
@@ -67,15 +66,17 @@ def parse_odd(raw: wire.JsonBytes) -> Parsed:
 def _parsed(raw: wire.JsonBytes, split: dict[str, Raw], *, repaired: bool) -> Parsed:
     found = split.get("metadata")
     metadata = None if found is None else _metadata(found)
-    known = metadata or {}
-    scrape_id, source_url, url = known.get("scrapeId"), known.get("sourceURL"), known.get("url")
+    if not metadata:
+        return Parsed(raw, split, metadata, None, None, None, repaired)
+    get = metadata.get
+    scrape_id, source_url, url = get("scrapeId"), get("sourceURL"), get("url")
     return Parsed(
         raw,
         split,
         metadata,
-        scrape_id if isinstance(scrape_id, str) else None,
-        source_url if isinstance(source_url, str) else None,
-        url if isinstance(url, str) else None,
+        scrape_id if type(scrape_id) is str else None,
+        source_url if type(source_url) is str else None,
+        url if type(url) is str else None,
         repaired,
     )
 

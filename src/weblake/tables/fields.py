@@ -158,6 +158,8 @@ def _as_int(value: object, bits: int) -> int | None:
 
 
 def _as_status(value: object) -> int | None:
+    if type(value) is int and 0 <= value < 1000:  # as nearly always
+        return value
     return None if isinstance(value, float) and not value.is_integer() else _as_int(value, 32)
 
 

@@ -175,7 +175,7 @@ def table(schema: pa.Schema, rows: Sequence[Mapping[str, object]]) -> pa.Table:
 
 def column(kind: pa.DataType, values: Sequence[object]) -> pa.Array:
     """Returns the values as an array of exactly this type; None is null. Lists and maps are taken from Python's own."""
-    if values.count(None) == len(values):
+    if all(value is None for value in values):  # which ends at the first one; to count None compares each with it
         return pa.nulls(len(values), kind)
     built: pa.Array = _BUILDERS[kind.id](kind, values)
     if len(built) != len(values):  # what Arrow hands out where it had no memory for a text
@@ -203,16 +203,27 @@ def _split(kind: pa.DataType, values: Sequence[object]) -> pa.Array | None:
     """The same in a third of the time: joined by Python, and taken apart by Arrow. None where a value cannot pass."""
     import pyarrow.compute as compute  # costs as much as some ten thousand strings save
 
+    validity = None
     try:
-        text = _BETWEEN.join("" if value is None else value for value in values).encode()  # type: ignore[misc]
-    except (TypeError, UnicodeEncodeError):
+        text = _encoded(values)  # type: ignore[arg-type]  # told by what it raises
+    except TypeError:
+        try:
+            text = _encoded(["" if value is None else value for value in values])  # type: ignore[misc]
+        except (TypeError, UnicodeEncodeError):
+            return None
+        validity = _validity(values)
+    except UnicodeEncodeError:
         return None
     if text.count(_BETWEEN.encode()) != len(values) - 1 or len(text) > _LONGEST:
         return None
     offsets = array("i" if kind == pa.string() else "q", (0, len(text)))
     joined = pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(offsets), pa.py_buffer(text)])
     _, ends, apart = compute.split_pattern(joined, _BETWEEN).values.buffers()
-    return pa.Array.from_buffers(kind, len(values), [_validity(values), ends, apart])
+    return pa.Array.from_buffers(kind, len(values), [validity, ends, apart])
+
+
+def _encoded(values: Sequence[str]) -> bytes:
+    return _BETWEEN.join(values).encode()
 
 
 def _number(code: str) -> Callable[[pa.DataType, Sequence[object]], pa.Array]:
@@ -246,11 +257,28 @@ def _list(kind: pa.DataType, values: Sequence[list[object]]) -> pa.Array:
 
 
 def _map(kind: pa.DataType, values: Sequence[dict[str, object]]) -> pa.Array:
-    keys = column(kind.key_type, list(chain.from_iterable(value or () for value in values)))
+    keys = _keys(kind.key_type, values)
     items = column(kind.item_type, list(chain.from_iterable(value.values() for value in values if value)))
     entries = pa.struct([kind.key_field, kind.item_field])
     child = pa.Array.from_buffers(entries, len(keys), [None], children=[keys, items])
     return pa.Array.from_buffers(kind, len(values), [_validity(values), _offsets(values)], children=[child])
+
+
+def _keys(kind: pa.DataType, values: Sequence[dict[str, object]]) -> pa.Array:
+    """The keys of all, where most have the same ones in the same order: each text is made once."""
+    if _COMPUTE not in sys.modules:
+        return column(kind, list(chain.from_iterable(value or () for value in values)))
+    places: dict[str, int] = {}
+    shapes: dict[tuple[str, ...], array[int]] = {}
+    found = array("i")
+    for value in values:
+        shape = tuple(value or ())
+        known = shapes.get(shape)
+        if known is None:
+            known = shapes[shape] = array("i", [places.setdefault(key, len(places)) for key in shape])
+        found.extend(known)
+    indices = pa.Array.from_buffers(pa.int32(), len(found), [None, pa.py_buffer(found)])
+    return column(kind, list(places)).take(indices)
 
 
 def _struct(kind: pa.DataType, values: Sequence[dict[str, object] | None]) -> pa.Array:
@@ -263,7 +291,8 @@ def _offsets(values: Iterable[Sequence[object] | dict[str, object] | None]) -> p
 
 
 def _validity(values: Sequence[object]) -> pa.Buffer | None:
-    return _bits([value is not None for value in values]) if None in values else None
+    there = [value is not None for value in values]
+    return None if all(there) else _bits(there)
 
 
 def _bits(flags: Sequence[bool]) -> pa.Buffer:

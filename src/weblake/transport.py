@@ -188,9 +188,10 @@ class HttpTransport(_Wire):
     def _line(self, fresh: bool) -> ThreadLine:
         if self._pid != os.getpid():
             self._lines, self._pid = {}, os.getpid()
-        if fresh not in self._lines:
-            self._lines[fresh] = ThreadLine(MAX_CONNECTIONS, self._maker(), keep=not fresh)
-        return self._lines[fresh]
+        line = self._lines.get(fresh)
+        if line is None:  # two threads that come first share one
+            line = self._lines.setdefault(fresh, ThreadLine(MAX_CONNECTIONS, self._maker(), keep=not fresh))
+        return line
 
     def _maker(self) -> Callable[[], httpcore.ConnectionInterface]:
         options = self._pool_options()

@@ -109,20 +109,16 @@ def test_public_names_exist() -> None:
         _ = weblake.no_such_name  # type: ignore[attr-defined]
 
 
-def test_waiting_for_a_job_loads_no_arrow() -> None:
-    code = (
-        "import sys, weblake.client, weblake.waiting, weblake.starts\n"
-        "print([name for name in ('pyarrow', 'pandas') if name in sys.modules])"
-    )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout
-    assert out.strip() == "[]"
-
-
-def test_landing_loads_no_part_of_arrow_that_only_large_jobs_need() -> None:
-    code = (
-        "import sys, weblake.lake, weblake.load, weblake.staging\n"
-        "print([name for name in ('pyarrow.compute', 'pyarrow.dataset', 'pandas') if name in sys.modules])"
-    )
+@pytest.mark.parametrize(
+    ("imported", "unwanted"),
+    [
+        ("weblake.client, weblake.waiting, weblake.starts", ["pyarrow", "pandas"]),
+        ("weblake.lake, weblake.load, weblake.staging", ["pyarrow.compute", "pyarrow.dataset", "pandas"]),
+    ],
+    ids=["waiting for a job", "landing a small one"],
+)
+def test_nothing_is_loaded_that_only_larger_work_needs(imported: str, unwanted: list[str]) -> None:
+    code = f"import sys, {imported}; print([name for name in {unwanted} if name in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout
     assert out.strip() == "[]"
 

@@ -17,8 +17,6 @@ from typing import Any
 
 import httpcore
 
-#: Bytes of one read of a body that comes faster than it is read.
-READ_BYTES = 1 << 20
 #: Seconds that an address gets, however many there are.
 LEAST_S = 0.01
 _NUMERIC = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
@@ -42,17 +40,13 @@ class DeadlineStream(httpcore.NetworkStream):
 
     def __init__(self, inner: httpcore.NetworkStream) -> None:
         self._inner = inner
-        self._filled = False
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """Reads what is there: at most `max_bytes`, or READ_BYTES where so much came the last time."""
-        data = self._inner.read(max(max_bytes, READ_BYTES) if self._filled else max_bytes, _left(timeout))
-        self._filled = len(data) >= max_bytes
-        return data
+        """Reads what is there, at most `max_bytes`; nothing at the end."""
+        return self._inner.read(max_bytes, _left(timeout))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         """Writes it all."""
-        self._filled = False  # the head of the next reply is wanted as soon as it is there
         for start in range(0, len(buffer), 1 << 16):
             self._inner.write(buffer[start : start + (1 << 16)], _left(timeout))
 

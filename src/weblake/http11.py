@@ -8,8 +8,10 @@ read: h11 copies each byte twice, and what such a body means is nothing but how 
 from __future__ import annotations
 
 import logging
+import ssl
 import time
 from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
 
 import h11
 import httpcore
@@ -28,8 +30,8 @@ KEEP_S = 15.0
 class Conversation:
     """Requests and replies of one connection, one after another.
 
-    For each: write what `outgoing` yields; until `head` returns one, read and `receive`; until `part` returns None,
-    the same for the body; then `over` says whether the connection can take another request.
+    For each: write what `outgoing` yields; until `head` returns one, read at most `asks` bytes and `receive` them;
+    until `part` returns None, the same for the body; then `over` says whether the connection can take another request.
     """
 
     def __init__(self) -> None:
@@ -39,8 +41,6 @@ class Conversation:
         self._given = 0
         self._left: int | None = None
         self._came = b""
-        #: Whether more came than belongs to the reply.
-        self._beyond = False
         #: Whether it waits for another request; False before the first one, too.
         self.idle = False
         self._expires = 0.0
@@ -66,7 +66,13 @@ class Conversation:
     def receive(self, data: bytes) -> None:
         """Takes what was read; nothing is the end of the connection."""
         if self._left:
-            self._take(data)
+            if not data:
+                raise httpcore.RemoteProtocolError(
+                    f"the server closed the connection {self._left} bytes before the end"
+                )
+            assert len(data) <= self._left, "more was read than was asked for"
+            self._came = data
+            self._left -= len(data)
         elif not data and self._h11.their_state is h11.SEND_RESPONSE:
             raise httpcore.RemoteProtocolError("the server closed the connection without a reply")
         else:
@@ -104,15 +110,15 @@ class Conversation:
         return b""
 
     @property
-    def wanted(self) -> int | None:
-        """The bytes that are still to come of a body with a length; None where nobody knows."""
-        return self._left
+    def asks(self) -> int:
+        """The most bytes to read now: never one behind the end of a body that has a length."""
+        return READ if self._left is None else min(self._left, BODY_READ)
 
     def over(self) -> bool:
         """Says that the reply was read, or will not be; whether the connection can take another request."""
         whole = self._h11.our_state is h11.DONE  # not, where a side has said that it closes
         if self._left is not None:
-            whole = whole and not self._left and not self._beyond
+            whole = whole and not self._left
         else:
             # Bytes behind a reply would be taken for the next one's.
             whole = whole and self._h11.their_state is h11.DONE and not self._h11.trailing_data[0]
@@ -120,7 +126,7 @@ class Conversation:
             self._h11.start_next_cycle()
         else:
             self._h11 = _client()
-        self._length, self._given, self._left, self._came, self._beyond = None, 0, None, b"", False
+        self._length, self._given, self._left, self._came = None, 0, None, b""
         self.idle, self._expires = whole, time.monotonic() + KEEP_S
         return whole
 
@@ -129,19 +135,53 @@ class Conversation:
         """Whether it was idle for too long."""
         return time.monotonic() > self._expires
 
-    def _take(self, data: bytes) -> None:
-        assert self._left is not None
-        if not data:
-            raise httpcore.RemoteProtocolError(f"the server closed the connection {self._left} bytes before the end")
-        self._beyond = len(data) > self._left
-        self._came = data[: self._left] if self._beyond else data
-        self._left -= len(self._came)
-
     def _event(self) -> object:
         try:
             return self._h11.next_event()
         except h11.RemoteProtocolError as error:
             raise httpcore.RemoteProtocolError(str(error)) from error
+
+
+class Stream(Protocol):
+    """What is asked about the socket of either kind."""
+
+    def get_extra_info(self, info: str) -> Any:
+        """`is_readable`: whether the server has closed it, or said something."""
+
+
+class Connection:
+    """What a connection of a thread and one of an event loop have alike: whether it is idle, at work, or closed."""
+
+    def __init__(self, origin: httpcore.Origin, ssl_context: ssl.SSLContext | None) -> None:
+        self._origin = origin
+        self._ssl = ssl_context
+        self._stream: Stream | None = None
+        self._said = Conversation()
+        self._closed = False
+
+    def info(self) -> str:
+        """What a person wants to know."""
+        return "idle" if self._said.idle else "closed" if self._closed else "at work"
+
+    def can_handle_request(self, origin: httpcore.Origin) -> bool:
+        """Whether a request belongs here."""
+        return origin == self._origin
+
+    def is_available(self) -> bool:
+        """Whether it can take a request."""
+        return self._said.idle
+
+    def has_expired(self) -> bool:
+        """Whether it was idle for too long, or the server has closed it, or said something that nobody asked for."""
+        return self._said.stale or self._stream is None or bool(self._stream.get_extra_info("is_readable"))
+
+    def is_idle(self) -> bool:
+        """Whether it waits for a request."""
+        return self._said.idle
+
+    def is_closed(self) -> bool:
+        """Whether it is closed for good."""
+        return self._closed
 
 
 def _client() -> h11.Connection:

@@ -7,24 +7,18 @@ needed. What goes through a proxy stays with httpcore.
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import AsyncIterator
 
 import httpcore
 
-from weblake.http11 import BODY_READ, READ, Conversation
+from weblake.http11 import Connection
 from weblake.loop_streams import LoopBackend
 
 
-class LoopConnection(httpcore.AsyncConnectionInterface):
+class LoopConnection(Connection, httpcore.AsyncConnectionInterface):
     """Opened by its first request; then idle, or at work for one request, or closed for good."""
 
-    def __init__(self, origin: httpcore.Origin, ssl_context: ssl.SSLContext | None) -> None:
-        self._origin = origin
-        self._ssl = ssl_context
-        self._stream: httpcore.AsyncNetworkStream | None = None
-        self._said = Conversation()
-        self._closed = False
+    _stream: httpcore.AsyncNetworkStream | None
 
     async def handle_async_request(self, request: httpcore.Request) -> httpcore.Response:
         """Sends it and reads the head of its reply; the body is read out of the response, which has to be closed."""
@@ -36,7 +30,7 @@ class LoopConnection(httpcore.AsyncConnectionInterface):
             except httpcore.WriteError:
                 pass  # a server that refuses a request may say so before it has read all of it
             while (response := self._said.head()) is None:
-                self._said.receive(await stream.read(READ))
+                self._said.receive(await stream.read(self._said.asks))
         except BaseException:
             await self.aclose()
             raise
@@ -58,7 +52,7 @@ class LoopConnection(httpcore.AsyncConnectionInterface):
             if part:
                 yield part
             else:
-                self._said.receive(await self._stream.read(READ if self._said.wanted is None else BODY_READ))
+                self._said.receive(await self._stream.read(self._said.asks))
 
     async def end(self) -> None:
         """The reply was read, or will not be: the connection is idle then, or of no use any more."""
@@ -70,30 +64,6 @@ class LoopConnection(httpcore.AsyncConnectionInterface):
         self._said.idle, self._closed = False, True
         if self._stream is not None:
             await self._stream.aclose()
-
-    def info(self) -> str:
-        """What a person wants to know."""
-        return "idle" if self._said.idle else "closed" if self._closed else "at work"
-
-    def can_handle_request(self, origin: httpcore.Origin) -> bool:
-        """Whether a request belongs here."""
-        return origin == self._origin
-
-    def is_available(self) -> bool:
-        """Whether it can take a request."""
-        return self._said.idle
-
-    def has_expired(self) -> bool:
-        """Whether it was idle for too long, or the server has closed it, or said something that nobody asked for."""
-        return self._said.stale or self._stream is None or bool(self._stream.get_extra_info("is_readable"))
-
-    def is_idle(self) -> bool:
-        """Whether it waits for a request."""
-        return self._said.idle
-
-    def is_closed(self) -> bool:
-        """Whether it is closed for good."""
-        return self._closed
 
 
 class _Body:

@@ -133,8 +133,8 @@ LEFT = {
 }
 
 
-LONG = b"0123456789" * 40_000
-REUSED["a long body"] = b"HTTP/1.1 200 OK\r\ncontent-length: 400000\r\n\r\n" + LONG
+LONG = b"0123456789" * 250_000  # some reads of the most bytes that are asked for
+REUSED["a long body"] = b"HTTP/1.1 200 OK\r\ncontent-length: 2500000\r\n\r\n" + LONG
 LEFT["something behind a long body"] = REUSED["a long body"] + b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nother"
 LEFT["a close after a long body"] = REUSED["a long body"].replace(b"OK", b"OK\r\nconnection: close", 1)
 
@@ -194,7 +194,7 @@ def test_a_reply_that_was_left_in_the_middle_ends_it(opened: Open, text: bytes) 
         b"HTTP/1.1 200 OK\r\ncontent-le",
         b"SSH-2.0-OpenSSH_9.9\r\n",
         b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhi",
-        b"HTTP/1.1 200 OK\r\ncontent-length: 400001\r\n\r\n" + LONG,
+        b"HTTP/1.1 200 OK\r\ncontent-length: 2500001\r\n\r\n" + LONG,
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhi",
         b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nhi",
         b"HTTP/1.1 101 Switching Protocols\r\n\r\n",

@@ -126,13 +126,15 @@ class Retry:
     def attempt(self, operation: Operation[T], read: Callable[[Reply], U], course: Course) -> Flow[U | Pause]:
         """One try of such a call; a Pause where another one may follow, which is the caller's to make or to leave."""
         patience = course.patience
-        request = yield from _within(operation.request, patience)
+        request = yield from _within(operation.request, course)
         begun = yield from now()
         reply = yield from send(request)
         value, error = _outcome(reply, operation, read)
         if error is None:
             self.budget.give()
             return value[0]
+        if isinstance(reply, NoReply) and course.error is not None and (yield from self._is_over(patience)):
+            raise _over(course.error)  # cut off by the limit, this try tells nothing: the one before it does
         course.error = error
         course.failures += 1
         course.malformed += isinstance(error, MalformedReply)
@@ -142,9 +144,7 @@ class Retry:
         wait = self._wait(error, course.failures, patience)
         if not (yield from self._affordable(wait, course.waited, patience)):
             if patience.until is not None and not (isinstance(error, RetryLater) and error.retry_after is not None):
-                raise DeadlineExceeded(
-                    f"The time limit passed; before that: {error.message}", hint="Give it more time, or try again."
-                ) from error
+                raise _over(error)
             raise _final(reply, error, operation)
         if not self.budget.take():
             raise _final(reply, error, operation)
@@ -165,17 +165,28 @@ class Retry:
             return (yield from now()) + wait < patience.until
         return waited + wait <= patience.wait_s
 
+    def _is_over(self, patience: Patience) -> Flow[bool]:
+        return patience.until is not None and (yield from now()) >= patience.until
 
-def _within(request: Request, patience: Patience) -> Flow[Request]:
+
+def _within(request: Request, course: Course) -> Flow[Request]:
     """The request, its own deadline shortened to the job's."""
-    if patience.until is None:
+    if course.patience.until is None:
         return request
-    left = patience.until - (yield from now())
+    left = course.patience.until - (yield from now())
     if left <= 0:
-        raise DeadlineExceeded("The time limit passed.", hint="Give it more time, or try again.")
+        raise _over(course.error)
     if left >= request.deadline_s:
         return request
     return replace(request, deadline_s=left)
+
+
+def _over(error: WeblakeError | None) -> DeadlineExceeded:
+    """Says that the job's time limit passed, and what the last try that told something came to; that is its cause."""
+    before = "" if error is None else f"; before that: {error.message}"
+    over = DeadlineExceeded(f"The time limit passed{before or '.'}", hint="Give it more time, or try again.")
+    over.__cause__ = error
+    return over
 
 
 def _outcome(

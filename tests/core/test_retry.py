@@ -198,6 +198,25 @@ def test_a_passed_deadline_ends_it_before_anything_is_sent() -> None:
     assert not line.sent
 
 
+class Sleepy(Line):
+    """One on a machine that wakes late."""
+
+    late = 0.0
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds + self.late)
+
+
+@pytest.mark.parametrize("late", [0.0, 0.1], ids=["cut-off", "not-sent"])
+def test_a_try_that_only_the_deadline_ended_does_not_hide_what_was_wrong(late: float) -> None:
+    line = Sleepy([reply(502), NoReply("no complete answer within 1e-05 s")])
+    line.late = late
+    with pytest.raises(DeadlineExceeded, match="502") as caught:
+        line.run(retry().call(READ, Patience(until=line.at + 0.01 + 0.30 + 0.005)))
+    assert isinstance(caught.value.__cause__, ServiceUnavailable)
+    assert len(line.sent) == (1 if late else 2)
+
+
 @proves("5.2", at="src/weblake/retry.py", line="return waited + wait <= patience.wait_s", becomes="return True")
 @settings(deadline=None)
 @given(

@@ -24,7 +24,7 @@ CODES = {"INT": 130, "TERM": 143, "HUP": 129}
 
 
 def staging(root: Path) -> list[str]:
-    return [path.name for path in (root / "_weblake/tmp").iterdir()]
+    return [path.name for path in (root / "_weblake/tmp").glob("*")]
 
 
 @proves(
@@ -104,20 +104,24 @@ def test_p9_stopped_while_it_waits(held: Lab, weblake_command: Any, signals: tup
     _, err = process.communicate(timeout=30)
     assert (process.returncode, "Traceback" in err) == (code, False), err
     assert f"weblake cancel batch {job_id}" in err
-    assert staging(root) == []
+    assert len(signals) > 1 or staging(root) == []  # the next test has each second Ctrl-C where it could do harm
     ended_well(held, root, job_id)
 
 
-#: The command line, with one more Ctrl-C at the moment in which it puts into words what the first one ended.
+#: The command line, with one more Ctrl-C as soon as the first one has led to a call.
 LATE = """
-import os, signal
+import os, shutil, signal, sys
 from weblake import cli
 from weblake.cli import landing
-words = landing._interrupted
-def late(*given):
-    os.kill(os.getpid(), signal.SIGINT)
-    return words(*given)
-landing._interrupted = late
+of, name = {of}, "{name}"
+call, struck = getattr(of, name), []
+def late(*given, **options):
+    if not struck and {when}:
+        struck.append(True)
+        print("second", file=sys.stderr)
+        os.kill(os.getpid(), signal.SIGINT)
+    return call(*given, **options)
+setattr(of, name, late)
 cli.main()
 """
 
@@ -127,15 +131,36 @@ cli.main()
     at="src/weblake/cli/interrupts.py",
     line="            signal.signal(signal.SIGINT, _unheard)",
     becomes="            pass",
+    case="how-to-go-on",
 )
-def test_p9_a_second_ctrl_c_while_it_says_how_to_go_on(held: Lab, weblake_command: Any) -> None:
+@proves(
+    "P9",
+    at="src/weblake/storage/scratch.py",
+    line="        except BaseException:  # a second Ctrl-C",
+    becomes="        except OSError:  #",
+    case="staging",
+)
+@pytest.mark.parametrize(
+    ("of", "name", "when"),
+    [
+        pytest.param("landing", "_interrupted", "True", id="how-to-go-on"),
+        pytest.param("shutil", "rmtree", "'/_weblake/tmp/' in str(given[0])", id="staging"),
+    ],
+)
+def test_p9_a_second_ctrl_c(held: Lab, weblake_command: Any, of: str, name: str, when: str) -> None:
     root = held.root("lake")
-    process = replace(weblake_command, program=("-c", LATE)).start(*held.batch(root)[:-1])
+    late = LATE.format(of=of, name=name, when=when)
+    process = replace(weblake_command, program=("-c", late)).start(*held.batch(root)[:-1])
     job_id = process.stderr.readline().split()[-1]
+    until = time.monotonic() + 30
+    while not staging(root):
+        assert time.monotonic() < until, "it made no staging"
+        time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
-    assert (process.returncode, "Traceback" in err) == (130, False), err
+    assert (process.returncode, "Traceback" in err, err.count("second")) == (130, False, 1), err
     assert f"weblake cancel batch {job_id}" in err
+    assert staging(root) == []
     ended_well(held, root, job_id)
 
 

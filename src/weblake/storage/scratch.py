@@ -42,9 +42,13 @@ def scratch_in(parent: Path, prefix: str = "") -> Iterator[Path]:
             fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield directory
     finally:
-        if owner is not None:
-            os.close(owner)
-        shutil.rmtree(directory, ignore_errors=True)
+        try:
+            if owner is not None:
+                os.close(owner)
+            shutil.rmtree(directory, ignore_errors=True)
+        except BaseException:  # a second Ctrl-C while this is done: it may cut short what hangs, and this does not
+            shutil.rmtree(directory, ignore_errors=True)
+            raise
 
 
 def sweep(parent: Path, prefix: str = "", *, age_s: float = LITTER_AGE) -> None:

@@ -7,14 +7,15 @@ meanwhile. So what it does must need no tidying up.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from queue import SimpleQueue
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 T = TypeVar("T")
-
-_END = object()
+U = TypeVar("U")
 
 
 def begun(work: Callable[[], T]) -> Future[T]:
@@ -33,39 +34,84 @@ def begun(work: Callable[[], T]) -> Future[T]:
     return made
 
 
-def ahead(items: Iterator[T], most: int = 1) -> Iterator[T]:
-    """Yields what `items` yields, in the same order, while the next ones are in the making: never more than `most`.
+def ahead(items: Iterator[Callable[[], T]], most: int = 1) -> Iterator[T]:
+    """Yields what calling each item returns, in their order, while the next are in the making: never more than `most`.
 
-    What `items` raises is raised here in its turn. Left early, nothing is made but the one that is in the making.
+    So an item is made in two halves. The first is always made ahead. The second is made by whichever of the two sides
+    has waited longer for the other so far: the slower one is relieved, and both come to their end together.
+
+    What `items` raises is raised here in its turn, and so is what calling an item raises, which then may be called
+    twice. Left early, nothing is made but what is in the making.
     """
-    made: SimpleQueue[tuple[object, BaseException | None]] = SimpleQueue()
+    made: SimpleQueue[tuple[_Half[T] | None, BaseException | None]] = SimpleQueue()
     room, left = threading.Semaphore(most), threading.Event()
+    makers, takers = _Waited(), _Waited()
 
     def make() -> None:
         try:
             while True:
-                room.acquire()
+                makers.timed(room.acquire)
                 if left.is_set():
                     return
-                item = next(items, _END)
-                made.put((item, None))
-                if item is _END:
+                item = next(items, None)
+                if item is None:
+                    made.put((None, None))
                     return
+                half = _Half(item)
                 del item  # what waits here for room would keep one more alive
+                made.put((half, None))
+                if makers.seconds >= takers.seconds:
+                    half.make()
+                del half
         except BaseException as error:  # noqa: BLE001 - it is raised where its turn comes
             made.put((None, error))
 
     threading.Thread(target=make, name="weblake-ahead", daemon=True).start()
     try:
         while True:
-            item, error = made.get()
+            half, error = takers.timed(made.get)
             room.release()
             if error is not None:
                 raise error
-            if item is _END:
+            if half is None:
                 return
-            yield item  # type: ignore[misc]
-            del item
+            yield half.take()
+            del half
     finally:
         left.set()
         room.release()
+
+
+class _Waited:
+    """How many seconds one side has waited in all."""
+
+    seconds = 0.0
+
+    def timed(self, wait: Callable[[], U]) -> U:
+        begun_at = time.monotonic()
+        try:
+            return wait()
+        finally:
+            self.seconds += time.monotonic() - begun_at
+
+
+class _Half(Generic[T]):
+    """The second half of an item, made once, by whoever comes first."""
+
+    def __init__(self, item: Callable[[], T]) -> None:
+        self._item: Callable[[], T] | None = item
+        self._made: list[T] = []
+        self._lock = threading.Lock()
+
+    def make(self) -> None:
+        """Makes it, if nobody has. What goes wrong is left for the one who wants it."""
+        with self._lock, suppress(Exception):
+            if self._item is not None:
+                self._made.append(self._item())
+                self._item = None
+
+    def take(self) -> T:
+        """What came of it; it is held here no longer."""
+        with self._lock:
+            item, self._item = self._item, None
+            return self._made.pop() if item is None else item()

@@ -104,7 +104,7 @@ def stage_job(
         return rows.close(errors, download.walk.head)
 
 
-def _decoded(rows: _Rows, download: Download) -> Iterator[pa.RecordBatch]:
+def _decoded(rows: _Rows, download: Download) -> Iterator[Callable[[], pa.RecordBatch]]:
     """What is new of the chunks, in batches of one size: small chunks are gathered, and large ones divided."""
     flushed = time.monotonic()
     try:
@@ -130,7 +130,7 @@ def stage_document(identity: Identity, tally: Tally, scratch: Path, raw: bytes) 
     rows = _Rows(identity, tally, scratch / "documents.parquet")
     with rows.file:
         rows.take(raw)
-        rows.write(rows.flush())
+        rows.write(rows.flush()())
         return rows.close(JobErrors(), {"status": "completed", "creditsUsed": _credits_of(raw)})
 
 
@@ -163,8 +163,8 @@ class _Rows:
         """JSON bytes of the next batch so far."""
         return self._batches.pending_bytes
 
-    def flush(self) -> pa.RecordBatch:
-        """The next batch, decoded."""
+    def flush(self) -> Callable[[], pa.RecordBatch]:
+        """What gives the next batch, decoded; see DocumentBatches."""
         return self._batches.flush()
 
     def write(self, batch: pa.RecordBatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from polling import until
@@ -12,10 +12,10 @@ from polling import until
 from weblake.ahead import ahead, begun
 
 
-def counted(made: list[int], most: int, error: BaseException | None = None) -> Iterator[int]:
+def counted(made: list[int], most: int, error: BaseException | None = None) -> Iterator[Callable[[], int]]:
     for number in range(most):
         made.append(number)
-        yield number
+        yield lambda number=number: number  # type: ignore[misc]
     if error is not None:
         raise error
 
@@ -50,9 +50,9 @@ def test_what_was_handed_over_is_held_by_nobody() -> None:
     class Batch:
         pass
 
-    def batches() -> Iterator[Batch]:
+    def batches() -> Iterator[Callable[[], Batch]]:
         for _ in range(4):
-            yield Batch()
+            yield Batch
 
     given = ahead(batches(), 2)
     seen = []
@@ -62,26 +62,68 @@ def test_what_was_handed_over_is_held_by_nobody() -> None:
     until(lambda: all(ref() is None for ref in seen))
 
 
+def busy() -> None:
+    """A few milliseconds of work."""
+    sum(range(200_000))
+
+
+def named(most: int, work: Callable[[], object]) -> Iterator[Callable[[], str]]:
+    """Items that say which thread made their second half."""
+    for _ in range(most):
+        work()
+        yield lambda: threading.current_thread().name
+
+
+def test_who_has_waited_longer_makes_the_second_half() -> None:
+    here = threading.current_thread().name
+    assert [*ahead(named(40, busy), 2)].count(here) >= 30
+    assert [name for name in ahead(named(40, int), 2) if busy() is None].count(here) <= 10
+
+
+@pytest.mark.parametrize("slow", ["maker", "taker"])
+def test_what_goes_wrong_in_a_second_half_comes_in_its_turn(slow: str) -> None:
+    def items() -> Iterator[Callable[[], int]]:
+        for number in range(20):
+            if slow == "maker":
+                busy()
+            yield lambda number=number: 1 // (10 - number)  # type: ignore[misc]
+
+    seen = []
+
+    def take() -> None:
+        for number in ahead(items(), 2):
+            seen.append(number)
+            if slow == "taker":
+                busy()
+
+    with pytest.raises(ZeroDivisionError):
+        take()
+    assert len(seen) == 10
+
+
 def test_left_early_it_makes_what_it_is_at_and_ends() -> None:
     at, go_on = threading.Event(), threading.Event()
     made: list[int] = []
 
-    def slow() -> Iterator[int]:
+    def slow() -> Iterator[Callable[[], int]]:
         for number in range(50):
             made.append(number)
             if number == 3:
                 at.set()
                 assert go_on.wait(30)
-            yield number
+            yield lambda number=number: number  # type: ignore[misc]
 
-    before = threading.active_count()
+    def at_work() -> int:
+        return sum(thread.name == "weblake-ahead" for thread in threading.enumerate())
+
+    until(lambda: not at_work())  # those of other tests have ended
     for number in ahead(slow()):
         if number == 2:
             assert at.wait(30)
             break
-    assert threading.active_count() == before + 1  # nobody waits for it
+    assert at_work() == 1  # nobody waits for it
     go_on.set()
-    until(lambda: threading.active_count() == before)
+    until(lambda: not at_work())
     assert made == [0, 1, 2, 3]
 
 

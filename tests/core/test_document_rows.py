@@ -242,7 +242,7 @@ def rows_of(*raws: bytes) -> list[dict]:
         parsed = batches.parse(raw)
         assert parsed is not None, batches.malformed
         batches.append(parsed)
-    batch = batches.flush()
+    batch = batches.flush()()
     batch.validate(full=True)
     assert batch.schema.equals(schemas.DOCUMENTS)
     return batch.to_pylist()

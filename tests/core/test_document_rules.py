@@ -33,7 +33,7 @@ def rows_of(*raws: bytes) -> list[dict]:
         parsed = batches.parse(raw)
         assert parsed is not None, batches.malformed
         batches.append(parsed)
-    return batches.flush().to_pylist()
+    return batches.flush()().to_pylist()
 
 
 def row_of(document: object) -> dict:
@@ -125,7 +125,7 @@ def test_h24_an_entry_that_is_no_object_is_named_and_the_page_goes_on(entry: byt
         parsed = batches.parse(raw)
         if parsed is not None:
             batches.append(parsed)
-    assert batches.flush().column("position").to_pylist() == [0, 1]
+    assert batches.flush()().column("position").to_pylist() == [0, 1]
     assert len(batches.malformed) == 1
     assert batches.malformed[0].startswith("entry 2 ")
     with pytest.raises(MalformedReply):
@@ -139,10 +139,10 @@ def test_a_dropped_document_takes_no_position() -> None:
     assert parsed[2] is not None
     assert (batches.append(parsed[0]), batches.append(parsed[2])) == (7, 8)
     assert batches.pending_bytes == 2 * len(b'{"markdown":"0"}')
-    batch = batches.flush()
+    batch = batches.flush()()
     assert batch.column("markdown").to_pylist() == ["0", "2"]
     assert batch.column("position").to_pylist() == [7, 8]
-    assert (batches.pending_bytes, batches.position, batches.flush().num_rows) == (0, 9, 0)
+    assert (batches.pending_bytes, batches.position, batches.flush()().num_rows) == (0, 9, 0)
 
 
 def test_identity_is_cheap_and_tells_documents_apart() -> None:
@@ -242,7 +242,7 @@ def test_decoding_imports_no_pandas(tmp_path: Path) -> None:
         batches.append(batches.parse(raw))
         batches.append(batches.parse(b"{}"))
         with parquet.ParquetFile(sys.argv[1], schemas.DOCUMENTS) as file:
-            file.write(batches.flush())
+            file.write(batches.flush()())
             file.close(b'{"load_id":"l"}')
         assert parquet.read_receipt(sys.argv[1]) == {"load_id": "l"}
         assert "pandas" not in sys.modules, "pandas was imported"

@@ -59,7 +59,7 @@ def batch_of(*documents: object) -> pa.RecordBatch:
         parsed = batches.parse(json.dumps(document).encode())
         assert parsed is not None
         batches.append(parsed)
-    return batches.flush()
+    return batches.flush()()
 
 
 def plain(value: object) -> object:
@@ -307,7 +307,7 @@ try:
         for _ in range(3):
             batches = document_rows.DocumentBatches("l", "j", "crawl", datetime.now(UTC))
             batches.append(batches.parse(json.dumps({"markdown": os.urandom(100_000).hex()}).encode()))
-            writer.write(batches.flush())
+            writer.write(batches.flush()())
         writer.close(b"{}")
 except StorageRefused as error:
     print("refused", error.hint != "", path.exists())
@@ -340,7 +340,7 @@ with parquet.ParquetFile(Path(sys.argv[1]), schemas.DOCUMENTS) as writer:
     for _ in range(int(sys.argv[2])):
         for raw in wire.read_chunk(bytes(body)).documents:
             batches.append(batches.parse(raw))
-        writer.write(batches.flush())
+        writer.write(batches.flush()())
     assert writer.close(b"{}").rows == 100 * int(sys.argv[2])
 print(pa.default_memory_pool().max_memory(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from operator import itemgetter
+from typing import TypeAlias
 
 import msgspec
 from msgspec import Raw
@@ -22,10 +23,12 @@ _KNOWN = {*fields.FIELDS, _METADATA}
 #: The columns whose values stay as JSON until there is a batch of them.
 _LONG = [column for column, read in fields.FIELDS.values() if read is fields.as_it_is]
 _PLAIN = {str, type(None)}
+#: Those columns, as JSON.
+LongTexts: TypeAlias = Mapping[str, Sequence[Raw | None]]
 
 
-def columns(documents: Sequence[Parsed]) -> dict[str, schemas.Values]:
-    """Returns what the documents say, by column; a column that is not there is null in all of them.
+def columns(documents: Sequence[Parsed]) -> tuple[dict[str, schemas.Values], LongTexts]:
+    """Returns what the documents say, by column, and the columns that `long_texts` makes; the others are null.
 
     Raises UnicodeDecodeError where a document holds bytes that are no UTF-8.
     """
@@ -34,11 +37,19 @@ def columns(documents: Sequence[Parsed]) -> dict[str, schemas.Values]:
     there = set[str]().union(*(document.fields for document in documents))
     for name in there & fields.FIELDS.keys():
         made[fields.FIELDS[name][0]] = _read(name, documents, misfits)
-    made |= _long_texts({name: made[name] for name in _LONG if name in made})
+    left = {name: [raw if isinstance(raw, Raw) else None for raw in made.pop(name)] for name in _LONG if name in made}
     made |= _metadata(documents)
     if misfits or not there <= _KNOWN or any(document.metadata is None for document in documents):
         made["extra"] = [_extra(document, misfits.get(row, ())) for row, document in enumerate(documents)]
-    return made
+    return made, left
+
+
+def long_texts(left: LongTexts) -> Mapping[str, schemas.Values]:
+    """Makes these columns, mostly while other threads run; raises UnicodeDecodeError for what is no UTF-8."""
+    made = texts.columns(left)
+    if made is not None:
+        return made
+    return {name: [None if raw is None else fields.long_text(raw) for raw in each] for name, each in left.items()}
 
 
 def _read(name: str, documents: Sequence[Parsed], misfits: dict[int, set[str]]) -> list[object]:
@@ -63,14 +74,6 @@ def _read(name: str, documents: Sequence[Parsed], misfits: dict[int, set[str]]) 
                 fit = fields.Fit()
         values.append(value)
     return values
-
-
-def _long_texts(left: Mapping[str, Sequence[object]]) -> Mapping[str, schemas.Values]:
-    raws = {name: [raw if isinstance(raw, Raw) else None for raw in values] for name, values in left.items()}
-    made = texts.columns(raws)
-    if made is not None:
-        return made
-    return {name: [None if raw is None else fields.long_text(raw) for raw in each] for name, each in raws.items()}
 
 
 def _metadata(documents: Sequence[Parsed]) -> dict[str, schemas.Values]:

@@ -6,15 +6,16 @@ A document is parsed no further than to tell which one it is; only what the call
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 
 import pyarrow as pa
 
 from weblake import wire
 from weblake.errors import MalformedReply
 from weblake.tables import schemas
-from weblake.tables.document_columns import columns
+from weblake.tables.document_columns import LongTexts, columns, long_texts
 from weblake.tables.documents import Parsed, parse, parse_odd
 
 
@@ -54,17 +55,20 @@ class DocumentBatches:
         self.position += 1
         return self.position - 1
 
-    def flush(self) -> pa.RecordBatch:
-        """Returns everything appended since the last call as one batch, which may have no row."""
+    def flush(self) -> Callable[[], pa.RecordBatch]:
+        """Returns what gives everything appended since the last call as one batch, which may have no row.
+
+        What is left for that call runs mostly beside other threads, and may be done in any.
+        """
         documents, self._documents, self.pending_bytes = self._documents, [], 0
-        try:
-            made = columns(documents)
-        except UnicodeDecodeError:
-            made = columns([_mended(document) for document in documents])
         count = len(documents)
-        made |= self._constant(count)
-        made["position"] = range(self.position - count, self.position)
-        return schemas.column_batch(schemas.DOCUMENTS, count, made)
+        same = {**self._constant(count), "position": range(self.position - count, self.position)}
+        try:
+            made, left = columns(documents)
+        except UnicodeDecodeError:
+            return partial(_mended_batch, documents, same)
+        arrays = schemas.arrays(schemas.DOCUMENTS, made | same)
+        return partial(_batch, documents, same, arrays, left)
 
     def _constant(self, count: int) -> Mapping[str, pa.Array]:
         if count > self._columns_rows:
@@ -74,10 +78,25 @@ class DocumentBatches:
         return {name: column.slice(0, count) for name, column in self._columns.items()}
 
 
+def _batch(
+    documents: Sequence[Parsed], same: Mapping[str, schemas.Values], arrays: Mapping[str, pa.Array], left: LongTexts
+) -> pa.RecordBatch:
+    try:
+        return schemas.column_batch(schemas.DOCUMENTS, len(documents), {**arrays, **long_texts(left)})
+    except UnicodeDecodeError:
+        return _mended_batch(documents, same)
+
+
+def _mended_batch(documents: Sequence[Parsed], same: Mapping[str, schemas.Values]) -> pa.RecordBatch:
+    """The batch, of documents with something in them that is no UTF-8."""
+    made, left = columns([_mended(document) for document in documents])
+    return schemas.column_batch(schemas.DOCUMENTS, len(documents), {**made, **long_texts(left), **same})
+
+
 def _mended(document: Parsed) -> Parsed:
     """The document as it is, or the same with what is no UTF-8 mended."""
     try:
-        columns([document])
+        long_texts(columns([document])[1])
     except UnicodeDecodeError:
         return parse_odd(document.raw)
     return document

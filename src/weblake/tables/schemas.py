@@ -159,13 +159,18 @@ def record_batch(schema: pa.Schema, rows: Sequence[Mapping[str, object]]) -> pa.
 
 def column_batch(schema: pa.Schema, rows: int, columns: Mapping[str, Values]) -> pa.RecordBatch:
     """The same of columns; one that is not there is null in every row, and arrays are taken as they are."""
-    arrays = []
-    for field in schema:
-        values = columns.get(field.name)
-        if values is None:
-            values = pa.nulls(rows, field.type)
-        arrays.append(values if isinstance(values, pa.Array) else column(field.type, values))
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    made = arrays(schema, columns)
+    return pa.RecordBatch.from_arrays(
+        [made[field.name] if field.name in made else pa.nulls(rows, field.type) for field in schema], schema=schema
+    )
+
+
+def arrays(schema: pa.Schema, columns: Mapping[str, Values]) -> dict[str, pa.Array]:
+    """Each of these columns as an array of its type; arrays are taken as they are."""
+    return {
+        name: values if isinstance(values, pa.Array) else column(schema.field(name).type, values)
+        for name, values in columns.items()
+    }
 
 
 def table(schema: pa.Schema, rows: Sequence[Mapping[str, object]]) -> pa.Table:

@@ -96,6 +96,7 @@ def stage_job(
                 rows.write(batch)
                 if chunk_read is not None:
                     chunk_read(rows.file.rows)
+            rows.file.flush()  # the list of errors is still on its way
             errors = download.errors()
         except JobGone as gone:
             if rows.file.rows and download.has_expired():

@@ -87,6 +87,12 @@ class ParquetFile:
                 self._gather(piece)
             self.rows += batch.num_rows
 
+    def flush(self) -> None:
+        """Writes what waits for its row group to be full: for whoever has to wait before it can close the file."""
+        self._must_be_open()
+        with self._storage(), self._removed_on_error():
+            self._flush()
+
     @property
     def progress(self) -> tuple[int, int]:
         """Bytes on disk so far, and bytes of Arrow data that wait for their row group to be full."""

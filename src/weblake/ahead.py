@@ -10,9 +10,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import suppress
+from functools import partial
 from queue import SimpleQueue
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -40,10 +40,10 @@ def ahead(items: Iterator[Callable[[], T]], most: int = 1) -> Iterator[T]:
     So an item is made in two halves. The first is always made ahead. The second is made by whichever of the two sides
     has waited longer for the other so far: the slower one is relieved, and both come to their end together.
 
-    What `items` raises is raised here in its turn, and so is what calling an item raises, which then may be called
-    twice. Left early, nothing is made but what is in the making.
+    What `items` raises is raised here in its turn, and so is what calling an item raises. Left early, nothing is made
+    but what is in the making.
     """
-    made: SimpleQueue[tuple[_Half[T] | None, BaseException | None]] = SimpleQueue()
+    made: SimpleQueue[tuple[Callable[[], T] | None, BaseException | None]] = SimpleQueue()
     room, left = threading.Semaphore(most), threading.Event()
     makers, takers = _Waited(), _Waited()
 
@@ -57,26 +57,27 @@ def ahead(items: Iterator[Callable[[], T]], most: int = 1) -> Iterator[T]:
                 if item is None:
                     made.put((None, None))
                     return
-                half = _Half(item)
-                del item  # what waits here for room would keep one more alive
-                made.put((half, None))
                 if makers.seconds >= takers.seconds:
-                    half.make()
-                del half
+                    item = partial(_given, item())
+                made.put((item, None))
+                del item  # what waits here for room would keep one more alive
         except BaseException as error:  # noqa: BLE001 - it is raised where its turn comes
             made.put((None, error))
 
     threading.Thread(target=make, name="weblake-ahead", daemon=True).start()
     try:
+        item, error = made.get()  # not counted: nobody could have spared us that
         while True:
-            half, error = takers.timed(made.get)
             room.release()
             if error is not None:
                 raise error
-            if half is None:
+            if item is None:
                 return
-            yield half.take()
-            del half
+            whole = item()
+            del item
+            yield whole
+            del whole
+            item, error = takers.timed(made.get)
     finally:
         left.set()
         room.release()
@@ -95,23 +96,5 @@ class _Waited:
             self.seconds += time.monotonic() - begun_at
 
 
-class _Half(Generic[T]):
-    """The second half of an item, made once, by whoever comes first."""
-
-    def __init__(self, item: Callable[[], T]) -> None:
-        self._item: Callable[[], T] | None = item
-        self._made: list[T] = []
-        self._lock = threading.Lock()
-
-    def make(self) -> None:
-        """Makes it, if nobody has. What goes wrong is left for the one who wants it."""
-        with self._lock, suppress(Exception):
-            if self._item is not None:
-                self._made.append(self._item())
-                self._item = None
-
-    def take(self) -> T:
-        """What came of it; it is held here no longer."""
-        with self._lock:
-            item, self._item = self._item, None
-            return self._made.pop() if item is None else item()
+def _given(whole: T) -> T:
+    return whole

@@ -37,8 +37,8 @@ def begun(work: Callable[[], T]) -> Future[T]:
 def ahead(items: Iterator[Callable[[], T]], most: int = 1) -> Iterator[T]:
     """Yields what calling each item returns, in their order, while the next are in the making: never more than `most`.
 
-    So an item is made in two halves. The first is always made ahead. The second is made by whichever of the two sides
-    has waited longer for the other so far: the slower one is relieved, and both come to their end together.
+    So an item is made in two halves. The first is always made ahead. The second is made here where this side waits for
+    it, or has waited longer for the other side than that for this one; ahead otherwise. So the slower one is relieved.
 
     What `items` raises is raised here in its turn, and so is what calling an item raises. Left early, nothing is made
     but what is in the making.
@@ -57,7 +57,7 @@ def ahead(items: Iterator[Callable[[], T]], most: int = 1) -> Iterator[T]:
                 if item is None:
                     made.put((None, None))
                     return
-                if makers.seconds >= takers.seconds:
+                if makers.seconds >= takers.seconds and not takers.waiting:
                     item = partial(_given, item())
                 made.put((item, None))
                 del item  # what waits here for room would keep one more alive
@@ -66,7 +66,8 @@ def ahead(items: Iterator[Callable[[], T]], most: int = 1) -> Iterator[T]:
 
     threading.Thread(target=make, name="weblake-ahead", daemon=True).start()
     try:
-        item, error = made.get()  # not counted: nobody could have spared us that
+        item, error = takers.timed(made.get)
+        takers.seconds = 0.0  # nobody could have spared us that
         while True:
             room.release()
             if error is not None:
@@ -84,16 +85,16 @@ def ahead(items: Iterator[Callable[[], T]], most: int = 1) -> Iterator[T]:
 
 
 class _Waited:
-    """How many seconds one side has waited in all."""
+    """How many seconds one side has waited in all, and whether it waits now."""
 
-    seconds = 0.0
+    seconds, waiting = 0.0, False
 
     def timed(self, wait: Callable[[], U]) -> U:
-        begun_at = time.monotonic()
+        begun_at, self.waiting = time.monotonic(), True
         try:
             return wait()
         finally:
-            self.seconds += time.monotonic() - begun_at
+            self.seconds, self.waiting = self.seconds + time.monotonic() - begun_at, False
 
 
 def _given(whole: T) -> T:

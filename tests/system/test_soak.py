@@ -23,8 +23,8 @@ from soak_lab import soaking
 @proves(
     "5.3",
     at="src/weblake/storage/scratch.py",
-    line="        shutil.rmtree(directory, ignore_errors=True)",
-    becomes="        pass",
+    line="    drop = partial(shutil.rmtree, directory, ignore_errors=True)",
+    becomes="    drop = list",
 )
 def test_a_short_soak_adds_up_and_leaves_nothing_behind(tmp_path: Path) -> None:
     with soaking(tmp_path) as soak:

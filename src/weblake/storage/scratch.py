@@ -14,6 +14,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 #: Seconds that litter is left alone, even where its owner is dead.
@@ -34,6 +35,7 @@ def scratch_in(parent: Path, prefix: str = "") -> Iterator[Path]:
     """A new directory of ours below `parent`, which exists; removed at the end with all that is left in it."""
     sweep(parent, prefix)
     directory = parent / f"{prefix}{_mark()}"
+    drop = partial(shutil.rmtree, directory, ignore_errors=True)
     owner: int | None = None
     try:  # made inside: a signal may end us on the very next line
         directory.mkdir(mode=0o700)
@@ -45,9 +47,9 @@ def scratch_in(parent: Path, prefix: str = "") -> Iterator[Path]:
         try:
             if owner is not None:
                 os.close(owner)
-            shutil.rmtree(directory, ignore_errors=True)
+            drop()
         except BaseException:  # a second Ctrl-C while this is done: it may cut short what hangs, and this does not
-            shutil.rmtree(directory, ignore_errors=True)
+            drop()
             raise
 
 

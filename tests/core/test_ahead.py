@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -62,22 +63,38 @@ def test_what_was_handed_over_is_held_by_nobody() -> None:
     until(lambda: all(ref() is None for ref in seen))
 
 
-def busy() -> None:
-    """A few milliseconds of work."""
-    sum(range(200_000))
+def is_waited_for(taker: int) -> bool:
+    """Whether this thread waits for an item right now."""
+    frame = sys._current_frames()[taker]
+    return frame.f_code.co_name == "timed" and bool(frame.f_locals["self"].waiting)
 
 
-def named(most: int, work: Callable[[], object]) -> Iterator[Callable[[], str]]:
-    """Items that say which thread made their second half."""
-    for _ in range(most):
-        work()
-        yield lambda: threading.current_thread().name
+def test_who_waits_for_an_item_makes_its_second_half() -> None:
+    here, taker = threading.current_thread().name, threading.get_ident()
+    makers: list[str] = []
+
+    def items() -> Iterator[Callable[[], None]]:
+        for _ in range(10):
+            until(lambda: is_waited_for(taker))
+            yield lambda: makers.append(threading.current_thread().name)
+
+    assert len([*ahead(items(), 2)]) == 10
+    assert makers == [here] * 10
 
 
-def test_who_has_waited_longer_makes_the_second_half() -> None:
-    here = threading.current_thread().name
-    assert [*ahead(named(40, busy), 2)].count(here) >= 30
-    assert [name for name in ahead(named(40, int), 2) if busy() is None].count(here) <= 10
+def test_the_second_half_for_one_who_is_busy_is_made_ahead() -> None:
+    makers: list[str] = []
+    busy = threading.Event()
+
+    def items() -> Iterator[Callable[[], None]]:
+        for number in range(3):
+            assert number == 0 or busy.wait(30)
+            yield lambda: makers.append(threading.current_thread().name)
+
+    for _ in ahead(items(), 2):
+        busy.set()
+        until(lambda: len(makers) == 3)
+    assert makers[1:] == ["weblake-ahead"] * 2
 
 
 @pytest.mark.parametrize("slow", ["maker", "taker"])
@@ -85,7 +102,7 @@ def test_what_goes_wrong_in_a_second_half_comes_in_its_turn(slow: str) -> None:
     def items() -> Iterator[Callable[[], int]]:
         for number in range(20):
             if slow == "maker":
-                busy()
+                sum(range(50_000))
             yield lambda number=number: 1 // (10 - number)  # type: ignore[misc]
 
     seen = []
@@ -94,7 +111,7 @@ def test_what_goes_wrong_in_a_second_half_comes_in_its_turn(slow: str) -> None:
         for number in ahead(items(), 2):
             seen.append(number)
             if slow == "taker":
-                busy()
+                sum(range(50_000))
 
     with pytest.raises(ZeroDivisionError):
         take()

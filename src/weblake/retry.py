@@ -133,7 +133,7 @@ class Retry:
         if error is None:
             self.budget.give()
             return value[0]
-        if isinstance(reply, NoReply) and course.error is not None and (yield from self._is_over(patience)):
+        if isinstance(reply, NoReply) and course.error is not None and (yield from _left(patience)) <= 0:
             raise _over(course.error)  # cut off by the limit, this try tells nothing: the one before it does
         course.error = error
         course.failures += 1
@@ -162,18 +162,18 @@ class Retry:
 
     def _affordable(self, wait: float, waited: float, patience: Patience) -> Flow[bool]:
         if patience.until is not None:
-            return (yield from now()) + wait < patience.until
+            return wait < (yield from _left(patience))
         return waited + wait <= patience.wait_s
 
-    def _is_over(self, patience: Patience) -> Flow[bool]:
-        return patience.until is not None and (yield from now()) >= patience.until
+
+def _left(patience: Patience) -> Flow[float]:
+    """Seconds to the job's deadline, which may have passed; infinite without one."""
+    return math.inf if patience.until is None else patience.until - (yield from now())
 
 
 def _within(request: Request, course: Course) -> Flow[Request]:
     """The request, its own deadline shortened to the job's."""
-    if course.patience.until is None:
-        return request
-    left = course.patience.until - (yield from now())
+    left = yield from _left(course.patience)
     if left <= 0:
         raise _over(course.error)
     if left >= request.deadline_s:

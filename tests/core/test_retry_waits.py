@@ -135,8 +135,8 @@ def test_h2_a_wait_beyond_a_minute_is_handed_to_the_caller() -> None:
 @proves(
     "H2",
     at="src/weblake/retry.py",
-    line="+ wait < patience.until",
-    becomes="< patience.until and wait < 60",
+    line="return wait < (yield from _left(patience))",
+    becomes="return wait < (yield from _left(patience)) and wait < 60",
 )
 def test_h2_within_a_job_it_is_obeyed_up_to_the_jobs_deadline() -> None:
     line = Line([reply(429, {}, {"retry-after": "3600"}), reply()])

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import Any
 import pytest
 from catalogue import proves
 from crash_lab import DOCUMENTS, LEDGER, WEBLAKE, Lab
+from polling import until
 from syscall_sweep import Call, each_of, only, traced
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(1800)]
@@ -152,10 +151,7 @@ def test_p9_a_second_ctrl_c(held: Lab, weblake_command: Any, of: str, name: str,
     late = LATE.format(of=of, name=name, when=when)
     process = replace(weblake_command, program=("-c", late)).start(*held.batch(root)[:-1])
     job_id = process.stderr.readline().split()[-1]
-    until = time.monotonic() + 30
-    while not staging(root):
-        assert time.monotonic() < until, "it made no staging"
-        time.sleep(0.01)
+    until(lambda: staging(root))
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert (process.returncode, "Traceback" in err, err.count("second")) == (130, False, 1), err
@@ -185,10 +181,8 @@ def test_p9_its_parent_dies(held: Lab) -> None:
         pid, job_id = parent.stdout.readline().split()
         parent.kill()
     held.service.faults()
-    until = time.monotonic() + 90
-    while os.path.exists(f"/proc/{pid}") and Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z":
-        assert time.monotonic() < until, "it did not end"
-        time.sleep(0.05)
+    state = Path(f"/proc/{pid}/stat")
+    until(lambda: not state.exists() or state.read_text().split()[2] == "Z", 90)
     assert staging(root) == []
     held.unharmed(root)
     ended_well(held, root, job_id)

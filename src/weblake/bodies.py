@@ -5,8 +5,10 @@ A body of 300 KB can hold 64 MB and more: what it says of its own size is never 
 
 from __future__ import annotations
 
+import threading
 import zlib
 from collections.abc import Iterable
+from contextlib import suppress
 
 from weblake.steps import Reply, Request
 
@@ -29,7 +31,7 @@ class BoundedBody:
     def __init__(self, raw_headers: Iterable[tuple[bytes, bytes]], request: Request) -> None:
         self.headers = _headers(raw_headers)
         self._request = request
-        self._data = bytearray()
+        self._data, self._size = request.buffer(), 0
         self._enough = False
         self._inflate = _inflater(self.headers.get("content-encoding", ""))
 
@@ -42,20 +44,51 @@ class BoundedBody:
                 self._grow(piece)
         enough = self._request.enough
         if enough is not None and not self._enough:
-            self._enough = enough(self._data)
+            with memoryview(self._data)[: self._size] as so_far:
+                self._enough = enough(so_far)
         return self._enough
 
     def reply(self, status: int, wall: float) -> Reply:
         """The finished reply; a compressed body that was cut off is refused."""
         if self._inflate is not None and not self._enough and not self._inflate.finished:
             raise BodyRefused("the compressed body was cut off", final=False)
+        del self._data[self._size :]
         return Reply(status, self.headers, self._data, not self._enough, wall)
 
     def _grow(self, piece: bytes) -> None:
-        if len(self._data) + len(piece) > self._request.max_body:
+        size = self._size + len(piece)
+        if size > self._request.max_body:
             limit = self._request.max_body >> 20
             raise BodyRefused(f"the body is larger than {limit} MiB, the most that is read of one reply", final=True)
-        self._data += piece
+        self._data[self._size : size] = piece
+        self._size = size
+
+
+class Spares:
+    """Buffers of bodies that have been read, for those still to come: memory that is new to a process is dear."""
+
+    def __init__(self) -> None:
+        self._spares: list[_Spare] = []
+        self._one_at_a_time = threading.Lock()
+
+    def take(self) -> bytearray:
+        """Returns a buffer that nobody has, with anything in it."""
+        with self._one_at_a_time:
+            for at, spare in enumerate(self._spares):
+                with suppress(BufferError):  # somebody has a view of it: a document still lies there
+                    spare.pop()
+                    return self._spares.pop(at)
+        return _Spare()
+
+    def give(self, body: bytes | bytearray) -> None:
+        """Takes a body back of which nobody has more than views; one that did not come from here is left alone."""
+        if isinstance(body, _Spare) and body:
+            with self._one_at_a_time:
+                self._spares.append(body)
+
+
+class _Spare(bytearray):
+    """A buffer that is ours to use again."""
 
 
 class _Inflater:

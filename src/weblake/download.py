@@ -22,6 +22,7 @@ import msgspec
 
 from weblake import models, operations, replies, wire
 from weblake.ahead import begun
+from weblake.bodies import Spares
 from weblake.errors import FixRequest, JobGone, MalformedReply
 from weblake.models import JobError, JobErrors
 from weblake.next_link import Query, query_of
@@ -33,7 +34,7 @@ from weblake.waiting import JobRef, glance
 T = TypeVar("T")
 
 #: Looks at what has arrived of a reply so far.
-_Look = Callable[[bytes | bytearray], bool]
+_Look = Callable[[wire.JsonBytes], bool]
 
 #: A reply that is whole within so many seconds is not worth a thread: to start one, and take turns with it, costs more.
 QUICK_S = 0.004
@@ -68,6 +69,8 @@ class Download:
         self.walk = Walk(job, client.retry, until=until)
         self._client = client
         self._until = until
+        self._spares = Spares()
+        self._body: bytes | bytearray = b""
         self._next = None if first is None else _Flight((), lambda look: _looked_at(first, look))
         self._errors: Future[JobErrors] | None = None
         #: Whether the last reply was: then the next one is not asked for ahead.
@@ -82,6 +85,7 @@ class Download:
         """
         while not self.walk.ended:
             yield self._client.run(_answered(self.walk.step(), self._answer))
+            self._spares.give(self._body)
 
     def errors(self) -> JobErrors:
         """What `/errors` says; to be called when the chunks have ended. Raises as they do."""
@@ -101,7 +105,7 @@ class Download:
         flight, self._next = self._next, None
         if flight is None or flight.query != request.query:
             if self._quick:
-                return self._fetched(request)
+                return self._kept(self._fetched(request))
             flight = self._sent(request)
         head = {} if self._quick else flight.head.result()
         if models.is_terminal(head.get("status")):
@@ -111,7 +115,12 @@ class Download:
                     self._asked_errors()
                 elif following != request.query and self.walk.is_new(following):
                     self._next = self._sent(replace(request, query=following))
-        return flight.reply.result()
+        return self._kept(flight.reply.result())
+
+    def _kept(self, reply: Reply | NoReply) -> Reply | NoReply:
+        """The same reply; its body can be used again once its documents are gone."""
+        self._body = reply.body if isinstance(reply, Reply) else b""
+        return reply
 
     def _sent(self, request: Request) -> _Flight:
         return _Flight(request.query, lambda look: self._fetched(replace(request, enough=look)))
@@ -119,7 +128,7 @@ class Download:
     def _fetched(self, request: Request) -> Reply | NoReply:
         began = time.monotonic()
         try:
-            return self._client.run(send(request))
+            return self._client.run(send(replace(request, buffer=self._spares.take)))
         finally:
             self._quick = time.monotonic() - began < QUICK_S
 
@@ -146,7 +155,7 @@ class _Flight:
         finally:
             self._tell({})
 
-    def _look(self, body: bytes | bytearray) -> bool:
+    def _look(self, body: bytes | bytearray | memoryview) -> bool:
         if not self.head.done():
             head = wire.read_head(body)
             if head is not None:

@@ -45,7 +45,10 @@ class Request:
     deadline_s: float = 120.0
     max_body: int = MAX_BODY
     #: Reading stops as soon as this is true of the bytes so far: a poll wants the head of a reply, not its documents.
-    enough: Callable[[bytearray], bool] | None = None
+    #: What it is given is a view that ends with the call.
+    enough: Callable[[memoryview], bool] | None = None
+    #: Gives the buffer that the body is put into, whatever is in it.
+    buffer: Callable[[], bytearray] = bytearray
     #: Sent on a connection of its own: a pooled one that the server has just closed would leave a start's outcome open.
     fresh: bool = False
 

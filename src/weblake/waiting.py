@@ -179,7 +179,7 @@ def glance(job: JobRef, retry: Retry, patience: Patience = SINGLE) -> Flow[dict[
     return dict(head.fields)
 
 
-def _seen(body: bytearray) -> wire.Head | None:
+def _seen(body: memoryview) -> wire.Head | None:
     """The head of a reply with documents, as soon as it is there."""
     head = wire.read_head(body) if len(body) <= 2 * HEAD_BYTES else None
     # A reply without documents ends a few bytes further on. Read to there, it leaves a connection that the next poll
@@ -187,11 +187,11 @@ def _seen(body: bytearray) -> wire.Head | None:
     return None if head is None or head.empty else head
 
 
-def _head_is_there(body: bytearray) -> bool:
+def _head_is_there(body: memoryview) -> bool:
     return _seen(body) is not None
 
 
-def _runs_still(body: bytearray) -> bool:
+def _runs_still(body: memoryview) -> bool:
     if len(body) > MOST_KEPT:
         # Too much to keep. A head that stands behind the documents is waited for all the same.
         return wire.read_head(body[:HEAD_BYTES]) is not None

@@ -1,0 +1,99 @@
+"""A buffer is used again when nobody has a document in it any more, and never before."""
+
+from __future__ import annotations
+
+import random
+import threading
+
+from weblake import wire
+from weblake.bodies import BoundedBody, Spares
+from weblake.steps import Request
+from weblake.tables.documents import Parsed, parse
+
+
+def read(spares: Spares, text: bytes, *, parts: int = 7) -> bytes | bytearray:
+    body = BoundedBody([], Request("GET", "/", buffer=spares.take))
+    step = max(1, len(text) // parts)
+    for at in range(0, len(text), step):
+        assert not body.feed(text[at : at + step])
+    return body.reply(200, 0.0).body
+
+
+def test_a_body_is_what_came_whatever_was_in_its_buffer() -> None:
+    spares = Spares()
+    dice = random.Random(3)
+    buffers = set[int]()
+    for _ in range(200):
+        text = dice.randbytes(dice.choice([1, 10, 1_000, 100_000, 300_000]))
+        body = read(spares, text)
+        assert body == text
+        buffers.add(id(body))
+        spares.give(body)
+        del body
+    assert len(buffers) == 1
+
+
+def test_what_looks_for_enough_sees_what_came_and_nothing_older() -> None:
+    spares = Spares()
+    spares.give(read(spares, b"o" * 1_000))
+    seen = []
+    body = BoundedBody(
+        [], Request("GET", "/", buffer=spares.take, enough=lambda view: seen.append(bytes(view)) or False)
+    )
+    body.feed(b"ab")
+    body.feed(b"c")
+    assert seen == [b"ab", b"abc"]
+    assert body.reply(200, 0.0).body == b"abc"
+
+
+def test_a_document_stays_as_it_came_while_others_arrive_where_it_lay() -> None:
+    spares = Spares()
+    dice = random.Random(11)
+    kept: list[tuple[int, Parsed]] = []
+    buffers = set[int]()
+    for number in range(300):
+        word = str(number)
+        text = b'{"status":"completed","data":[' + b",".join(
+            b'{"markdown":"%s","metadata":{"scrapeId":"%s"}}' % (word.encode() * 400, word.encode()) for _ in range(3)
+        )
+        body = read(spares, text + b"]}")
+        buffers.add(id(body))
+        kept += [(number, parse(raw)) for raw in wire.read_chunk(body).documents]
+        spares.give(body)
+        del body
+        dice.shuffle(kept)
+        while len(kept) > 12:
+            kept.pop()
+        for of, parsed in kept:
+            assert bytes(parsed.fields["markdown"]) == b'"' + str(of).encode() * 400 + b'"'
+            assert parsed.scrape_id == str(of)
+    assert len(buffers) < 60  # of 300
+
+
+def test_two_who_take_at_once_never_get_the_same() -> None:
+    spares, trouble = Spares(), list[str]()
+
+    def use(mark: int) -> None:
+        for _ in range(2_000):
+            buffer = spares.take()
+            buffer[:] = bytes([mark]) * 64
+            if buffer != bytes([mark]) * 64:
+                trouble.append(f"{mark} lost its buffer")
+            spares.give(buffer)
+            del buffer
+
+    threads = [threading.Thread(target=use, args=(mark,)) for mark in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert trouble == []
+
+
+def test_a_buffer_that_did_not_come_from_here_is_left_alone() -> None:
+    spares = Spares()
+    stranger = bytearray(b"of somebody else")
+    for body in (stranger, b"bytes", b""):
+        spares.give(body)
+    assert spares.take() is not stranger
+    assert stranger == b"of somebody else"

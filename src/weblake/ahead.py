@@ -1,4 +1,4 @@
-"""Work that is done in a thread of its own while its result is not wanted yet. Imports nothing of ours.
+"""Work that is done in a thread of its own while others go on. Imports nothing of ours.
 
 Nobody waits for such a thread: whoever loses interest, by an exception or Ctrl-C, goes, and the process may end
 meanwhile. So what it does must need no tidying up.
@@ -7,15 +7,12 @@ meanwhile. So what it does must need no tidying up.
 from __future__ import annotations
 
 import threading
-import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from functools import partial
-from queue import SimpleQueue
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 T = TypeVar("T")
-U = TypeVar("U")
 
 
 def begun(work: Callable[[], T]) -> Future[T]:
@@ -34,68 +31,78 @@ def begun(work: Callable[[], T]) -> Future[T]:
     return made
 
 
-def ahead(items: Iterator[Callable[[], T]], most: int = 1) -> Iterator[T]:
-    """Yields what calling each item returns, in their order, while the next are in the making: never more than `most`.
+def by_two(items: Iterator[Callable[[], T]], most: int = 6) -> Iterator[T]:
+    """Yields what calling each item returns, in their order: this thread and another make them side by side.
 
-    So an item is made in two halves. The first is always made ahead. The second is made here where this side waits for
-    it, or has waited longer for the other side than that for this one; ahead otherwise. So the slower one is relieved.
+    Only one of them takes an item from `items` at a time, but both may call theirs at once. So each does whatever is to
+    be done next, and neither waits for the other while there is something to do. Where `most` items, two at least, have
+    been taken and not yielded, no other one is.
 
-    What `items` raises is raised here in its turn, and so is what calling an item raises. Left early, nothing is made
-    but what is in the making.
+    What `items` raises is raised here in its turn, and so is what calling an item raises; what interrupts this thread
+    is raised at once. Left early, nothing is made but what is in the making.
     """
-    made: SimpleQueue[tuple[Callable[[], T] | None, BaseException | None]] = SimpleQueue()
-    room, left = threading.Semaphore(most), threading.Event()
-    makers, takers = _Waited(), _Waited()
-
-    def make() -> None:
-        try:
-            while True:
-                makers.timed(room.acquire)
-                if left.is_set():
-                    return
-                item = next(items, None)
-                if item is None:
-                    made.put((None, None))
-                    return
-                if makers.seconds >= takers.seconds and not takers.waiting:
-                    item = partial(_given, item())
-                made.put((item, None))
-                del item  # what waits here for room would keep one more alive
-        except BaseException as error:  # noqa: BLE001 - it is raised where its turn comes
-            made.put((None, error))
-
-    threading.Thread(target=make, name="weblake-ahead", daemon=True).start()
+    line = _Line(items, most)
+    threading.Thread(target=line.help, name="weblake-ahead", daemon=True).start()
     try:
-        item, error = takers.timed(made.get)
-        takers.seconds = 0.0  # nobody could have spared us that
         while True:
-            room.release()
-            if error is not None:
-                raise error
-            if item is None:
+            if not line.first_is_made() and line.make():
+                continue
+            if not line.made:
                 return
-            whole = item()
-            del item
-            yield whole
-            del whole
-            item, error = takers.timed(made.get)
+            yield line.first()
     finally:
-        left.set()
-        room.release()
+        line.leave()
 
 
-class _Waited:
-    """How many seconds one side has waited in all, and whether it waits now."""
+class _Line(Generic[T]):
+    """Items that have been taken and not handed over yet, in their order."""
 
-    seconds, waiting = 0.0, False
+    def __init__(self, items: Iterator[Callable[[], T]], most: int) -> None:
+        self.made: deque[Future[T]] = deque()
+        self._items = items
+        self._turn = threading.Lock()
+        self._room = threading.Semaphore(most)
+        self._ended = False  # set behind the last of `made`: whoever sees it sees them all
 
-    def timed(self, wait: Callable[[], U]) -> U:
-        begun_at, self.waiting = time.monotonic(), True
+    def first_is_made(self) -> bool:
+        return bool(self.made) and self.made[0].done()
+
+    def first(self) -> T:
+        """Waits for the first item and takes it off."""
+        made = self.made.popleft().result()
+        self._room.release()
+        return made
+
+    def make(self) -> bool:
+        """Takes the next item and makes it, if there is one, and room for it."""
+        return not self._ended and self._room.acquire(blocking=False) and self._make(Exception)
+
+    def help(self) -> None:
+        while True:
+            self._room.acquire()
+            if self._ended or not self._make(BaseException):
+                return
+
+    def leave(self) -> None:
+        self._ended = True
+        self._room.release()
+
+    def _make(self, kept: type[BaseException]) -> bool:
+        made: Future[T] = Future()
+        with self._turn:
+            try:
+                item = None if self._ended else next(self._items, None)
+            except kept as error:
+                made.set_exception(error)
+                self.made.append(made)
+                self._ended = True
+                return False
+            if item is None:
+                self._ended = True
+                return False
+            self.made.append(made)
         try:
-            return wait()
-        finally:
-            self.seconds, self.waiting = self.seconds + time.monotonic() - begun_at, False
-
-
-def _given(whole: T) -> T:
-    return whole
+            made.set_result(item())
+        except kept as error:
+            made.set_exception(error)
+        return True

@@ -1,25 +1,27 @@
 """From a job that has ended to one checked Parquet file on scratch, and its account.
 
-Memory holds a few chunks and one row group, however large the job is: while one is written, the next is decoded, and
-the one after that is on its way. Imports: accounting, ahead, download, errors, document_rows, models, parquet, receipt,
-schemas, secrets, waiting, wire.
+Memory holds a few chunks and row groups, however large the job is: two threads make row groups side by side, while the
+next chunk is on its way. Imports: accounting, ahead, download, errors, document_rows, models, parquet, receipt,
+row_groups, schemas, secrets, waiting, wire.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import pyarrow as pa
 
 from weblake import wire
 from weblake.accounting import Account, Tally
-from weblake.ahead import ahead
+from weblake.ahead import by_two
 from weblake.download import Download, Runs
 from weblake.errors import JobGone, MalformedReply
 from weblake.models import JobErrors
@@ -28,15 +30,18 @@ from weblake.secrets import one_line
 from weblake.steps import Reply
 from weblake.tables import schemas
 from weblake.tables.document_rows import DocumentBatches
-from weblake.tables.parquet import ParquetFile, Written
+from weblake.tables.parquet import GROUP_BYTES, ParquetFile, Written
+from weblake.tables.row_groups import Gathering, RowGroup, row_group
 from weblake.waiting import JobRef
 
 #: The status of a load whose job expired while it was read: what is left of it is never whole.
 EXPIRED = "expired"
-#: Documents become columns by so many JSON bytes; whoever watches sees it move after so many seconds.
-BATCH_BYTES, BATCH_S = 4 << 20, 1.0
-#: Batches that may be ready while a row group is written, which takes as long as some of them.
-BATCHES_AHEAD = 2
+#: Documents become a batch by so many JSON bytes, and so many batches a row group.
+BATCH_BYTES, BATCHES_A_GROUP = 4 << 20, 2
+#: The first row groups are of one batch, so that no thread waits for its first one.
+FIRST_GROUPS = 2
+#: Whoever watches sees it move after so many seconds.
+SEEN_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,10 @@ class Staged:
     gone: JobGone | None = None
 
 
+#: Row groups, and the documents taken by then.
+_Made: TypeAlias = tuple[Sequence[RowGroup], int]
+
+
 def stage_job(
     client: Runs,
     identity: Identity,
@@ -80,7 +89,7 @@ def stage_job(
         tally: Knows what was submitted.
         scratch: A directory of our own.
         until: Monotonic seconds by which it has to be done.
-        chunk_read: Called with the documents stored so far.
+        chunk_read: Called with the documents read so far.
         first: The reply with the first chunk, where somebody has it already.
 
     Raises:
@@ -92,11 +101,10 @@ def stage_job(
     rows = _Rows(identity, tally, scratch / "documents.parquet")
     with rows.file:
         try:
-            for batch in ahead(_decoded(rows, download), BATCHES_AHEAD):
-                rows.write(batch)
+            for made, taken in by_two(_row_groups(rows, download)):
+                rows.write(made)
                 if chunk_read is not None:
-                    chunk_read(rows.file.rows)
-            rows.file.flush()  # the list of errors is still on its way
+                    chunk_read(taken)
             errors = download.errors()
         except JobGone as gone:
             if rows.file.rows and download.has_expired():
@@ -105,21 +113,21 @@ def stage_job(
         return rows.close(errors, download.walk.head)
 
 
-def _decoded(rows: _Rows, download: Download) -> Iterator[Callable[[], pa.RecordBatch]]:
-    """What is new of the chunks, in batches of one size: small chunks are gathered, and large ones divided."""
-    flushed = time.monotonic()
+def _row_groups(rows: _Rows, download: Download) -> Iterator[Callable[[], _Made]]:
+    """What makes row groups of one size of what is new in the chunks: small ones are gathered, large ones divided."""
+    seen = time.monotonic()
     try:
         for chunk in download.chunks():
             before = rows.taken
             for raw in chunk:
                 rows.take(raw)
-                if rows.pending_bytes >= BATCH_BYTES:
+                if rows.full:
                     yield rows.flush()
-                    flushed = time.monotonic()
+                    seen = time.monotonic()
             download.walk.fresh(rows.taken - before)
-            if time.monotonic() - flushed >= BATCH_S:
-                yield rows.flush()
-                flushed = time.monotonic()
+            if time.monotonic() - seen >= SEEN_S:
+                yield partial(_made, [], rows.taken)
+                seen = time.monotonic()
     except JobGone:
         yield rows.flush()  # what had been read of it may be all that is left
         raise
@@ -131,7 +139,7 @@ def stage_document(identity: Identity, tally: Tally, scratch: Path, raw: bytes) 
     rows = _Rows(identity, tally, scratch / "documents.parquet")
     with rows.file:
         rows.take(raw)
-        rows.write(rows.flush()())
+        rows.write(rows.flush()()[0])
         return rows.close(JobErrors(), {"status": "completed", "creditsUsed": _credits_of(raw)})
 
 
@@ -142,6 +150,10 @@ class _Rows:
         self._identity = identity
         self._tally = tally
         self._batches = DocumentBatches(identity.load_id, identity.job_id, identity.kind, identity.loaded_at)
+        #: What gives batches that belong to the next row group.
+        self._ready: list[Callable[[], pa.RecordBatch]] = []
+        #: Row groups so far.
+        self._groups = 0
         self.file = ParquetFile(path, schemas.DOCUMENTS)
 
     def take(self, raw: wire.JsonBytes) -> None:
@@ -153,6 +165,8 @@ class _Rows:
         content = parsed.digest if parsed.scrape_id is None else b""  # the id tells it apart; digests cost
         if self._tally.document(parsed.scrape_id, parsed.source_url, parsed.url, content):
             self._batches.append(parsed)
+            if self._batches.pending_bytes >= BATCH_BYTES:
+                self._ready.append(self._batches.flush())
 
     @property
     def taken(self) -> int:
@@ -160,18 +174,22 @@ class _Rows:
         return self._batches.position
 
     @property
-    def pending_bytes(self) -> int:
-        """JSON bytes of the next batch so far."""
-        return self._batches.pending_bytes
+    def full(self) -> bool:
+        """Whether there are enough of them for a row group."""
+        return len(self._ready) >= (BATCHES_A_GROUP if self._groups >= FIRST_GROUPS else 1)
 
-    def flush(self) -> Callable[[], pa.RecordBatch]:
-        """What gives the next batch, decoded; see DocumentBatches."""
-        return self._batches.flush()
+    def flush(self) -> Callable[[], _Made]:
+        """What makes row groups of the documents taken since the last call, in any thread."""
+        ready, self._ready = self._ready, []
+        self._groups += 1
+        if self._batches.pending_bytes:
+            ready.append(self._batches.flush())
+        return partial(_made, ready, self.taken)
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Adds a batch to the file."""
-        if batch.num_rows:
-            self.file.write(batch)
+    def write(self, groups: Iterable[RowGroup]) -> None:
+        """Adds row groups to the file."""
+        for group in groups:
+            self.file.append(group)
 
     def close(self, errors: JobErrors, head: Mapping[str, object], gone: JobGone | None = None) -> Staged:
         account = self._tally.close(errors, head)
@@ -194,6 +212,17 @@ class _Rows:
         written = self.file.close(json.dumps(receipt.to_dict(files=False)).encode())
         said = head.get("error")
         return Staged(written, account, receipt, one_line(said) if isinstance(said, str) else "", gone)
+
+
+def _made(ready: list[Callable[[], pa.RecordBatch]], taken: int) -> _Made:
+    """Makes row groups of these batches, which it takes off the list: their documents are let go one by one."""
+    gathering, made = Gathering(GROUP_BYTES), list[RowGroup]()
+    while ready:
+        made += [row_group(schemas.DOCUMENTS, group) for group in gathering.add(ready.pop(0)())]
+    rest = gathering.rest()
+    if rest:
+        made.append(row_group(schemas.DOCUMENTS, rest))
+    return made, taken
 
 
 def _credits_of(raw: bytes) -> object:

@@ -1,8 +1,7 @@
-"""What works ahead hands over the same things in their order, is never too far ahead, and ends when left."""
+"""What two threads make comes in its order, is never too far ahead, and ends when left."""
 
 from __future__ import annotations
 
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -10,7 +9,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from polling import until
 
-from weblake.ahead import ahead, begun
+from weblake.ahead import begun, by_two
+
+HELPER = "weblake-ahead"
 
 
 def counted(made: list[int], most: int, error: BaseException | None = None) -> Iterator[Callable[[], int]]:
@@ -21,30 +22,121 @@ def counted(made: list[int], most: int, error: BaseException | None = None) -> I
         raise error
 
 
+def helpers() -> int:
+    return sum(thread.name == HELPER for thread in threading.enumerate())
+
+
+def here() -> str:
+    return threading.current_thread().name
+
+
 def test_everything_comes_in_order() -> None:
-    assert list(ahead(counted([], 50))) == list(range(50))
-    assert list(ahead(counted([], 0))) == []
+    assert list(by_two(counted([], 500))) == list(range(500))
+    assert list(by_two(counted([], 1))) == [0]
+    assert list(by_two(counted([], 0))) == []
+    until(lambda: not helpers())
 
 
-@pytest.mark.parametrize("error", [ValueError("in its turn"), KeyboardInterrupt(), MemoryError(), StopIteration()])
-def test_an_error_comes_in_its_turn(error: BaseException) -> None:
+@pytest.mark.parametrize("error", [ValueError("in its turn"), MemoryError(), StopIteration()])
+@pytest.mark.parametrize("before", [0, 1, 20])
+def test_an_error_comes_in_its_turn(error: Exception, before: int) -> None:
     seen = list[int]()
 
     def take() -> None:
-        for number in ahead(counted([], 20, error)):
+        for number in by_two(counted([], before, error)):
             seen.append(number)
 
     with pytest.raises(RuntimeError if isinstance(error, StopIteration) else type(error)):
         take()
-    assert seen == list(range(20))
+    assert seen == list(range(before))
+    until(lambda: not helpers())
 
 
-@pytest.mark.parametrize("most", [1, 2, 7])
-def test_it_is_so_many_ahead_and_no_more(most: int) -> None:
-    made: list[int] = []
-    for number in ahead(counted(made, 50), most):
-        until(lambda number=number: len(made) == min(50, number + 1 + most))
-        assert len(made) <= number + 1 + most
+@pytest.mark.parametrize("slow", [HELPER, "MainThread", None])
+def test_what_goes_wrong_with_an_item_comes_in_its_turn(slow: str | None) -> None:
+    def made(number: int) -> int:
+        if here() == slow:
+            sum(range(50_000))
+        return 1 // (10 - number)
+
+    seen = []
+
+    def take() -> None:
+        for number in by_two(iter([lambda number=number: made(number) for number in range(20)])):
+            seen.append(number)
+
+    with pytest.raises(ZeroDivisionError):
+        take()
+    assert len(seen) == 10
+
+
+@pytest.mark.parametrize("where", ["taking", "calling"])
+def test_what_interrupts_this_thread_is_raised_at_once(where: str) -> None:
+    """Whatever the other one is at."""
+    main, at_work, go_on = here(), threading.Event(), threading.Event()
+
+    def item() -> None:
+        if here() == main:
+            assert at_work.wait(30)
+            if where == "calling":
+                raise KeyboardInterrupt
+            return
+        at_work.set()
+        assert go_on.wait(30)
+
+    def items() -> Iterator[Callable[[], None]]:
+        while True:
+            if here() == main and where == "taking" and at_work.is_set():
+                raise KeyboardInterrupt
+            yield item
+
+    with pytest.raises(KeyboardInterrupt):
+        list(by_two(items()))
+    assert at_work.is_set()
+    go_on.set()
+    until(lambda: not helpers())
+
+
+@pytest.mark.parametrize("most", [2, 3, 7])
+def test_so_many_are_taken_ahead_and_no_more(most: int) -> None:
+    taken: list[int] = []
+    for number in by_two(counted(taken, 50), most):
+        # This one is handed over, and has made room; the other thread fills it while this one is here.
+        until(lambda number=number: len(taken) == min(50, number + 1 + most))
+        assert len(taken) <= number + 1 + most
+
+
+def test_both_threads_make_items_side_by_side() -> None:
+    """No item is made before another one is in the making: one thread alone would wait for ever."""
+    two = threading.Barrier(2, timeout=30)
+
+    def item() -> str:
+        two.wait()
+        return here()
+
+    assert {*by_two(iter([item] * 20))} == {here(), HELPER}
+
+
+def test_one_thread_at_a_time_takes_an_item() -> None:
+    inside = 0
+
+    class Items(Iterator[Callable[[], int]]):
+        def __init__(self) -> None:
+            self.left = 2_000
+
+        def __next__(self) -> Callable[[], int]:
+            nonlocal inside
+            inside += 1
+            assert inside == 1
+            self.left -= 1
+            number = self.left
+            sum(range(100))
+            inside -= 1
+            if number < 0:
+                raise StopIteration
+            return lambda: number
+
+    assert [*by_two(Items())] == [*range(1_999, -1, -1)]
 
 
 def test_what_was_handed_over_is_held_by_nobody() -> None:
@@ -52,10 +144,10 @@ def test_what_was_handed_over_is_held_by_nobody() -> None:
         pass
 
     def batches() -> Iterator[Callable[[], Batch]]:
-        for _ in range(4):
+        for _ in range(6):
             yield Batch
 
-    given = ahead(batches(), 2)
+    given = by_two(batches(), 2)
     seen = []
     while (batch := next(given, None)) is not None:
         seen.append(weakref.ref(batch))
@@ -63,85 +155,51 @@ def test_what_was_handed_over_is_held_by_nobody() -> None:
     until(lambda: all(ref() is None for ref in seen))
 
 
-def is_waited_for(taker: int) -> bool:
-    """Whether this thread waits for an item right now."""
-    frame = sys._current_frames()[taker]
-    return frame.f_code.co_name == "timed" and bool(frame.f_locals["self"].waiting)
+def test_what_an_item_was_made_of_is_let_go_with_it() -> None:
+    class Documents:
+        def made(self) -> int:
+            return 1
 
+    alive: weakref.WeakSet[Documents] = weakref.WeakSet()
 
-def test_who_waits_for_an_item_makes_its_second_half() -> None:
-    here, taker = threading.current_thread().name, threading.get_ident()
-    makers: list[str] = []
-
-    def items() -> Iterator[Callable[[], None]]:
-        for _ in range(10):
-            until(lambda: is_waited_for(taker))
-            yield lambda: makers.append(threading.current_thread().name)
-
-    assert len([*ahead(items(), 2)]) == 10
-    assert makers == [here] * 10
-
-
-def test_the_second_half_for_one_who_is_busy_is_made_ahead() -> None:
-    makers: list[str] = []
-    busy = threading.Event()
-
-    def items() -> Iterator[Callable[[], None]]:
-        for number in range(3):
-            assert number == 0 or busy.wait(30)
-            yield lambda: makers.append(threading.current_thread().name)
-
-    for _ in ahead(items(), 2):
-        busy.set()
-        until(lambda: len(makers) == 3)
-    assert makers[1:] == ["weblake-ahead"] * 2
-
-
-@pytest.mark.parametrize("slow", ["maker", "taker"])
-def test_what_goes_wrong_in_a_second_half_comes_in_its_turn(slow: str) -> None:
     def items() -> Iterator[Callable[[], int]]:
-        for number in range(20):
-            if slow == "maker":
-                sum(range(50_000))
-            yield lambda number=number: 1 // (10 - number)  # type: ignore[misc]
+        for _ in range(10):
+            documents = Documents()
+            alive.add(documents)
+            work = documents.made
+            del documents
+            yield work
+            del work
 
-    seen = []
-
-    def take() -> None:
-        for number in ahead(items(), 2):
-            seen.append(number)
-            if slow == "taker":
-                sum(range(50_000))
-
-    with pytest.raises(ZeroDivisionError):
-        take()
-    assert len(seen) == 10
+    for _ in by_two(items(), 3):
+        until(lambda: len(alive) <= 1)  # what the generator has in its hands
 
 
 def test_left_early_it_makes_what_it_is_at_and_ends() -> None:
-    at, go_on = threading.Event(), threading.Event()
-    made: list[int] = []
+    main, at_work, go_on = here(), threading.Event(), threading.Event()
+    taken: list[int] = []
 
-    def slow() -> Iterator[Callable[[], int]]:
+    def item(number: int) -> None:
+        if number and here() == main:
+            assert at_work.wait(30)
+        elif number:
+            at_work.set()
+            assert go_on.wait(30)
+
+    def items() -> Iterator[Callable[[], None]]:
         for number in range(50):
-            made.append(number)
-            if number == 3:
-                at.set()
-                assert go_on.wait(30)
-            yield lambda number=number: number  # type: ignore[misc]
+            taken.append(number)
+            yield lambda number=number: item(number)  # type: ignore[misc]
 
-    def at_work() -> int:
-        return sum(thread.name == "weblake-ahead" for thread in threading.enumerate())
-
-    until(lambda: not at_work())  # those of other tests have ended
-    for number in ahead(slow()):
-        if number == 2:
-            assert at.wait(30)
-            break
-    assert at_work() == 1  # nobody waits for it
+    until(lambda: not helpers())  # those of other tests have ended
+    for _ in by_two(items()):
+        assert at_work.wait(30)
+        break
+    assert helpers() == 1  # nobody waits for it
+    before = len(taken)
     go_on.set()
-    until(lambda: not at_work())
-    assert made == [0, 1, 2, 3]
+    until(lambda: not helpers())
+    assert len(taken) == before < 50
 
 
 def test_what_is_begun_runs_at_once_and_is_had_once() -> None:

@@ -138,7 +138,7 @@ def test_a_dropped_document_takes_no_position() -> None:
     assert parsed[0] is not None
     assert parsed[2] is not None
     assert (batches.append(parsed[0]), batches.append(parsed[2])) == (7, 8)
-    assert batches.pending_bytes == 2 * len(b'{"markdown":"0"}')
+    assert batches.pending_bytes == 2 * (len(b'{"markdown":"0"}') + document_rows.ROW_BYTES)
     batch = batches.flush()()
     assert batch.column("markdown").to_pylist() == ["0", "2"]
     assert batch.column("position").to_pylist() == [7, 8]

@@ -69,7 +69,12 @@ def test_h27_documents_beyond_a_chunk_land(service: ScriptedService, lake: Lake,
     assert PEAKS[-1] < BASE + 8 * 1000 * max(sizes), PEAKS
 
 
-@proves("H27", at="src/weblake/tables/parquet.py", line="GROUP_BYTES = 16 << 20", becomes="GROUP_BYTES = 16 << 40")
+@proves(
+    "H27",
+    at="src/weblake/staging.py",
+    line="return len(self._ready) >= (BATCHES_A_GROUP if self._groups >= FIRST_GROUPS else 1)",
+    becomes="return False",
+)
 @proves(
     "H27",
     at="src/weblake/tables/schemas.py",

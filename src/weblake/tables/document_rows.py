@@ -18,6 +18,9 @@ from weblake.tables import schemas
 from weblake.tables.document_columns import LongTexts, columns, long_texts
 from weblake.tables.documents import Parsed, parse, parse_odd
 
+#: What a row takes in all columns, however little its document says.
+ROW_BYTES = 256
+
 
 class DocumentBatches:
     """Turns the raw documents of one load into record batches of exactly `schemas.DOCUMENTS`.
@@ -30,7 +33,8 @@ class DocumentBatches:
         self.position = position
         #: For each entry that cannot be a row, one short reason.
         self.malformed: list[str] = []
-        #: JSON bytes of what was appended and not yet flushed. One batch holds less than 2 GB of each column.
+        #: JSON bytes of what was appended and not yet flushed, and ROW_BYTES for each. One batch holds less than 2 GB
+        #: of each column.
         self.pending_bytes = 0
         self._entries = 0
         #: What is the same in every row, as columns that are long enough for the largest batch so far.
@@ -51,7 +55,7 @@ class DocumentBatches:
     def append(self, document: Parsed) -> int:
         """Makes the document the next row and returns its position; it is decoded with the batch."""
         self._documents.append(document)
-        self.pending_bytes += len(document.raw)
+        self.pending_bytes += len(document.raw) + ROW_BYTES
         self.position += 1
         return self.position - 1
 

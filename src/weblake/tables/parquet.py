@@ -1,4 +1,4 @@
-"""One checked Parquet file on local scratch, written a row group at a time. Imports: errors, schemas.
+"""One checked Parquet file on local scratch, written a row group at a time. Imports: errors, row_groups, schemas.
 
 The file is nothing to anybody until `close` has written its footer, synced it to disk and read it back. Whatever goes
 wrong before that, no file is left.
@@ -19,24 +19,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from weblake.errors import StorageRefused
+from weblake.tables.row_groups import MAGIC, Footer, Gathering, RowGroup, row_group
 from weblake.tables.schemas import SCHEMA_VERSION
 
-#: A row group is closed at half of these bytes of Arrow data, so that a chunk of 10 MB goes to disk at once, and never
-#: has more; one row that is larger is a group of its own.
+#: A row group is closed at half of these bytes of Arrow data, so that a chunk of 10 MB goes to disk at once.
 GROUP_BYTES = 16 << 20
 
 #: Keys of the footer's metadata.
 RECEIPT_KEY = b"weblake.receipt"
 LOADS_KEY = b"weblake.loads"
 VERSION_KEY = b"weblake.schema_version"
-
-#: Columns whose values repeat from row to row.
-_DICTIONARY = {"load_id", "job_id", "job_kind", "status_code", "language", "content_type", "error", "warning"}
-_DICTIONARY |= {"outcome", "code", "api_key", "endpoint", "api_version"}
-#: Columns that queries select rows by. Bodies have neither dictionary nor statistics: they cost and serve nobody.
-_STATISTICS = _DICTIONARY | {"position", "url", "source_url", "scrape_id", "loaded_at", "repaired", "occurred_at"}
-_STATISTICS |= {"concurrency_limited", "concurrency_queue_duration_ms", "period_start", "period_end", "reported_at"}
-_STATISTICS |= {"total_credits", "total_tokens", "id", "created_at", "target"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,22 +52,13 @@ class ParquetFile:
         self.schema = schema
         #: Rows handed over so far, written out or not.
         self.rows = 0
-        self._group_bytes = group_bytes
-        self._pending: list[pa.RecordBatch] = []
-        self._pending_bytes = 0
-        self._writer: pq.ParquetWriter | None = None
+        self._gathering = Gathering(group_bytes)
+        self._footer = Footer(schema)
+        self._open: IO[bytes] | None = None
         with self._storage():
-            self.path.touch(exist_ok=False)
+            self._open = self.path.open("xb", buffering=0)
         with self._storage(), self._removed_on_error():
-            self._sink = pa.OSFile(str(self.path), "wb")
-            self._writer = pq.ParquetWriter(
-                self._sink,
-                schema,
-                compression="zstd",
-                compression_level=1,
-                use_dictionary=[name for name in schema.names if name in _DICTIONARY],
-                write_statistics=[name for name in schema.names if name in _STATISTICS],
-            )
+            self._put(MAGIC)
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Takes the rows of a batch of exactly this schema; full row groups go to disk."""
@@ -83,21 +66,22 @@ class ParquetFile:
         with self._storage(), self._removed_on_error():
             if not batch.schema.equals(self.schema):
                 raise ValueError(f"A batch for {self.path.name} has another schema than the file.")
-            for piece in _pieces(batch, self._group_bytes):
-                self._gather(piece)
+            for group in self._gathering.add(batch):
+                self._append(row_group(self.schema, group))
             self.rows += batch.num_rows
 
-    def flush(self) -> None:
-        """Writes what waits for its row group to be full: for whoever has to wait before it can close the file."""
+    def append(self, group: RowGroup) -> None:
+        """Takes a row group that was made of this schema elsewhere, behind all rows so far."""
         self._must_be_open()
         with self._storage(), self._removed_on_error():
             self._flush()
+            self._append(group)
+            self.rows += group.rows
 
     @property
     def progress(self) -> tuple[int, int]:
         """Bytes on disk so far, and bytes of Arrow data that wait for their row group to be full."""
-        self._must_be_open()
-        return self._sink.tell(), self._pending_bytes
+        return self._must_be_open().tell(), self._gathering.bytes
 
     def close(self, receipt_json: bytes | None = None, *, loads: Mapping[str, int] | None = None) -> Written:
         """Writes the footer, syncs the file to disk, checks it, and returns its path, rows and bytes.
@@ -105,7 +89,7 @@ class ParquetFile:
         `receipt_json` is one JSON object for the footer of a load's own file; `read_receipt` returns it. `loads` is for
         a file of several loads: their rows by load id, in the order in which they lie; `read_loads` returns it.
         """
-        writer = self._must_be_open()
+        file = self._must_be_open()
         with self._storage(), self._removed_on_error():
             self._flush()
             footer = {VERSION_KEY: str(SCHEMA_VERSION).encode()}
@@ -113,22 +97,20 @@ class ParquetFile:
                 footer[RECEIPT_KEY] = receipt_json
             if loads is not None:
                 footer[LOADS_KEY] = json.dumps(list(loads.items())).encode()
-            writer.add_key_value_metadata(footer)
-            writer.close()
-            self._sink.close()
-            self._writer = None
+            self._put(self._footer.written(footer))
+            file.close()
+            self._open = None
             _sync(self.path)
             self._check(receipt_json, loads)
             return Written(self.path, self.rows, self.path.stat().st_size)
 
     def abort(self) -> None:
         """Removes the file, unless `close` has returned it."""
-        writer, self._writer = self._writer, None
-        self._pending, self._pending_bytes = [], 0
-        if writer is not None:
-            for part in (writer, self._sink):
-                with suppress(OSError, pa.ArrowException):
-                    part.close()
+        file, self._open = self._open, None
+        self._gathering.rest()
+        if file is not None:
+            with suppress(OSError):
+                file.close()
             self.path.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
@@ -139,25 +121,24 @@ class ParquetFile:
     ) -> None:
         self.abort()
 
-    def _must_be_open(self) -> pq.ParquetWriter:
-        if self._writer is None:
+    def _must_be_open(self) -> IO[bytes]:
+        if self._open is None:
             raise ValueError(f"{self.path.name} is closed.")
-        return self._writer
+        return self._open
 
-    def _gather(self, piece: pa.RecordBatch) -> None:
-        size = piece.nbytes
-        if self._pending and self._pending_bytes + size > self._group_bytes:
-            self._flush()
-        self._pending.append(piece)
-        self._pending_bytes += size
-        if self._pending_bytes * 2 >= self._group_bytes:
-            self._flush()
+    def _put(self, part: bytes | pa.Buffer) -> None:
+        file, rest = self._must_be_open(), memoryview(part)
+        while rest:
+            rest = rest[file.write(rest) :]
 
     def _flush(self) -> None:
-        pending, self._pending, self._pending_bytes = self._pending, [], 0
-        if pending and self._writer is not None:
-            group = pa.Table.from_batches(pending, schema=self.schema)
-            self._writer.write_table(group, row_group_size=max(1, group.num_rows))
+        group = self._gathering.rest()
+        if group:
+            self._append(row_group(self.schema, group))
+
+    def _append(self, group: RowGroup) -> None:
+        self._put(group.body)
+        self._footer.add(group)
 
     def _check(self, receipt_json: bytes | None, loads: Mapping[str, int] | None) -> None:
         try:
@@ -256,17 +237,6 @@ def _receipt(metadata: pq.FileMetaData) -> dict[str, object] | None:
     except (KeyError, ValueError, RecursionError):
         return None
     return receipt if isinstance(receipt, dict) else None
-
-
-def _pieces(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
-    """The batch, halved until each piece is a row group's worth or a single row."""
-    if batch.num_rows <= 1 or batch.nbytes <= most:
-        if batch.num_rows:
-            yield batch
-        return
-    half = batch.num_rows // 2
-    yield from _pieces(batch.slice(0, half), most)
-    yield from _pieces(batch.slice(half), most)
 
 
 def _sync(path: Path) -> None:

@@ -289,8 +289,14 @@ def test_a_still_page_shows_at_once_and_a_change_is_seen(tmp_path: Path, site: s
         told = lab.viewer.last("page")
         assert (told["url"], told["tab"], told["tabs"]) == (f"{site}/", 1, 1)
         assert lab.viewer.texts[0] == {"type": "hello", "interactive": False}
-        width, height = jpeg_size(lab.viewer.pictures[-1])
-        assert (width / told["scale"], height / told["scale"]) == pytest.approx((told["width"], told["height"]), abs=2)
+
+        def fits() -> bool:
+            """The last picture is of the size that was told: which goes before it, so one of the two may be older."""
+            told, (width, height) = lab.viewer.last("page"), jpeg_size(lab.viewer.pictures[-1])
+            size = width / told["scale"], height / told["scale"]
+            return size == pytest.approx((told["width"], told["height"]), abs=2)
+
+        await lab.viewer.until(fits)
         await asyncio.sleep(1)
         before = len(lab.viewer.pictures)
         await lab.page.run("document.body.style.background = 'red'; document.title = 'Red'")

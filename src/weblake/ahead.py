@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from functools import partial
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -18,16 +19,7 @@ T = TypeVar("T")
 def begun(work: Callable[[], T]) -> Future[T]:
     """Begins it and returns what it will come to; what it raises is raised where the result is taken."""
     made: Future[T] = Future()
-
-    def do() -> None:
-        try:
-            result = work()
-        except BaseException as error:  # noqa: BLE001 - it is raised where the result is taken
-            made.set_exception(error)
-        else:
-            made.set_result(result)
-
-    threading.Thread(target=do, name="weblake-ahead", daemon=True).start()
+    _thread(partial(_settle, made, work, BaseException))
     return made
 
 
@@ -42,7 +34,7 @@ def by_two(items: Iterator[Callable[[], T]], most: int = 6) -> Iterator[T]:
     is raised at once. Left early, nothing is made but what is in the making.
     """
     line = _Line(items, most)
-    threading.Thread(target=line.help, name="weblake-ahead", daemon=True).start()
+    _thread(line.help)
     try:
         while True:
             if not line.first_is_made() and line.make():
@@ -101,8 +93,19 @@ class _Line(Generic[T]):
                 self._ended = True
                 return False
             self.made.append(made)
-        try:
-            made.set_result(item())
-        except kept as error:
-            made.set_exception(error)
+        _settle(made, item, kept)
         return True
+
+
+def _thread(work: Callable[[], None]) -> None:
+    threading.Thread(target=work, name="weblake-ahead", daemon=True).start()
+
+
+def _settle(made: Future[T], work: Callable[[], T], kept: type[BaseException]) -> None:
+    """Does the work; what it raises of this kind is raised where the result is taken, and anything else here."""
+    try:
+        result = work()
+    except kept as error:
+        made.set_exception(error)
+    else:
+        made.set_result(result)

@@ -5,7 +5,7 @@ soon as that head has arrived, on a second connection, and the list of errors be
 takes no longer than its round trips (docs/decisions/028-what-overlaps.md). Which chunk comes next, and whether it may,
 is still decided by `pages.Walk` alone, in order: what was asked for ahead only spares it the waiting.
 
-Imports: ahead, errors, models, next_link, operations, pages, replies, retry, steps, waiting, wire.
+Imports: ahead, bodies, errors, models, next_link, operations, pages, replies, retry, steps, waiting, wire.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class _Flight:
         finally:
             self._tell({})
 
-    def _look(self, body: bytes | bytearray | memoryview) -> bool:
+    def _look(self, body: wire.JsonBytes) -> bool:
         if not self.head.done():
             head = wire.read_head(body)
             if head is not None:

@@ -160,7 +160,7 @@ def read_chunk(body: JsonBytes) -> Chunk:
     return _chunk(split_object(view), split_array)
 
 
-def read_head(body: bytes | bytearray | memoryview) -> Head | None:
+def read_head(body: JsonBytes) -> Head | None:
     """Returns the head of a status reply as soon as these first bytes of it hold one, else None: read on.
 
     They do once `data` has begun, its first character is there, and `status` came before it. Otherwise only the whole

@@ -99,17 +99,16 @@ class Footer:
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
         self._groups: pq.FileMetaData | None = None
-        self._bytes = self._count = 0
+        self._bytes = 0
 
     def add(self, group: RowGroup) -> None:
         """Adds the row group that lies behind those so far."""
-        metadata = _metadata(footers.moved(group.footer, self._bytes, self._count))
         if self._groups is None:
-            self._groups = metadata
+            self._groups = _metadata(group.footer)  # it lies where it said
         else:
-            self._groups.append_row_groups(metadata)
+            moved = footers.moved(group.footer, self._bytes, self._groups.num_row_groups)
+            self._groups.append_row_groups(_metadata(moved))
         self._bytes += group.body.size
-        self._count += 1
 
     def written(self, values: Mapping[bytes, bytes]) -> pa.Buffer:
         """Returns all that stands behind the row groups, with these keys and values."""

@@ -48,6 +48,20 @@ class BoundedBody:
                 self._enough = enough(so_far)
         return self._enough
 
+    def room(self, most: int) -> memoryview | None:
+        """Returns where the next bytes of a body that is not compressed may be put, at most so many; then `filled`."""
+        if self._inflate is not None:
+            return None
+        ends = min(self._size + most, self._request.max_body + 1)
+        if ends > len(self._data):
+            self._data.extend(bytes(ends - len(self._data)))
+        return memoryview(self._data)[self._size : ends]
+
+    def filled(self, count: int) -> None:
+        """Takes the bytes that were put there; the view of them has to be gone."""
+        self._size += count
+        self._bounded(self._size)
+
     def reply(self, status: int, wall: float) -> Reply:
         """The finished reply; a compressed body that was cut off is refused."""
         if self._inflate is not None and not self._enough and not self._inflate.finished:
@@ -57,11 +71,14 @@ class BoundedBody:
 
     def _grow(self, piece: bytes) -> None:
         size = self._size + len(piece)
+        self._bounded(size)
+        self._data[self._size : size] = piece
+        self._size = size
+
+    def _bounded(self, size: int) -> None:
         if size > self._request.max_body:
             limit = self._request.max_body >> 20
             raise BodyRefused(f"the body is larger than {limit} MiB, the most that is read of one reply", final=True)
-        self._data[self._size : size] = piece
-        self._size = size
 
 
 class Spares:

@@ -45,6 +45,17 @@ class DeadlineStream(httpcore.NetworkStream):
         """Reads what is there, at most `max_bytes`; nothing at the end."""
         return self._inner.read(max_bytes, _left(timeout))
 
+    def read_into(self, room: memoryview) -> int:
+        """The same, to where it belongs: how many bytes there were, none at the end."""
+        stream: socket.socket = self._inner.get_extra_info("socket")
+        try:
+            stream.settimeout(_left(None))
+            return stream.recv_into(room)
+        except TimeoutError as error:
+            raise httpcore.ReadTimeout(str(error)) from error
+        except OSError as error:
+            raise httpcore.ReadError(str(error)) from error
+
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         """Writes it all."""
         for start in range(0, len(buffer), 1 << 16):
@@ -56,7 +67,7 @@ class DeadlineStream(httpcore.NetworkStream):
 
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
-    ) -> httpcore.NetworkStream:
+    ) -> DeadlineStream:
         """The same connection, encrypted."""
         return DeadlineStream(self._inner.start_tls(ssl_context, server_hostname, _left(timeout)))
 
@@ -70,7 +81,7 @@ class DeadlineBackend(httpcore.SyncBackend):
 
     def connect_tcp(
         self, host: str, port: int, timeout: float | None = None, *args: Any, **kwargs: Any
-    ) -> httpcore.NetworkStream:
+    ) -> DeadlineStream:
         """Tries the addresses of a host one after another, each for its share of the time that is left for all."""
         until = min(_deadline.get(), time.monotonic() + (math.inf if timeout is None else timeout))
         addresses = _addresses(host, port)

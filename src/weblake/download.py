@@ -1,9 +1,10 @@
 """All that the service has of a job that has ended, read a little ahead: its chunks in order, and its list of errors.
 
 Where the next chunk is stands in the head of the one before, ahead of its documents. So the next one is asked for as
-soon as that head has arrived, on a second connection, and the list of errors beside the last chunk: a chain of chunks
-takes no longer than its round trips (docs/decisions/028-what-overlaps.md). Which chunk comes next, and whether it may,
-is still decided by `pages.Walk` alone, in order: what was asked for ahead only spares it the waiting.
+soon as that head has arrived, on a second connection, and the list of errors beside the last chunk, or the one before:
+a chain of chunks takes no longer than its round trips (docs/decisions/028-what-overlaps.md). Which chunk comes next,
+and whether it may, is still decided by `pages.Walk` alone, in order: what was asked for ahead only spares it the
+waiting.
 
 Imports: ahead, bodies, errors, models, next_link, operations, pages, replies, retry, steps, waiting, wire.
 """
@@ -11,7 +12,7 @@ Imports: ahead, bodies, errors, models, next_link, operations, pages, replies, r
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
@@ -75,16 +76,22 @@ class Download:
         self._errors: Future[JobErrors] | None = None
         #: Whether the last reply was: then the next one is not asked for ahead.
         self._quick = False
+        #: Documents of all chunks so far, and of the last one.
+        self._documents = self._of_chunk = 0
 
-    def chunks(self) -> Iterator[Sequence[wire.JsonBytes]]:
-        """Yields the documents of each chunk as raw JSON; after each, tell `walk.fresh` how many of them were new.
+    def chunks(self) -> Iterator[wire.Documents]:
+        """Yields the documents of each chunk, undecoded; after each, tell `walk.fresh` how many of them were new.
 
         Raises:
             JobGone: There is no such job any more, or no such chunk.
             WeblakeError: As `Walk.step`.
         """
         while not self.walk.ended:
-            yield self._client.run(_answered(self.walk.step(), self._answer))
+            documents = self._client.run(_answered(self.walk.step(), self._answer))
+            self._of_chunk = len(documents)
+            self._documents += self._of_chunk
+            yield documents
+            del documents  # while it waits for the next one
             self._spares.give(self._body)
 
     def errors(self) -> JobErrors:
@@ -115,7 +122,15 @@ class Download:
                     self._asked_errors()
                 elif following != request.query and self.walk.is_new(following):
                     self._next = self._sent(replace(request, query=following))
-        return self._kept(flight.reply.result())
+        reply = flight.reply.result()
+        if self._next is not None and self._is_next_to_last(head):
+            self._asked_errors()
+        return self._kept(reply)
+
+    def _is_next_to_last(self, head: Mapping[str, object]) -> bool:
+        """Whether one more chunk is probably the last, by what the service counted: nothing but time hangs on it."""
+        completed = head.get("completed")
+        return isinstance(completed, int) and 0 <= completed - self._documents <= 2 * self._of_chunk
 
     def _kept(self, reply: Reply | NoReply) -> Reply | NoReply:
         """The same reply; its body can be used again once its documents are gone."""

@@ -66,17 +66,20 @@ class Conversation:
     def receive(self, data: bytes) -> None:
         """Takes what was read; nothing is the end of the connection."""
         if self._left:
-            if not data:
-                raise httpcore.RemoteProtocolError(
-                    f"the server closed the connection {self._left} bytes before the end"
-                )
-            assert len(data) <= self._left, "more was read than was asked for"
+            self.passed(len(data))
             self._came = data
-            self._left -= len(data)
         elif not data and self._h11.their_state is h11.SEND_RESPONSE:
             raise httpcore.RemoteProtocolError("the server closed the connection without a reply")
         else:
             self._h11.receive_data(data)
+
+    def passed(self, count: int) -> None:
+        """Counts bytes of a body that has a length, read by somebody else; none is the end of the connection."""
+        assert self._left is not None
+        if not count:
+            raise httpcore.RemoteProtocolError(f"the server closed the connection {self._left} bytes before the end")
+        assert count <= self._left, "more was read than was asked for"
+        self._left -= count
 
     def head(self) -> httpcore.Response | None:
         """The head of the reply, which has no content yet; None: read on."""
@@ -108,6 +111,11 @@ class Conversation:
         if self._length is not None:
             self._left = self._length - self._given
         return b""
+
+    @property
+    def counts(self) -> bool:
+        """Whether nothing but their number matters of the bytes to be read now."""
+        return bool(self._left)
 
     @property
     def asks(self) -> int:

@@ -7,7 +7,7 @@ can go wrong with that chain, and what is done about it, is contract/facts.md se
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -54,8 +54,8 @@ class Walk:
         self._stale = 0
         self._repolled = False
 
-    def step(self) -> Flow[Sequence[wire.JsonBytes]]:
-        """Reads the next chunk and returns its documents as raw JSON; possibly none.
+    def step(self) -> Flow[wire.Documents]:
+        """Reads the next chunk and returns its documents, undecoded; possibly none.
 
         Raises:
             MalformedReply: The chain leads elsewhere, loops or does not end, or the job is not ended after all.

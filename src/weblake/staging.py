@@ -30,6 +30,7 @@ from weblake.secrets import one_line
 from weblake.steps import Reply
 from weblake.tables import schemas
 from weblake.tables.document_rows import DocumentBatches
+from weblake.tables.documents import Parsed
 from weblake.tables.parquet import GROUP_BYTES, ParquetFile, Written
 from weblake.tables.row_groups import Gathering, RowGroup, row_group
 from weblake.waiting import JobRef
@@ -38,7 +39,8 @@ from weblake.waiting import JobRef
 EXPIRED = "expired"
 #: Documents become a batch by so many JSON bytes, and so many batches a row group.
 BATCH_BYTES, BATCHES_A_GROUP = 4 << 20, 2
-#: The first row groups are of one batch, so that no thread waits for its first one.
+#: The first row groups are of one batch, and those of the last chunk, so that no thread waits for its first one, nor at
+#: the end for the other's last one.
 FIRST_GROUPS = 2
 #: Whoever watches sees it move after so many seconds.
 SEEN_S = 1.0
@@ -119,9 +121,9 @@ def _row_groups(rows: _Rows, download: Download) -> Iterator[Callable[[], _Made]
     try:
         for chunk in download.chunks():
             before = rows.taken
-            for raw in chunk:
-                rows.take(raw)
-                if rows.full:
+            for document in rows.parse_all(chunk):
+                rows.take(document)
+                if rows.full(last=download.walk.ended):
                     yield rows.flush()
                     seen = time.monotonic()
             download.walk.fresh(rows.taken - before)
@@ -138,7 +140,7 @@ def stage_document(identity: Identity, tally: Tally, scratch: Path, raw: bytes) 
     """Puts the one document of a scrape or a parsed file on scratch."""
     rows = _Rows(identity, tally, scratch / "documents.parquet")
     with rows.file:
-        rows.take(raw)
+        rows.take(rows.parse(raw))
         rows.write(rows.flush()()[0])
         return rows.close(JobErrors(), {"status": "completed", "creditsUsed": _credits_of(raw)})
 
@@ -150,15 +152,15 @@ class _Rows:
         self._identity = identity
         self._tally = tally
         self._batches = DocumentBatches(identity.load_id, identity.job_id, identity.kind, identity.loaded_at)
+        self.parse, self.parse_all = self._batches.parse, self._batches.parse_all
         #: What gives batches that belong to the next row group.
         self._ready: list[Callable[[], pa.RecordBatch]] = []
         #: Row groups so far.
         self._groups = 0
         self.file = ParquetFile(path, schemas.DOCUMENTS)
 
-    def take(self, raw: wire.JsonBytes) -> None:
-        """Takes a raw document into the next batch, if it is new."""
-        parsed = self._batches.parse(raw)
+    def take(self, parsed: Parsed | None) -> None:
+        """Takes a document into the next batch, if it is one, and new."""
         if parsed is None:
             self._tally.malformed(1)
             return
@@ -173,10 +175,9 @@ class _Rows:
         """The documents taken so far."""
         return self._batches.position
 
-    @property
-    def full(self) -> bool:
+    def full(self, *, last: bool) -> bool:
         """Whether there are enough of them for a row group."""
-        return len(self._ready) >= (BATCHES_A_GROUP if self._groups >= FIRST_GROUPS else 1)
+        return len(self._ready) >= (1 if last or self._groups < FIRST_GROUPS else BATCHES_A_GROUP)
 
     def flush(self) -> Callable[[], _Made]:
         """What makes row groups of the documents taken since the last call, in any thread."""

@@ -33,7 +33,7 @@ from weblake.loop_lines import Line
 from weblake.loop_streams import LoopBackend
 from weblake.secrets import ApiKey, BaseUrl, is_loopback, one_line
 from weblake.steps import NoReply, Reply, Request
-from weblake.thread_connections import ThreadConnection
+from weblake.thread_connections import ThreadBody, ThreadConnection
 from weblake.thread_lines import ThreadLine
 
 #: Seconds to open a connection, inside the request's own deadline.
@@ -176,6 +176,8 @@ class HttpTransport(_Wire):
             ):
                 wall = time.time()
                 body = BoundedBody(response.headers, request)
+                if isinstance(response.stream, ThreadBody):
+                    response.stream.into = body
                 for part in response.iter_stream():
                     if body.feed(part):
                         break

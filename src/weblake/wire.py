@@ -11,7 +11,7 @@ import contextlib
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -34,11 +34,12 @@ REFUSALS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _object = msgspec.json.Decoder(dict[str, Raw]).decode
 _array = msgspec.json.Decoder(list[Raw]).decode
+_objects = msgspec.json.Decoder(list[dict[str, Raw]]).decode
 _fields = msgspec.json.Decoder(dict[str, object]).decode
-_Cut = Callable[[memoryview], list[Raw]]
 _HINT = "Try again; if it stays so, check that the base URL names the service, and that no proxy or login page answers."
 _BOM = b"\xef\xbb\xbf"
 _NULL = b"null"
+_NO_ARRAY = memoryview(b"[]")
 _SPACE = b" \t\n\r"
 _COLON = re.compile(rb"[ \t\n\r]*+:[ \t\n\r]*+")
 _BLANKED = bytes.maketrans(bytes(range(0x20)), b" " * 0x20)
@@ -54,14 +55,47 @@ _ESCAPE = re.compile(
 )
 
 
+class Documents:
+    """The elements of `data`, undecoded, one JSON text each. An element need not be an object."""
+
+    def __init__(self, texts: Sequence[JsonBytes]) -> None:
+        #: The top-level fields of each, where all of them are flawless objects.
+        self.objects: list[dict[str, Raw]] | None = None
+        self._texts = texts
+        self._array = _NO_ARRAY
+
+    @classmethod
+    def of_objects(cls, array: memoryview) -> Documents:
+        """Those of an array of flawless objects: scanned once, and their texts cut only if somebody asks for one."""
+        made = cls(())
+        made._array, made.objects = array, _objects(array)
+        return made
+
+    def __len__(self) -> int:
+        return len(self._texts if self.objects is None else self.objects)
+
+    def __iter__(self) -> Iterator[JsonBytes]:
+        return iter(self._cut())
+
+    def __getitem__(self, place: int) -> JsonBytes:
+        return self._cut()[place]
+
+    def _cut(self) -> Sequence[JsonBytes]:
+        if len(self._texts) < len(self):
+            self._texts = _array(self._array)
+        return self._texts
+
+
+_Cut = Callable[[memoryview], Documents]
+
+
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """One reply of a job's status: its documents as they came, and everything around them."""
 
     #: Every top-level field but `data`, decoded. One that cannot be decoded at all is left out.
     head: dict[str, object]
-    #: One slice of JSON for each element of `data`, undecoded. An element need not be an object.
-    documents: list[Raw]
+    documents: Documents
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,12 +186,14 @@ def read_chunk(body: JsonBytes) -> Chunk:
     """
     view = _without_mark(body)
     with contextlib.suppress(*REFUSALS, scan.Short, scan.Broken):
-        return _data_last(view, _array)
-    with contextlib.suppress(*REFUSALS):
-        return _chunk(_object(view), _array)
+        return _data_last(view, Documents.of_objects)
     with contextlib.suppress(*REFUSALS, scan.Short, scan.Broken):
-        return _data_last(view, _array_by_mask)
-    return _chunk(split_object(view), split_array)
+        return _data_last(view, lambda data: Documents(_array(data)))
+    with contextlib.suppress(*REFUSALS):
+        return _chunk(_object(view), lambda data: Documents(_array(data)))
+    with contextlib.suppress(*REFUSALS, scan.Short, scan.Broken):
+        return _data_last(view, lambda data: Documents(_array_by_mask(data)))
+    return _chunk(split_object(view), lambda data: Documents(split_array(data)))
 
 
 def read_head(body: JsonBytes) -> Head | None:
@@ -195,8 +231,8 @@ def _prefix(view: memoryview) -> Head | None:
 
 
 def _chunk(fields: dict[str, Raw], cut: _Cut) -> Chunk:
-    data = fields.pop("data", None)
-    return Chunk(_values(fields), [] if data is None or memoryview(data)[:5] == _NULL else cut(memoryview(data)))
+    data = memoryview(fields.pop("data", _NO_ARRAY))
+    return Chunk(_values(fields), Documents(()) if data[:5] == _NULL else cut(data))
 
 
 def _data_last(view: memoryview, cut: _Cut) -> Chunk:

@@ -236,10 +236,9 @@ def documents(strings: st.SearchStrategy, *, with_depth: bool) -> st.SearchStrat
     )
 
 
-def rows_of(*raws: bytes) -> list[dict]:
+def rows_of(chunk: wire.Documents) -> list[dict]:
     batches = document_rows.DocumentBatches(**LOAD, loaded_at=WHEN)
-    for raw in raws:
-        parsed = batches.parse(raw)
+    for parsed in batches.parse_all(chunk):
         assert parsed is not None, batches.malformed
         batches.append(parsed)
     batch = batches.flush()()
@@ -254,8 +253,9 @@ def check(written: list[Pairs], *, ascii_only: bool) -> None:
     chunk = wire.read_chunk(body)
     assert [bytes(raw) for raw in chunk.documents] == raws
     with mock.patch.object(texts_of_a_batch, "WORTH_BYTES", 0):  # Arrow's reader, which only many bytes are worth
-        rows = rows_of(*chunk.documents)
-    assert rows == rows_of(*chunk.documents)
+        rows = rows_of(chunk.documents)
+    assert rows == rows_of(chunk.documents)
+    assert rows == rows_of(wire.Documents(raws))
     assert len(rows) == len(written)
     for position, (document, row) in enumerate(zip(written, rows, strict=True)):
         good = mended(document)

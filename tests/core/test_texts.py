@@ -12,43 +12,63 @@ from hypothesis import strategies as st
 
 from weblake.tables import texts
 
+SCHEMA = pa.schema(
+    [*((name, pa.large_string()) for name in ("one", "other", "html")), ("links", pa.list_(pa.string()))]
+)
 LONG = 'word \u00e9 \U0001f600 " \\ / \b\f\n\r\t \x00 ' * 5000
 
 
 @given(
-    st.lists(st.tuples(st.none() | st.text(), st.none() | st.text()), min_size=1, max_size=5),
+    st.lists(
+        st.tuples(st.none() | st.text(), st.none() | st.text(), st.none() | st.lists(st.text(), max_size=3)),
+        min_size=1,
+        max_size=5,
+    ),
     st.booleans(),
 )
 @settings(max_examples=300, deadline=None)
-def test_columns_are_what_python_reads(rows: list[tuple[str | None, str | None]], ascii_only: bool) -> None:
+def test_columns_are_what_python_reads(
+    rows: list[tuple[str | None, str | None, list[str] | None]], ascii_only: bool
+) -> None:
     raws = [
-        [None if text is None else json.dumps(text, ensure_ascii=ascii_only).encode() for text in row] for row in rows
+        [None if value is None else json.dumps(value, ensure_ascii=ascii_only).encode() for value in row]
+        for row in rows
     ]
+    names = ("one", "other", "links")
     with mock.patch.object(texts, "WORTH_BYTES", 0):
-        made = texts.columns({"one": [row[0] for row in raws], "other": [row[1] for row in raws]})
+        made = texts.columns({name: [row[at] for row in raws] for at, name in enumerate(names)}, SCHEMA)
     if made is None:
-        assert all(text is None for row in rows for text in row)
+        assert all(text is None for row in rows for text in row[:2])
         return
-    for at, column in enumerate((made["one"], made["other"])):
-        assert column.type == pa.large_string()
+    for at, name in enumerate(names):
+        column = made[name]
+        assert column.type == SCHEMA.field(name).type
         column.validate(full=True)
         assert column.to_pylist() == [row[at] for row in rows]
 
 
 def test_little_is_left_to_others() -> None:
-    assert texts.columns({"html": [b'"short"']}) is None
-    assert texts.columns({}) is None
+    assert texts.columns({"html": [b'"short"']}, SCHEMA) is None
+    assert texts.columns({"html": [b'"short"'], "links": [b'["%s"]' % (b"x" * 5000)]}, SCHEMA) is None
+    assert texts.columns({}, SCHEMA) is None
 
 
 @pytest.mark.parametrize("bad", [b'"\\ud800"', b'"\xff"', b'"\xed\xa0\x80"', b'"\\udc00\\ud800"', b"5", b'"\x01"'])
 def test_what_is_no_text_is_refused_as_a_whole(bad: bytes) -> None:
     good = json.dumps(LONG).encode()
-    assert texts.columns({"html": [good]}) is not None
-    assert texts.columns({"html": [good, bad]}) is None
+    assert texts.columns({"html": [good]}, SCHEMA) is not None
+    assert texts.columns({"html": [good, bad]}, SCHEMA) is None
+
+
+@pytest.mark.parametrize("bad", [b"[null]", b'["a",null]', b"[1]", b'[["a"]]', b"[{}]", b'["\\ud800"]', b'["\xff"]'])
+def test_a_list_of_something_else_than_strings_is_refused_as_a_whole(bad: bytes) -> None:
+    html = [json.dumps(LONG).encode()] * 2
+    assert texts.columns({"html": html, "links": [b'["a"]', b"[]"]}, SCHEMA) is not None
+    assert texts.columns({"html": html, "links": [b'["a"]', bad]}, SCHEMA) is None
 
 
 def test_without_memory_for_the_reader_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """Arrow's reader would end the process."""
     monkeypatch.setattr(texts, "_TIMES", 1 << 40)
     with pytest.raises(MemoryError, match="no memory for"):
-        texts.columns({"html": [b'"' + b"x" * texts.WORTH_BYTES + b'"']})
+        texts.columns({"html": [b'"' + b"x" * texts.WORTH_BYTES + b'"']}, SCHEMA)

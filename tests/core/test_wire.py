@@ -165,7 +165,7 @@ heads = st.dictionaries(texts.filter(lambda key: key not in ("data", "status")),
 @st.composite
 def replies(draw: st.DrawFn) -> tuple[bytes, dict[str, object], list[object]]:
     head = {**draw(heads), "status": draw(st.sampled_from(["scraping", "completed"]))}
-    items = draw(st.lists(values, max_size=5))
+    items = draw(st.lists(values, max_size=5) | st.lists(st.dictionaries(texts, values, max_size=5), max_size=5))
     names = draw(st.permutations([*head, "data"]))
     reply = {name: items if name == "data" else head[name] for name in names}
     return dump(reply, draw(separators), ascii_only=draw(st.booleans())), head, items
@@ -178,6 +178,10 @@ def test_a_chunk_is_its_head_and_its_documents(reply, after: str) -> None:
     chunk = wire.read_chunk(body + after.encode())
     assert chunk.head == head
     assert [json.loads(bytes(item)) for item in chunk.documents] == items
+    assert len(chunk.documents) == len(items)
+    if chunk.documents.objects is not None:
+        found = [{name: json.loads(bytes(raw)) for name, raw in each.items()} for each in chunk.documents.objects]
+        assert found == items
 
 
 @proves(
@@ -207,7 +211,8 @@ def test_a_bad_head_field_is_mended_or_left_out() -> None:
 
 @pytest.mark.parametrize("data", [b"", b',"data":null', b',"data":[]', b',"data" : [ ] '])
 def test_no_data_is_no_documents(data: bytes) -> None:
-    assert wire.read_chunk(b'{"status":"scraping"' + data + b"}") == wire.Chunk({"status": "scraping"}, [])
+    chunk = wire.read_chunk(b'{"status":"scraping"' + data + b"}")
+    assert (chunk.head, len(chunk.documents), list(chunk.documents)) == ({"status": "scraping"}, 0, [])
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"null", b"<html>", b'{"data":{}}', b'{"data":"x"}', b'{"data":nul}'])

@@ -44,8 +44,8 @@ TRIES = 3
 @proves(
     "H12",
     at="src/weblake/wire.py",
-    line="return _chunk(split_object(view), split_array)",
-    becomes='return Chunk({"status": "completed", "next": None}, [])',
+    line="return _chunk(split_object(view), lambda data: Documents(split_array(data)))",
+    becomes='return Chunk({"status": "completed", "next": None}, Documents(()))',
     case="2-html",
 )
 @pytest.mark.parametrize("play", UNREADABLE.values(), ids=UNREADABLE)
@@ -120,7 +120,7 @@ MENDED = {
 @proves(
     "H25",
     at="src/weblake/tables/documents.py",
-    line="return parse_odd(raw)",
+    line="return parse_odd(texts, place)",
     becomes='raise MalformedReply("It is no JSON.")',
     case="5000 deep",
 )
@@ -141,8 +141,8 @@ MENDED = {
 @proves(
     "H26",
     at="src/weblake/tables/documents.py",
-    line="return _parsed(raw, split, repaired=mended != bytes(raw))",
-    becomes="return _parsed(raw, split, repaired=False)",
+    line="return _parsed(texts, place, split, repaired=mended != bytes(raw))",
+    becomes="return _parsed(texts, place, split, repaired=False)",
     case="a lone surrogate",
 )
 @proves(

@@ -24,16 +24,17 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(download, "QUICK_S", 0.0)
 
 
-def held_back(service: ScriptedService, body: dict[str, object], until_asked: str) -> Play:
-    """A chunk whose last bytes come once something else has been asked for."""
+def held_back(service: ScriptedService, body: dict[str, object], until_asked: str, behind: int = -1000) -> Play:
+    """A chunk whose bytes behind the first of them come once something else has been asked for."""
     data = encoded(body)
+    data = head(200, length=len(data), content_type="application/json") + data
 
     def play(line: Line) -> bool:
-        line.send(head(200, length=len(data), content_type="application/json") + data[:-1000])
+        line.send(data[:behind])
         ends = time.monotonic() + NEVER_S
         while not service.asked(until_asked) and time.monotonic() < ends and not line.gone(0.01):
             pass
-        line.send(data[-1000:] if service.asked(until_asked) else b"")
+        line.send(data[behind:] if service.asked(until_asked) else b"")
         return bool(service.asked(until_asked))
 
     return play
@@ -53,6 +54,25 @@ def test_each_chunk_arrives_while_the_one_before_does(service: ScriptedService, 
     job.always(2, held_back(service, job.chunks[2], job.at(4)))
     job.always(4, held_back(service, job.chunks[4], f"{job.read}/errors"))
     lake.land(job=JOB, timeout=60).landed(documents)
+    assert asked_once(service, job.at(2), job.at(4), f"{job.read}/errors")
+
+
+def test_the_errors_arrive_while_the_last_chunk_is_waited_for(service: ScriptedService, lake: Lake) -> None:
+    documents = long_pages(6)
+    job = Job(service, documents, cut=2)
+    job.always(4, held_back(service, job.chunks[4], f"{job.read}/errors", behind=0))
+    lake.land(job=JOB, timeout=60).landed(documents)
+    assert asked_once(service, job.at(2), job.at(4), f"{job.read}/errors")
+
+
+@pytest.mark.parametrize("completed", [0, 3, 10**9, -1, "6", None, True, 6.0])
+def test_what_the_service_counts_is_not_relied_upon(service: ScriptedService, lake: Lake, completed: object) -> None:
+    documents = long_pages(6)
+    job = Job(service, documents, cut=2)
+    for chunk in job.chunks.values():
+        chunk["completed"] = completed
+    landed = lake.land(job=JOB, timeout=60)
+    assert landed.json["stored"] == 6, landed.err
     assert asked_once(service, job.at(2), job.at(4), f"{job.read}/errors")
 
 

@@ -20,41 +20,51 @@ from weblake.tables.documents import Parsed
 
 _METADATA = "metadata"
 _KNOWN = {*fields.FIELDS, _METADATA}
-#: The columns whose values stay as JSON until there is a batch of them.
-_LONG = [column for column, read in fields.FIELDS.values() if read is fields.as_it_is]
+#: The columns whose values stay as JSON until there is a batch of them, and those among them that any string fits.
+LEFT = {column: read for column, read in fields.FIELDS.values() if read in fields.AT_ONCE}
+TEXTS = {column: read for column, read in LEFT.items() if read is fields.as_it_is}
 _PLAIN = {str, type(None)}
-#: Those columns, as JSON.
-LongTexts: TypeAlias = Mapping[str, Sequence[Raw | None]]
+#: Such columns, as JSON.
+Left: TypeAlias = Mapping[str, Sequence[Raw | None]]
 
 
-def columns(documents: Sequence[Parsed]) -> tuple[dict[str, schemas.Values], LongTexts]:
-    """Returns what the documents say, by column, and the columns that `long_texts` makes; the others are null.
+def columns(documents: Sequence[Parsed], leave: Collection[str] = LEFT) -> tuple[dict[str, schemas.Values], Left]:
+    """Returns what the documents say, by column, and those of the columns in `leave`, which `left_columns` makes.
 
-    Raises UnicodeDecodeError where a document holds bytes that are no UTF-8.
+    Any other column is null. Raises UnicodeDecodeError where a document holds bytes that are no UTF-8.
     """
     made: dict[str, schemas.Values] = {"repaired": [document.repaired for document in documents]}
     misfits: dict[int, set[str]] = {}
     there = set[str]().union(*(document.fields for document in documents))
     for name in there & fields.FIELDS.keys():
-        made[fields.FIELDS[name][0]] = _read(name, documents, misfits)
-    left = {name: [raw if isinstance(raw, Raw) else None for raw in made.pop(name)] for name in _LONG if name in made}
+        column, read = fields.FIELDS[name]
+        read = read if column in leave else fields.AT_ONCE.get(read, read)
+        made[column] = _read(name, read, documents, misfits)
+    left = {name: [raw if isinstance(raw, Raw) else None for raw in made.pop(name)] for name in leave if name in made}
     made |= _metadata(documents)
     if misfits or not there <= _KNOWN or any(document.metadata is None for document in documents):
         made["extra"] = [_extra(document, misfits.get(row, ())) for row, document in enumerate(documents)]
     return made, left
 
 
-def long_texts(left: LongTexts) -> Mapping[str, schemas.Values]:
-    """Makes these columns, mostly while other threads run; raises UnicodeDecodeError for what is no UTF-8."""
-    made = texts.columns(left)
+def left_columns(left: Left) -> Mapping[str, schemas.Values]:
+    """Makes these columns, mostly while other threads run.
+
+    Raises UnicodeDecodeError for what is no UTF-8, and one of fields.WRONG for a list of something else than strings.
+    """
+    made = texts.columns(left, schemas.DOCUMENTS)
     if made is not None:
         return made
-    return {name: [None if raw is None else fields.long_text(raw) for raw in each] for name, each in left.items()}
+    found: dict[str, schemas.Values] = {}
+    for name, raws in left.items():
+        read, fit = fields.AT_ONCE[LEFT[name]], fields.Fit()
+        found[name] = [None if raw is None else read(raw, fit) for raw in raws]
+    return found
 
 
-def _read(name: str, documents: Sequence[Parsed], misfits: dict[int, set[str]]) -> list[object]:
+def _read(name: str, read: fields.Reader, documents: Sequence[Parsed], misfits: dict[int, set[str]]) -> list[object]:
     """One field of all; where a column cannot say all that it says, its name is put among the misfits of its row."""
-    read, fit = fields.FIELDS[name][1], fields.Fit()
+    fit = fields.Fit()
     with suppress(*fields.WRONG):  # as nearly always: all of them fit
         raws = [document.fields.get(name) for document in documents]
         values = [None if raw is None else read(raw, fit) for raw in raws]

@@ -1,12 +1,12 @@
-"""Raw documents in, Arrow batches of the `documents` table out. Imports: document_columns, documents, errors, schemas,
-wire.
+"""Raw documents in, Arrow batches of the `documents` table out. Imports: document_columns, documents, errors, fields,
+schemas, wire.
 
 A document is parsed no further than to tell which one it is; only what the caller keeps is decoded, many at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from weblake import wire
 from weblake.errors import MalformedReply
-from weblake.tables import schemas
-from weblake.tables.document_columns import LongTexts, columns, long_texts
-from weblake.tables.documents import Parsed, parse, parse_odd
+from weblake.tables import fields, schemas
+from weblake.tables.document_columns import TEXTS, Left, columns, left_columns
+from weblake.tables.documents import Parsed, parse_odd, parse_one
 
 #: What a row takes in all columns, however little its document says.
 ROW_BYTES = 256
@@ -25,7 +25,8 @@ ROW_BYTES = 256
 class DocumentBatches:
     """Turns the raw documents of one load into record batches of exactly `schemas.DOCUMENTS`.
 
-    For each document: `parse` it, see whether it is wanted, `append` it. Now and then, `flush` the batch.
+    For each document: `parse` it, or all of a chunk, see whether it is wanted, `append` it. Now and then, `flush` the
+    batch.
     """
 
     def __init__(self, load_id: str, job_id: str, job_kind: str, loaded_at: datetime, *, position: int = 0) -> None:
@@ -45,17 +46,24 @@ class DocumentBatches:
 
     def parse(self, raw: wire.JsonBytes) -> Parsed | None:
         """Returns the document, or None where the entry is no JSON object: then `malformed` has one reason more."""
-        self._entries += 1
-        try:
-            return parse(raw)
-        except MalformedReply:
-            self.malformed.append(f"entry {self._entries} is no JSON object: {wire.excerpt(raw, 60)}")
-            return None
+        return next(self.parse_all(wire.Documents((raw,))))
+
+    def parse_all(self, documents: wire.Documents) -> Iterator[Parsed | None]:
+        """Yields the same of each document of a chunk."""
+        for place in range(len(documents)):
+            self._entries += 1
+            try:
+                parsed = parse_one(documents, place)
+            except MalformedReply:
+                begins = wire.excerpt(documents[place], 60)
+                self.malformed.append(f"entry {self._entries} is no JSON object: {begins}")
+                parsed = None
+            yield parsed
 
     def append(self, document: Parsed) -> int:
         """Makes the document the next row and returns its position; it is decoded with the batch."""
         self._documents.append(document)
-        self.pending_bytes += len(document.raw) + ROW_BYTES
+        self.pending_bytes += document.size + ROW_BYTES
         self.position += 1
         return self.position - 1
 
@@ -83,24 +91,24 @@ class DocumentBatches:
 
 
 def _batch(
-    documents: Sequence[Parsed], same: Mapping[str, schemas.Values], arrays: Mapping[str, pa.Array], left: LongTexts
+    documents: Sequence[Parsed], same: Mapping[str, schemas.Values], arrays: Mapping[str, pa.Array], left: Left
 ) -> pa.RecordBatch:
     try:
-        return schemas.column_batch(schemas.DOCUMENTS, len(documents), {**arrays, **long_texts(left)})
-    except UnicodeDecodeError:
+        return schemas.column_batch(schemas.DOCUMENTS, len(documents), {**arrays, **left_columns(left)})
+    except (UnicodeDecodeError, *fields.WRONG):
         return _mended_batch(documents, same)
 
 
 def _mended_batch(documents: Sequence[Parsed], same: Mapping[str, schemas.Values]) -> pa.RecordBatch:
-    """The batch, of documents with something in them that is no UTF-8."""
-    made, left = columns([_mended(document) for document in documents])
-    return schemas.column_batch(schemas.DOCUMENTS, len(documents), {**made, **long_texts(left), **same})
+    """The batch, of documents with something in them that is no UTF-8, or a list that is none of strings."""
+    made, left = columns([_mended(document) for document in documents], TEXTS)
+    return schemas.column_batch(schemas.DOCUMENTS, len(documents), {**made, **left_columns(left), **same})
 
 
 def _mended(document: Parsed) -> Parsed:
     """The document as it is, or the same with what is no UTF-8 mended."""
     try:
-        long_texts(columns([document])[1])
+        left_columns(columns([document], TEXTS)[1])
     except UnicodeDecodeError:
-        return parse_odd(document.raw)
+        return parse_odd(document.texts, document.place)
     return document

@@ -23,7 +23,9 @@ _anything = msgspec.json.Decoder().decode
 class Parsed(msgspec.Struct, gc=False):  # made in a tenth of a dataclass's time, and there are many
     """A document that can be a row. It keeps the chunk alive that it was cut from."""
 
-    raw: wire.JsonBytes
+    #: Where its JSON text is, and at which place.
+    texts: wire.Documents
+    place: int
     #: The top-level fields, undecoded.
     fields: Mapping[str, Raw]
     #: The values in metadata; None where it is absent, null or no object. One that is no JSON type has no value.
@@ -34,6 +36,16 @@ class Parsed(msgspec.Struct, gc=False):  # made in a tenth of a dataclass's time
     url: str | None
     #: Whether something had to be mended before it could be stored.
     repaired: bool = False
+
+    @property
+    def raw(self) -> wire.JsonBytes:
+        """Its JSON text as it came."""
+        return self.texts[self.place]
+
+    @property
+    def size(self) -> int:
+        """Bytes of JSON in all its fields."""
+        return sum(map(len, self.fields.values()))
 
     @property
     def digest(self) -> bytes:
@@ -48,30 +60,38 @@ class Parsed(msgspec.Struct, gc=False):  # made in a tenth of a dataclass's time
 
 def parse(raw: wire.JsonBytes) -> Parsed:
     """Returns the document in this JSON text; raises MalformedReply where it is no JSON object."""
+    return parse_one(wire.Documents((raw,)), 0)
+
+
+def parse_one(texts: wire.Documents, place: int) -> Parsed:
+    """The same of the one at this place of a chunk."""
     try:
-        return _parsed(raw, _fields_of(raw), repaired=False)
+        split = _fields_of(texts[place]) if texts.objects is None else texts.objects[place]
+        return _parsed(texts, place, split, repaired=False)
     except wire.REFUSALS:
-        return parse_odd(raw)
+        return parse_odd(texts, place)
 
 
-def parse_odd(raw: wire.JsonBytes) -> Parsed:
+def parse_odd(texts: wire.Documents, place: int) -> Parsed:
     """The same, with everything mended that a strict reader refuses."""
+    raw = texts[place]
     mended = wire.mend(raw)
     split = wire.split_object(mended)
     if not all(wire.is_json(value) for value in split.values()):
         raise MalformedReply("A document is no JSON.")
-    return _parsed(raw, split, repaired=mended != bytes(raw))
+    return _parsed(texts, place, split, repaired=mended != bytes(raw))
 
 
-def _parsed(raw: wire.JsonBytes, split: dict[str, Raw], *, repaired: bool) -> Parsed:
+def _parsed(texts: wire.Documents, place: int, split: dict[str, Raw], *, repaired: bool) -> Parsed:
     found = split.get("metadata")
     metadata = None if found is None else _metadata(found)
     if not metadata:
-        return Parsed(raw, split, metadata, None, None, None, repaired)
+        return Parsed(texts, place, split, metadata, None, None, None, repaired)
     get = metadata.get
     scrape_id, source_url, url = get("scrapeId"), get("sourceURL"), get("url")
     return Parsed(
-        raw,
+        texts,
+        place,
         split,
         metadata,
         scrape_id if type(scrape_id) is str else None,

@@ -21,7 +21,7 @@ WRONG = (msgspec.ValidationError, RecursionError, MalformedReply)
 
 #: Returns the string in this JSON text, or None for null.
 text: Callable[[wire.JsonBytes], str | None] = msgspec.json.Decoder(str | None).decode
-_QUOTE = ord('"')
+_QUOTE, _BRACKET = b'"['
 #: Bytes from which on it is worth asking for the memory of a text.
 _LONG = 64 << 10
 _texts: Callable[[wire.JsonBytes], list[str] | None] = msgspec.json.Decoder(list[str] | None).decode
@@ -70,6 +70,15 @@ def as_it_is(raw: Raw, fit: Fit) -> Raw | str | None:
 
 def _read_texts(raw: Raw, fit: Fit) -> list[str] | None:
     return _texts(raw)
+
+
+def texts_as_they_are(raw: Raw, fit: Fit) -> Raw | list[str] | None:
+    """What may be a list of strings, likewise."""
+    return raw if memoryview(raw)[0] == _BRACKET else _texts(raw)
+
+
+#: Reads at once what these readers leave as JSON.
+AT_ONCE: Mapping[Reader, Reader] = {as_it_is: lambda raw, fit: long_text(raw), texts_as_they_are: _read_texts}
 
 
 def _read_json(raw: Raw, fit: Fit) -> str | None:
@@ -195,8 +204,8 @@ FIELDS: Spec = {
     "answer": ("answer", as_it_is),
     "highlights": ("highlights", as_it_is),
     "warning": ("warning", _read_text),
-    "links": ("links", _read_texts),
-    "images": ("images", _read_texts),
+    "links": ("links", texts_as_they_are),
+    "images": ("images", texts_as_they_are),
     "json": ("json", _read_json),
     "branding": ("branding", _read_object_json),
     "actions": ("actions", _struct(_ACTIONS)),

@@ -1,4 +1,4 @@
-"""JSON strings in, Arrow's text columns out, with no Python string between. Imports headroom, wire.
+"""JSON strings in, and lists of them, Arrow's columns out, with no Python string between. Imports headroom, wire.
 
 A page's HTML as a Python string costs its decoding, up to four times its bytes, and its encoding again for Arrow.
 Arrow's own JSON reader unescapes straight into a column, and other threads run meanwhile.
@@ -18,13 +18,20 @@ WORTH_BYTES = 1 << 10
 _TIMES = 4
 
 
-def columns(values: Mapping[str, Sequence[wire.JsonBytes | None]]) -> dict[str, pa.Array] | None:
-    """Returns JSON strings, each good JSON but for its encoding, as columns of large_string; None stays null.
+def columns(values: Mapping[str, Sequence[wire.JsonBytes | None]], schema: pa.Schema) -> dict[str, pa.Array] | None:
+    """Returns JSON, each good JSON but for its encoding, as these columns of the schema; None stays null.
 
-    None for all of it where Arrow refuses one of them, a lone surrogate or bytes that are no UTF-8, and where it is not
-    worth the while.
+    None for all of it where Arrow refuses one of them (a lone surrogate, bytes that are no UTF-8, what is not of its
+    column's type), and where the strings are not worth the while.
     """
-    sizes = [memoryview(raw).nbytes for raws in values.values() for raw in raws if raw is not None]
+    kinds = {name: schema.field(name).type for name in values}
+    sizes = [
+        memoryview(raw).nbytes
+        for name, raws in values.items()
+        if kinds[name] == pa.large_string()
+        for raw in raws
+        if raw is not None
+    ]
     if not sizes or sum(sizes) < WORTH_BYTES * len(sizes):
         return None
     import pyarrow.json as reader  # costs a small job more than it saves
@@ -43,11 +50,13 @@ def columns(values: Mapping[str, Sequence[wire.JsonBytes | None]]) -> dict[str, 
             pa.BufferReader(lines),
             read_options=reader.ReadOptions(use_threads=False, block_size=len(lines) + 1),
             parse_options=reader.ParseOptions(
-                explicit_schema=pa.schema([(str(at), pa.large_string()) for at in range(len(values))]),
+                explicit_schema=pa.schema([(str(at), kind) for at, kind in enumerate(kinds.values())]),
                 unexpected_field_behavior="error",
             ),
         ).combine_chunks()
         read.validate(full=True)
     except pa.ArrowInvalid:
         return None
-    return {name: read.column(at).chunk(0) for at, name in enumerate(values)}
+    made = {name: read.column(at).chunk(0) for at, name in enumerate(values)}
+    # A list of strings has no null in it; Arrow's may.
+    return None if any(pa.types.is_list(kinds[name]) and made[name].values.null_count for name in made) else made

@@ -121,6 +121,8 @@ def _row_groups(rows: _Rows, download: Download) -> Iterator[Callable[[], _Made]
     try:
         for chunk in download.chunks():
             before = rows.taken
+            if download.walk.ended:
+                rows.file.settle()
             for document in rows.parse_all(chunk):
                 rows.take(document)
                 if rows.full(last=download.walk.ended):

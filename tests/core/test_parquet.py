@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import subprocess
@@ -262,6 +263,36 @@ def test_a_file_that_the_disk_damaged_is_refused_and_removed(tmp_path: Path, mon
         writer.close(b"{}")
     assert "x.parquet" in error.value.message
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_synced_ahead_is_waited_for_and_a_failure_of_it_counts(tmp_path: Path, monkeypatch) -> None:
+    """The kernel tells of a write that failed once, and to one: a sync after it would succeed and mean nothing."""
+    monkeypatch.setattr(parquet, "SETTLE_BYTES", 1)
+    answers, asked = [OSError(errno.EIO, "of the disk"), None, None, None], []
+
+    def sync(path: Path) -> None:
+        asked.append(path)
+        answer = answers[len(asked) - 1]
+        if answer is not None:
+            raise answer
+
+    monkeypatch.setattr(parquet, "_sync", sync)
+    path = tmp_path / "x.parquet"
+    with parquet.ParquetFile(path, schemas.DOCUMENTS) as writer:
+        writer.write(batch_of(FULL))
+        writer.settle()
+        writer.settle()
+        with pytest.raises(StorageRefused, match="of the disk"):
+            writer.close()
+    assert (asked, list(tmp_path.iterdir())) == ([path], [])
+    with parquet.ParquetFile(path, schemas.DOCUMENTS) as writer:
+        writer.write(batch_of(FULL))
+        writer.settle()
+        writer.write(batch_of(FULL))
+        assert writer.close().rows == 2
+        writer.settle()
+    assert asked == [path] * 3  # once ahead, once behind the footer
+    assert pq.read_metadata(path).num_rows == 2
 
 
 def test_a_file_with_other_rows_than_were_written_is_refused(tmp_path: Path, monkeypatch) -> None:

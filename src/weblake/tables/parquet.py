@@ -1,4 +1,5 @@
-"""One checked Parquet file on local scratch, written a row group at a time. Imports: errors, row_groups, schemas.
+"""One checked Parquet file on local scratch, written a row group at a time. Imports: ahead, errors, row_groups,
+schemas.
 
 The file is nothing to anybody until `close` has written its footer, synced it to disk and read it back. Whatever goes
 wrong before that, no file is left.
@@ -9,8 +10,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -18,12 +21,15 @@ from typing import IO, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from weblake.ahead import begun
 from weblake.errors import StorageRefused
 from weblake.tables.row_groups import MAGIC, Footer, Gathering, RowGroup, row_group
 from weblake.tables.schemas import SCHEMA_VERSION
 
 #: A row group is closed at half of these bytes of Arrow data, so that a chunk of 10 MB goes to disk at once.
 GROUP_BYTES = 16 << 20
+#: So many bytes take long enough to sync that it is worth a thread.
+SETTLE_BYTES = 8 << 20
 
 #: Keys of the footer's metadata.
 RECEIPT_KEY = b"weblake.receipt"
@@ -55,6 +61,8 @@ class ParquetFile:
         self._gathering = Gathering(group_bytes)
         self._footer = Footer(schema)
         self._open: IO[bytes] | None = None
+        #: What comes of syncing the first part of it, where that was begun.
+        self._settled: Future[None] | None = None
         with self._storage():
             self._open = self.path.open("xb", buffering=0)
         with self._storage(), self._removed_on_error():
@@ -78,6 +86,11 @@ class ParquetFile:
             self._append(group)
             self.rows += group.rows
 
+    def settle(self) -> None:
+        """Begins to sync what is written so far, beside other work and in any thread: `close` has less to wait for."""
+        if self._settled is None and self._open is not None and self._open.tell() >= SETTLE_BYTES:
+            self._settled = begun(partial(_sync, self.path))
+
     @property
     def progress(self) -> tuple[int, int]:
         """Bytes on disk so far, and bytes of Arrow data that wait for their row group to be full."""
@@ -100,6 +113,8 @@ class ParquetFile:
             self._put(self._footer.written(footer))
             file.close()
             self._open = None
+            if self._settled is not None:
+                self._settled.result()  # what it failed at once, the kernel may not tell again
             _sync(self.path)
             self._check(receipt_json, loads)
             return Written(self.path, self.rows, self.path.stat().st_size)

@@ -65,7 +65,7 @@ def test_the_errors_arrive_while_the_last_chunk_is_waited_for(service: ScriptedS
     assert asked_once(service, job.at(2), job.at(4), f"{job.read}/errors")
 
 
-@pytest.mark.parametrize("completed", [0, 3, 10**9, -1, "6", None, True, 6.0])
+@pytest.mark.parametrize("completed", [0, 10**9, "6", None])
 def test_what_the_service_counts_is_not_relied_upon(service: ScriptedService, lake: Lake, completed: object) -> None:
     documents = long_pages(6)
     job = Job(service, documents, cut=2)

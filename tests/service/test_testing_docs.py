@@ -64,6 +64,7 @@ def test_every_block_of_python_is_a_file_that_is_run() -> None:
     }
 
 
+@pytest.mark.system  # takes a minute
 def test_the_tests_of_the_text_pass(tmp_path: Path) -> None:
     names = set(FILES) - GUESTS
     passed = re.search(r"(\d+) passed", run(write(tmp_path, names)))

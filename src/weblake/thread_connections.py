@@ -63,8 +63,7 @@ class ThreadConnection(Connection, httpcore.ConnectionInterface):
             if part:
                 yield part
                 continue
-            room = into.room(self._said.asks) if into is not None and self._said.counts else None
-            if room is None or into is None:
+            if into is None or not self._said.counts or (room := into.room(self._said.asks)) is None:
                 self._said.receive(self._stream.read(self._said.asks))
                 continue
             with room:

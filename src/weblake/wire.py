@@ -188,12 +188,12 @@ def read_chunk(body: JsonBytes) -> Chunk:
     with contextlib.suppress(*REFUSALS, scan.Short, scan.Broken):
         return _data_last(view, Documents.of_objects)
     with contextlib.suppress(*REFUSALS, scan.Short, scan.Broken):
-        return _data_last(view, lambda data: Documents(_array(data)))
+        return _data_last(view, _by_text(_array))
     with contextlib.suppress(*REFUSALS):
-        return _chunk(_object(view), lambda data: Documents(_array(data)))
+        return _chunk(_object(view), _by_text(_array))
     with contextlib.suppress(*REFUSALS, scan.Short, scan.Broken):
-        return _data_last(view, lambda data: Documents(_array_by_mask(data)))
-    return _chunk(split_object(view), lambda data: Documents(split_array(data)))
+        return _data_last(view, _by_text(_array_by_mask))
+    return _chunk(split_object(view), _by_text(split_array))
 
 
 def read_head(body: JsonBytes) -> Head | None:
@@ -243,6 +243,10 @@ def _data_last(view: memoryview, cut: _Cut) -> Chunk:
     if at < 0 or view[end] != ord("}"):
         raise scan.Broken
     return Chunk(fields, cut(view[at:end]))
+
+
+def _by_text(cut: Callable[[memoryview], list[Raw]]) -> _Cut:
+    return lambda array: Documents(cut(array))
 
 
 def _array_by_mask(view: memoryview) -> list[Raw]:

@@ -16,8 +16,10 @@ from catalogue import proves
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from weblake import wire
 from weblake.errors import MalformedReply
-from weblake.tables import document_rows, documents, schemas
+from weblake.tables import document_rows, schemas
+from weblake.tables.documents import Parsed, parse
 
 WHEN = datetime(2026, 11, 21, 12, 30, 15, 123456, tzinfo=UTC)
 LOAD = {"load_id": "0123456789abcdef", "job_id": "job-1", "job_kind": "crawl"}
@@ -25,6 +27,10 @@ BODIES = ["markdown", "summary", "html", "screenshot", "audio", "video", "answer
 BOTTOMLESS = "[" * 5000 + "]" * 5000
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+
+
+def parse_alone(raw: bytes) -> Parsed:
+    return parse(wire.Documents((raw,)), 0)
 
 
 def rows_of(*raws: bytes) -> list[dict]:
@@ -129,7 +135,7 @@ def test_h24_an_entry_that_is_no_object_is_named_and_the_page_goes_on(entry: byt
     assert len(batches.malformed) == 1
     assert batches.malformed[0].startswith("entry 2 ")
     with pytest.raises(MalformedReply):
-        documents.parse(entry)
+        parse_alone(entry)
 
 
 def test_a_dropped_document_takes_no_position() -> None:
@@ -147,13 +153,13 @@ def test_a_dropped_document_takes_no_position() -> None:
 
 def test_identity_is_cheap_and_tells_documents_apart() -> None:
     raw = b'{"metadata":{"scrapeId":"s","sourceURL":"https://a.example/","url":["no text"]},"markdown":"x"}'
-    parsed = documents.parse(raw)
+    parsed = parse_alone(raw)
     assert parsed.identity == ("s", "https://a.example/", None, parsed.digest)
-    assert documents.parse(raw).identity == parsed.identity
-    assert documents.parse(raw.replace(b'"x"', b'"y"')).digest != parsed.digest
+    assert parse_alone(raw).identity == parsed.identity
+    assert parse_alone(raw.replace(b'"x"', b'"y"')).digest != parsed.digest
     assert len(parsed.digest) == 16
-    assert documents.parse(b'{"metadata":{"url":"\\ud800"}}').url == "�"
-    assert documents.parse(b"{}").identity[:3] == (None, None, None)
+    assert parse_alone(b'{"metadata":{"url":"\\ud800"}}').url == "�"
+    assert parse_alone(b"{}").identity[:3] == (None, None, None)
 
 
 @pytest.mark.parametrize(("ms", "rounded"), [("1.5", 2), ("2.5", 2), ("-0.4", 0), ("9223372036854775807", 2**63 - 1)])

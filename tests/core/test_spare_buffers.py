@@ -10,7 +10,7 @@ import pytest
 from weblake import wire
 from weblake.bodies import BodyRefused, BoundedBody, Spares
 from weblake.steps import Request
-from weblake.tables.documents import Parsed, parse_one
+from weblake.tables.documents import Parsed, parse
 
 
 def read(spares: Spares, text: bytes, *, parts: int = 7) -> bytes | bytearray:
@@ -88,7 +88,7 @@ def test_a_document_stays_as_it_came_while_others_arrive_where_it_lay() -> None:
         body = read(spares, text + b"]}")
         buffers.add(id(body))
         chunk = wire.read_chunk(body).documents
-        kept += [(number, parse_one(chunk, place)) for place in range(len(chunk))]
+        kept += [(number, parse(chunk, place)) for place in range(len(chunk))]
         del chunk
         spares.give(body)
         del body

@@ -44,7 +44,7 @@ TRIES = 3
 @proves(
     "H12",
     at="src/weblake/wire.py",
-    line="return _chunk(split_object(view), lambda data: Documents(split_array(data)))",
+    line="return _chunk(split_object(view), _by_text(split_array))",
     becomes='return Chunk({"status": "completed", "next": None}, Documents(()))',
     case="2-html",
 )

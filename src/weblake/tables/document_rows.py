@@ -16,7 +16,7 @@ from weblake import wire
 from weblake.errors import MalformedReply
 from weblake.tables import fields, schemas
 from weblake.tables.document_columns import TEXTS, Left, columns, left_columns
-from weblake.tables.documents import Parsed, parse_odd, parse_one
+from weblake.tables.documents import Parsed, parse, parse_odd
 
 #: What a row takes in all columns, however little its document says.
 ROW_BYTES = 256
@@ -53,7 +53,7 @@ class DocumentBatches:
         for place in range(len(documents)):
             self._entries += 1
             try:
-                parsed = parse_one(documents, place)
+                parsed = parse(documents, place)
             except MalformedReply:
                 begins = wire.excerpt(documents[place], 60)
                 self.malformed.append(f"entry {self._entries} is no JSON object: {begins}")

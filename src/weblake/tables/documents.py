@@ -58,13 +58,8 @@ class Parsed(msgspec.Struct, gc=False):  # made in a tenth of a dataclass's time
         return self.scrape_id, self.source_url, self.url, self.digest
 
 
-def parse(raw: wire.JsonBytes) -> Parsed:
-    """Returns the document in this JSON text; raises MalformedReply where it is no JSON object."""
-    return parse_one(wire.Documents((raw,)), 0)
-
-
-def parse_one(texts: wire.Documents, place: int) -> Parsed:
-    """The same of the one at this place of a chunk."""
+def parse(texts: wire.Documents, place: int) -> Parsed:
+    """Returns the document at this place of a chunk; raises MalformedReply where it is no JSON object."""
     try:
         split = _fields_of(texts[place]) if texts.objects is None else texts.objects[place]
         return _parsed(texts, place, split, repaired=False)

@@ -27,14 +27,6 @@ _LONG = 64 << 10
 _texts: Callable[[wire.JsonBytes], list[str] | None] = msgspec.json.Decoder(list[str] | None).decode
 
 
-def long_text(raw: Raw) -> str | None:
-    """The same of one that may be long; raises MemoryError where there is none for it."""
-    size = memoryview(raw).nbytes
-    if size > _LONG:
-        headroom.need(2 * size)  # what is gathered grows by doubling
-    return text(raw)
-
-
 class Fit:
     """Whether a column can say everything that the value it was read from said."""
 
@@ -63,6 +55,14 @@ def _read_text(raw: Raw, fit: Fit) -> str | None:
     return text(raw)
 
 
+def _read_long_text(raw: Raw, fit: Fit) -> str | None:
+    """Returns the string, which may be long; raises MemoryError where there is no memory for it."""
+    size = memoryview(raw).nbytes
+    if size > _LONG:
+        headroom.need(2 * size)  # what is gathered grows by doubling
+    return text(raw)
+
+
 def as_it_is(raw: Raw, fit: Fit) -> Raw | str | None:
     """A long text, left as JSON: texts.py makes a column of many at once."""
     return raw if memoryview(raw)[0] == _QUOTE else text(raw)
@@ -78,7 +78,7 @@ def texts_as_they_are(raw: Raw, fit: Fit) -> Raw | list[str] | None:
 
 
 #: Reads at once what these readers leave as JSON.
-AT_ONCE: Mapping[Reader, Reader] = {as_it_is: lambda raw, fit: long_text(raw), texts_as_they_are: _read_texts}
+AT_ONCE: Mapping[Reader, Reader] = {as_it_is: _read_long_text, texts_as_they_are: _read_texts}
 
 
 def _read_json(raw: Raw, fit: Fit) -> str | None:

@@ -25,7 +25,7 @@ from made_jobs import SYLLABLES
 from weblake import layout
 from weblake.ledger import Done, Intent, Job
 from weblake.receipt import LandedFile, Receipt
-from weblake.tables import schemas
+from weblake.tables import arrays, schemas
 from weblake.tables.parquet import ParquetFile
 
 BEGAN = datetime(2026, 1, 1, 6, tzinfo=UTC)
@@ -126,7 +126,7 @@ def land(lake: Path, load: Intent, job: str, first: int, shape: Shape, pool: lis
 
 
 def rows(documents: list[dict[str, object]]) -> pa.RecordBatch:
-    return schemas.record_batch(schemas.DOCUMENTS, documents)
+    return arrays.record_batch(schemas.DOCUMENTS, documents)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@ Order, so that a crash between any two lines leaves a state from which the next 
 provisional until the documents are there), then the documents' file under its final name, which is the commit, then the
 done record, then the retirement of older loads of the same slot.
 
-Imports: accounting, compacted_files, errors, layout, ledger, models, parquet, receipt, schemas, staging, storage.
+Imports: accounting, arrays, compacted_files, errors, layout, ledger, models, parquet, receipt, schemas, staging,
+storage.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from weblake.ledger import Intent, Ledger, LoadRecords
 from weblake.receipt import LandedFile, Receipt
 from weblake.staging import Staged
 from weblake.storage import Storage
-from weblake.tables import parquet, schemas
+from weblake.tables import arrays, parquet, schemas
 
 DOCUMENTS, PAGE_ERRORS = layout.LOAD_TABLES
 
@@ -307,7 +308,7 @@ def _write_errors(staged: Staged) -> Path:
     rows = [_error_row(row, receipt) for row in staged.account.rows]
     path = staged.written.path.with_name("page_errors.parquet")
     footer = json.dumps(receipt.to_dict(files=False)).encode()
-    return parquet.write_table(path, schemas.table(schemas.PAGE_ERRORS, rows), footer).path
+    return parquet.write_table(path, arrays.table(schemas.PAGE_ERRORS, rows), footer).path
 
 
 def _is_of(errors: bytes | None, receipt: Receipt) -> bool:

@@ -23,7 +23,7 @@ from weblake.errors import StorageRefused
 from weblake.models import ActivityEntry, UsagePeriod, parse_time
 from weblake.receipt import LandedFile
 from weblake.storage import Storage
-from weblake.tables import parquet, schemas
+from weblake.tables import arrays, parquet, schemas
 from weblake.usage import Report
 
 #: Where a run puts what it has read of a day: `<day>.<when>-<nonce>.json`.
@@ -175,6 +175,6 @@ def _existing(storage: Storage, name: str) -> Sequence[Mapping[str, object]]:
 
 def _replace(storage: Storage, name: str, schema: object, rows: Sequence[Mapping[str, object]]) -> LandedFile:
     with storage.scratch() as scratch:
-        written = parquet.write_table(scratch / "table.parquet", schemas.table(schema, rows))
+        written = parquet.write_table(scratch / "table.parquet", arrays.table(schema, rows))
         storage.replace(name, written.path)
     return LandedFile(name, written.rows, written.bytes)

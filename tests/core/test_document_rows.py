@@ -7,13 +7,14 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from unittest import mock
 
+import pyarrow.compute  # noqa: F401
 from catalogue import proves
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from written_json import Deep, Num, Pairs, dump, mended
 
 from weblake import wire
-from weblake.tables import document_rows, schemas
+from weblake.tables import arrays, document_rows, schemas
 from weblake.tables import texts as texts_of_a_batch
 
 WHEN = datetime(2026, 11, 21, 12, 30, 15, 123456, tzinfo=UTC)
@@ -254,7 +255,8 @@ def check(written: list[Pairs], *, ascii_only: bool) -> None:
     assert [bytes(raw) for raw in chunk.documents] == raws
     with mock.patch.object(texts_of_a_batch, "WORTH_BYTES", 0):  # Arrow's reader, which only many bytes are worth
         rows = rows_of(chunk.documents)
-    assert rows == rows_of(chunk.documents)
+    with mock.patch.object(arrays, "_COMPUTE", "no.such.module"):  # which only a job of many documents is worth
+        assert rows == rows_of(chunk.documents)
     assert rows == rows_of(wire.Documents(raws))
     assert len(rows) == len(written)
     for position, (document, row) in enumerate(zip(written, rows, strict=True)):
@@ -278,6 +280,6 @@ def test_rows_are_as_the_rules_say(written, ascii_only: bool) -> None:
 
 @proves("2.4", at="src/weblake/tables/documents.py", line="return _odd_value(raw)", becomes="return None")
 @given(st.lists(documents(texts | broken, with_depth=True), min_size=1, max_size=3))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_rows_are_as_the_rules_say_of_broken_text_and_depth(written) -> None:
     check(written, ascii_only=True)

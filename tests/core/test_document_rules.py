@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from weblake import wire
 from weblake.errors import MalformedReply
-from weblake.tables import document_rows, schemas
+from weblake.tables import arrays, document_rows, schemas
 from weblake.tables.documents import Parsed, parse
 
 WHEN = datetime(2026, 11, 21, 12, 30, 15, 123456, tzinfo=UTC)
@@ -108,7 +108,7 @@ def test_h25_json_text_columns_hold_json_whatever_came() -> None:
 
 @proves(
     "H26",
-    at="src/weblake/tables/schemas.py",
+    at="src/weblake/tables/arrays.py",
     line="builder.append_values(values)",
     becomes='builder.append_values([v and v.replace("\\0", "") for v in values])',
 )
@@ -220,19 +220,19 @@ cells = {
 @settings(max_examples=50, deadline=None)
 def test_a_column_is_what_pyarrow_itself_makes_of_the_values(kind: pa.DataType, data: st.DataObject) -> None:
     values = data.draw(st.lists(cells[kind] | st.none(), max_size=20))
-    built = schemas.column(kind, values)
+    built = arrays.column(kind, values)
     built.validate(full=True)
     plain = [list(value.items()) if isinstance(value, dict) else value for value in values]
     assert built.equals(pa.array(plain, kind))
 
 
 def test_small_tables_take_exactly_their_schema() -> None:
-    table = schemas.table(schemas.USAGE_PERIODS, [{"api_key": "k", "total_credits": 1.5, "period_start": WHEN}, {}])
+    table = arrays.table(schemas.USAGE_PERIODS, [{"api_key": "k", "total_credits": 1.5, "period_start": WHEN}, {}])
     assert table.schema.equals(schemas.USAGE_PERIODS)
     assert table.to_pylist()[0]["period_start"] == WHEN
     assert math.isclose(table.to_pylist()[0]["total_credits"], 1.5)
     assert set(table.to_pylist()[1].values()) == {None}
-    assert schemas.table(schemas.ACTIVITY, []).num_rows == 0
+    assert arrays.table(schemas.ACTIVITY, []).num_rows == 0
 
 
 def test_decoding_imports_no_pandas(tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_decoding_imports_no_pandas(tmp_path: Path) -> None:
         """
         import sys
         from datetime import datetime, UTC
-        from weblake.tables import document_rows, parquet, schemas
+        from weblake.tables import arrays, document_rows, parquet, schemas
         batches = document_rows.DocumentBatches("l", "j", "crawl", datetime.now(UTC))
         raw = b'{"markdown":"x","links":["a"],"metadata":{"title":["t"],"statusCode":200,"ogLocaleAlternate":["de"]},'
         raw += b'"actions":{"scrapes":[{"url":"u","html":"h"}]},'

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from weblake.errors import StorageRefused
-from weblake.tables import document_rows, parquet, schemas
+from weblake.tables import arrays, document_rows, parquet, schemas
 
 WHEN = datetime(2026, 11, 21, 12, 30, 15, 123456, tzinfo=UTC)
 RECEIPT = {"load_id": "0123456789abcdef", "stored": 3, "complete": True}
@@ -149,7 +149,7 @@ def test_a_file_without_rows_or_receipt_is_a_file(tmp_path: Path) -> None:
 
 def test_small_tables_are_checked_files_too(tmp_path: Path) -> None:
     rows = [{"id": str(number), "created_at": WHEN, "endpoint": "crawl"} for number in range(5)]
-    table = schemas.table(schemas.ACTIVITY, rows)
+    table = arrays.table(schemas.ACTIVITY, rows)
     written = parquet.write_table(tmp_path / "a.parquet", table, b'{"a":1}')
     assert (written.rows, written.bytes) == (5, written.path.stat().st_size)
     assert pq.read_table(written.path).equals(table)
@@ -217,7 +217,7 @@ def test_left_without_close_nothing_stays(tmp_path: Path) -> None:
 def test_another_schema_is_refused_and_nothing_stays(tmp_path: Path) -> None:
     writer = parquet.ParquetFile(tmp_path / "x.parquet", schemas.DOCUMENTS)
     with pytest.raises(ValueError, match="another schema"):
-        writer.write(schemas.record_batch(schemas.ACTIVITY, [{}]))
+        writer.write(arrays.record_batch(schemas.ACTIVITY, [{}]))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -296,20 +296,20 @@ def test_what_was_synced_ahead_is_waited_for_and_a_failure_of_it_counts(tmp_path
 
 
 def test_a_file_with_other_rows_than_were_written_is_refused(tmp_path: Path, monkeypatch) -> None:
-    parquet.write_table(tmp_path / "other.parquet", schemas.table(schemas.ACTIVITY, [{}, {}]), b"{}")
+    parquet.write_table(tmp_path / "other.parquet", arrays.table(schemas.ACTIVITY, [{}, {}]), b"{}")
     other = (tmp_path / "other.parquet").read_bytes()
     monkeypatch.setattr(parquet, "_sync", lambda path: path.write_bytes(other))
     with pytest.raises(StorageRefused, match="2 rows where 1"):
-        parquet.write_table(tmp_path / "x.parquet", schemas.table(schemas.ACTIVITY, [{}]))
+        parquet.write_table(tmp_path / "x.parquet", arrays.table(schemas.ACTIVITY, [{}]))
     with pytest.raises(StorageRefused, match="schema"):
-        parquet.write_table(tmp_path / "x.parquet", schemas.table(schemas.PAGE_ERRORS, [{}]))
+        parquet.write_table(tmp_path / "x.parquet", arrays.table(schemas.PAGE_ERRORS, [{}]))
     assert [path.name for path in tmp_path.iterdir()] == ["other.parquet"]
 
 
 @pytest.mark.parametrize("receipt", [b"", b"{", b"[]", b"\xff"])
 def test_a_receipt_that_does_not_read_back_is_refused(tmp_path: Path, receipt: bytes) -> None:
     with pytest.raises(StorageRefused, match="receipt"):
-        parquet.write_table(tmp_path / "x.parquet", schemas.table(schemas.ACTIVITY, []), receipt)
+        parquet.write_table(tmp_path / "x.parquet", arrays.table(schemas.ACTIVITY, []), receipt)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -327,7 +327,7 @@ FULL_DISK = """
 import json, os, resource, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from weblake.tables import document_rows, parquet, schemas
+from weblake.tables import arrays, document_rows, parquet, schemas
 from weblake.errors import StorageRefused
 from datetime import UTC, datetime
 limit = int(sys.argv[3])
@@ -361,7 +361,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 import pyarrow as pa
 from weblake import wire
-from weblake.tables import document_rows, parquet, schemas
+from weblake.tables import arrays, document_rows, parquet, schemas
 random.seed(7)
 words = [random.randbytes(4).hex() for _ in range(4000)]
 document = lambda: {"markdown": " ".join(random.choices(words, k=5000)), "metadata": {"title": "t"}}

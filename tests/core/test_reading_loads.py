@@ -19,7 +19,7 @@ from weblake import layout
 from weblake.errors import InvalidOption, StorageRefused
 from weblake.layout import Layout
 from weblake.storage import Storage, open_storage
-from weblake.tables import parquet, schemas
+from weblake.tables import arrays, parquet, schemas
 
 OLD, NEW = "0" * 16, "1" * 16
 WHEN = datetime(2026, 11, 21, tzinfo=UTC)
@@ -36,7 +36,7 @@ def root(request: pytest.FixtureRequest) -> str:
 def put(storage: Storage, name: str, schema: pa.Schema, rows: list[dict[str, object]], group: int = 1 << 20) -> None:
     with storage.scratch() as scratch, parquet.ParquetFile(scratch / "x", schema, group_bytes=group) as file:
         for first in range(0, len(rows), ROWS_OF_A_GROUP):
-            file.write(schemas.record_batch(schema, rows[first : first + ROWS_OF_A_GROUP]))
+            file.write(arrays.record_batch(schema, rows[first : first + ROWS_OF_A_GROUP]))
         assert storage.publish(file.close(b"{}").path, name)
 
 
@@ -216,7 +216,7 @@ def test_the_lazy_forms_say_that_a_file_is_gone_since_they_were_made() -> None:
 def test_a_column_that_an_older_file_lacks_is_null(tmp_path: Path) -> None:
     path = tmp_path / layout.load_path("documents", None, WHEN, OLD)
     path.parent.mkdir(parents=True)
-    older = schemas.table(schemas.DOCUMENTS, [document(OLD, 1)]).drop_columns(["status_code", "markdown"])
+    older = arrays.table(schemas.DOCUMENTS, [document(OLD, 1)]).drop_columns(["status_code", "markdown"])
     pq.write_table(older.append_column("later", pa.array([1])), path)
     for form, read in FORMS.items():
         found = read(weblake.read(tmp_path, columns=["url", "status_code", "markdown", "load_date"]))

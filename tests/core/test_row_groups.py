@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weblake.tables import parquet, schemas
+from weblake.tables import arrays, parquet, schemas
 from weblake.tables.footers import moved
 from weblake.tables.row_groups import MAGIC, Footer, Gathering, row_group
 
@@ -55,7 +55,7 @@ OPTIONS = {
 
 
 def batch(rows: Sequence[dict[str, object]], schema: pa.Schema = SCHEMA) -> pa.RecordBatch:
-    return schemas.record_batch(schema, rows)
+    return arrays.record_batch(schema, rows)
 
 
 def by_one_writer(groups: Iterable[Sequence[pa.RecordBatch]], values: dict[bytes, bytes]) -> bytes:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weblake.tables import schemas
+from weblake.tables import arrays
 
 KINDS = [pa.string(), pa.large_string()]
 WORDS = st.none() | st.text() | st.sampled_from(["", "\x1f", "a\x1fb", "\x00", "é", "\U0001f600" * 9])
@@ -19,7 +19,7 @@ WORDS = st.none() | st.text() | st.sampled_from(["", "\x1f", "a\x1fb", "\x00", "
 @settings(max_examples=300, deadline=None)
 @given(st.lists(WORDS, min_size=1), st.sampled_from(KINDS))
 def test_many_are_as_few(values: list[str | None], kind: pa.DataType) -> None:
-    made = schemas._split(kind, values)
+    made = arrays._split(kind, values)
     if made is None:
         assert any("\x1f" in value for value in values if value)
     else:
@@ -31,29 +31,34 @@ def test_many_are_as_few(values: list[str | None], kind: pa.DataType) -> None:
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_a_long_column_is_split(kind: pa.DataType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(pa.lib, "StringBuilder")  # the other way
-    values = [None if n % 7 == 0 else f"{n} é" for n in range(schemas._MANY)]
-    made = schemas.column(kind, values)
+    values = [None if n % 7 == 0 else f"{n} é" for n in range(arrays._MANY)]
+    made = arrays.column(kind, values)
     assert (made.type, made.to_pylist()) == (kind, values)
 
 
-def test_what_cannot_be_split_is_built() -> None:
-    values = ["\x1f", *["x"] * schemas._MANY]
-    assert schemas.column(pa.string(), values).to_pylist() == values
+def test_what_cannot_be_split_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = ["\x1f", *["x"] * arrays._MANY]
+    assert arrays.column(pa.string(), values).to_pylist() == values
     with pytest.raises(UnicodeEncodeError):
-        schemas.column(pa.string(), ["\ud800", *values])
-    longer = schemas._LONGEST // len(values) + 1
-    many = ["y" * longer] * len(values)
-    assert schemas._split(pa.string(), many) is None
+        arrays.column(pa.string(), ["\ud800", *values])
+    monkeypatch.setattr(arrays, "_LONGEST", 3 * len(values))
+    assert arrays._split(pa.string(), ["yy"] * len(values)) is not None
+    assert arrays._split(pa.string(), ["yyy"] * len(values)) is None
 
 
 def test_few_import_no_compute() -> None:
     code = f"""
 import sys
-from weblake.tables import schemas
+from datetime import datetime
+from weblake.tables import arrays, document_rows
 import pyarrow as pa
-schemas.column(pa.string(), ["x"] * {schemas._MANY - 1})
+batches = document_rows.DocumentBatches("load", "job", "crawl", datetime(2026, 11, 23))
+for _ in range(99):
+    batches.append(batches.parse(b'{{"markdown":"m","metadata":{{"title":"t","statusCode":200,"og:x":["y"]}}}}'))
+assert batches.flush()().num_rows == 99
+arrays.column(pa.string(), ["x"] * {arrays._MANY - 1})
 assert not {{"pyarrow.compute", "pandas"}} & set(sys.modules)
-schemas.column(pa.string(), ["x"] * {schemas._MANY})
+arrays.column(pa.string(), ["x"] * {arrays._MANY})
 assert "pyarrow.compute" in sys.modules
 assert "pandas" not in sys.modules
 """
@@ -71,10 +76,10 @@ MAPS = st.none() | st.dictionaries(
 def test_maps_are_the_same_whichever_keys_they_share(values: list[dict[str, str | None] | None], large: bool) -> None:
     """In the job of a large column, and of a small one, where Arrow's compute functions are not loaded."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(schemas, "_COMPUTE", "pyarrow.compute" if large else "no.such.module")
+        patch.setattr(arrays, "_COMPUTE", "pyarrow.compute" if large else "no.such.module")
         import pyarrow.compute  # noqa: F401
 
-        made = schemas.column(MAP, values)
+        made = arrays.column(MAP, values)
     made.validate(full=True)
     assert made.type == MAP
     assert made.to_pylist() == [None if value is None else list(value.items()) for value in values]

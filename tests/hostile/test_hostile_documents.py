@@ -27,8 +27,8 @@ NEW = {
 @proves(
     "H23",
     at="src/weblake/tables/document_columns.py",
-    line="found[key] = fields.verbatim(raws[key])",
-    becomes="found[key] = str(value)",
+    line="items[begins + at] = fields.verbatim(raws[key])",
+    becomes="items[begins + at] = str(value)",
 )
 @proves("H23", at="src/weblake/tables/document_columns.py", line="if not fit.whole:", becomes="if False:")
 def test_h23_what_is_unknown_lands_as_it_came(service: ScriptedService, lake: Lake) -> None:

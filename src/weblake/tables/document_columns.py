@@ -1,4 +1,5 @@
-"""The columns of many documents at once: the hot path. Imports: documents, fields, schemas, texts, wire.
+"""The columns of many documents at once: the hot path. Imports: arrays, documents, fields, schemas,
+texts, wire.
 
 What one document costs beyond its decoding is a place in some lists. Open objects and unknown fields are never decoded
 at all: their JSON text lands as it came.
@@ -6,60 +7,69 @@ at all: their JSON text lands as it came.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from contextlib import suppress
-from operator import itemgetter
 from typing import TypeAlias
 
 import msgspec
 from msgspec import Raw
 
 from weblake import wire
-from weblake.tables import fields, schemas, texts
+from weblake.tables import arrays, fields, schemas, texts
 from weblake.tables.documents import Parsed
 
 _METADATA = "metadata"
 _KNOWN = {*fields.FIELDS, _METADATA}
-#: The columns whose values stay as JSON until there is a batch of them, and those among them that any string fits.
-LEFT = {column: read for column, read in fields.FIELDS.values() if read in fields.AT_ONCE}
-TEXTS = {column: read for column, read in LEFT.items() if read is fields.as_it_is}
+#: The columns whose values stay as JSON until there is a batch of them, by their field.
+LEFT = {name: (column, read) for name, (column, read) in fields.FIELDS.items() if read in fields.ARROWS}
+_READ = dict(LEFT.values())
 _PLAIN = {str, type(None)}
 #: Such columns, as JSON.
 Left: TypeAlias = Mapping[str, Sequence[Raw | None]]
 
 
-def columns(documents: Sequence[Parsed], leave: Collection[str] = LEFT) -> tuple[dict[str, schemas.Values], Left]:
-    """Returns what the documents say, by column, and those of the columns in `leave`, which `left_columns` makes.
+def columns(documents: Sequence[Parsed]) -> tuple[dict[str, arrays.Values], Left]:
+    """Returns what the documents say, by column, and those columns that `left_columns` makes.
 
     Any other column is null. Raises UnicodeDecodeError where a document holds bytes that are no UTF-8.
     """
-    made: dict[str, schemas.Values] = {"repaired": [document.repaired for document in documents]}
-    misfits: dict[int, set[str]] = {}
-    there = set[str]().union(*(document.fields for document in documents))
-    for name in there & fields.FIELDS.keys():
-        column, read = fields.FIELDS[name]
-        read = read if column in leave else fields.AT_ONCE.get(read, read)
-        made[column] = _read(name, read, documents, misfits)
-    left = {name: [raw if isinstance(raw, Raw) else None for raw in made.pop(name)] for name in leave if name in made}
-    made |= _metadata(documents)
-    if misfits or not there <= _KNOWN or any(document.metadata is None for document in documents):
-        made["extra"] = [_extra(document, misfits.get(row, ())) for row, document in enumerate(documents)]
-    return made, left
+    there = _there(documents)
+    left = {LEFT[name][0]: [document.fields.get(name) for document in documents] for name in LEFT.keys() & there}
+    return _columns(documents, there, fields.FIELDS.keys() - LEFT.keys()), left
 
 
-def left_columns(left: Left) -> Mapping[str, schemas.Values]:
+def left_columns(left: Left) -> Mapping[str, arrays.Values]:
     """Makes these columns, mostly while other threads run.
 
-    Raises UnicodeDecodeError for what is no UTF-8, and one of fields.WRONG for a list of something else than strings.
+    Raises UnicodeDecodeError for what is no UTF-8, and one of fields.WRONG for what does not fit its column.
     """
     made = texts.columns(left, schemas.DOCUMENTS)
     if made is not None:
         return made
-    found: dict[str, schemas.Values] = {}
-    for name, raws in left.items():
-        read, fit = fields.AT_ONCE[LEFT[name]], fields.Fit()
-        found[name] = [None if raw is None else read(raw, fit) for raw in raws]
-    return found
+    fit = fields.Fit()
+    return {name: [None if raw is None else _READ[name](raw, fit) for raw in raws] for name, raws in left.items()}
+
+
+def all_columns(documents: Sequence[Parsed]) -> dict[str, arrays.Values]:
+    """The same as both, of documents of which some may have a field that does not fit its column: it is in `extra`."""
+    return _columns(documents, _there(documents), fields.FIELDS.keys())
+
+
+def _there(documents: Sequence[Parsed]) -> Set[str]:
+    """The fields that any of them has."""
+    return set[str]().union(*(document.fields for document in documents))
+
+
+def _columns(documents: Sequence[Parsed], there: Set[str], names: Set[str]) -> dict[str, arrays.Values]:
+    made: dict[str, arrays.Values] = {"repaired": [document.repaired for document in documents]}
+    misfits: dict[int, set[str]] = {}
+    for name in there & names:
+        column, read = fields.FIELDS[name]
+        made[column] = _read(name, read, documents, misfits)
+    made |= _metadata(documents)
+    if misfits or not there <= _KNOWN or any(document.metadata is None for document in documents):
+        made["extra"] = [_extra(document, misfits.get(row, ())) for row, document in enumerate(documents)]
+    return made
 
 
 def _read(name: str, read: fields.Reader, documents: Sequence[Parsed], misfits: dict[int, set[str]]) -> list[object]:
@@ -86,40 +96,52 @@ def _read(name: str, read: fields.Reader, documents: Sequence[Parsed], misfits: 
     return values
 
 
-def _metadata(documents: Sequence[Parsed]) -> dict[str, schemas.Values]:
+def _metadata(documents: Sequence[Parsed]) -> dict[str, arrays.Values]:
     """The map of all keys, and the columns of those that have one."""
-    made: dict[str, schemas.Values] = {}
+    maps, odd = _maps(documents)
+    made: dict[str, arrays.Values] = {_METADATA: maps.array}
+    plain = set[str]()
+    if arrays.can_compute():
+        plain = {key for key in maps.keys - odd if fields.PROMOTED.get(key, ("", None))[1] in fields.OF_TEXT}
+        made |= {fields.PROMOTED[key][0]: held for key, held in maps.held(plain).items()}
     known = [document.metadata or {} for document in documents]
-    there = set[str]().union(*known)
-    for key, (column, read) in fields.PROMOTED.items():
-        if key in there:
-            try:
-                values = [*map(itemgetter(key), known)]
-            except KeyError:
-                values = [values.get(key) for values in known]
-            plain = read in fields.OF_TEXT and {*map(type, values)} <= _PLAIN
-            made[column] = values if plain else [*map(read, values)]
-    made[_METADATA] = [None if document.metadata is None else _verbatim(document) for document in documents]
+    for key in (maps.keys - plain) & fields.PROMOTED.keys():
+        column, read = fields.PROMOTED[key]
+        made[column] = [read(value.get(key)) for value in known]
     return made
 
 
-def _verbatim(document: Parsed) -> Mapping[str, object]:
-    """Strings as they are, anything else as the JSON text that came."""
-    found: dict[str, str] = {}
-    raws: Mapping[str, Raw] | None = None
-    assert document.metadata is not None
-    for key, value in document.metadata.items():
-        kind = type(value)
-        if kind is str or value is None:
+def _maps(documents: Sequence[Parsed]) -> tuple[arrays.Maps, Set[str]]:
+    """Strings as they are and anything else as the JSON text that came; and the keys of what was anything else."""
+    shapes: list[arrays.Shape | None] = []
+    items: list[str | None] = []
+    #: Where among the values of documents that are alike something else stands than a string.
+    places: dict[tuple[arrays.Shape, tuple[type, ...]], list[tuple[int, str]]] = {}
+    for document in documents:
+        if document.metadata is None:
+            shapes.append(None)
             continue
-        if kind is int and value:  # a zero may have had a sign
-            found[key] = str(value)
-        elif kind is bool:
-            found[key] = "true" if value else "false"
-        else:
-            raws = raws or wire.split_object(document.fields[_METADATA])
-            found[key] = fields.verbatim(raws[key])
-    return {**document.metadata, **found}
+        values = document.metadata.values()
+        alike = tuple(document.metadata), tuple(map(type, values))
+        odd = places.get(alike)
+        if odd is None:
+            pairs = enumerate(zip(*alike, strict=True))
+            odd = places[alike] = [(at, key) for at, (key, kind) in pairs if kind not in _PLAIN]
+        shapes.append(alike[0])
+        begins = len(items)
+        items += values  # type: ignore[arg-type]  # they are, when the odd ones are replaced
+        raws: Mapping[str, Raw] = {}
+        for at, key in odd:
+            value: object = items[begins + at]
+            if type(value) is int and value:  # a zero may have had a sign
+                items[begins + at] = str(value)
+            elif type(value) is bool:
+                items[begins + at] = "true" if value else "false"
+            else:
+                raws = raws or wire.split_object(document.fields[_METADATA])
+                items[begins + at] = fields.verbatim(raws[key])
+    kind = schemas.DOCUMENTS.field(_METADATA).type
+    return arrays.Maps(kind, shapes, items), {key for odd in places.values() for _, key in odd}
 
 
 def _extra(document: Parsed, misfits: Collection[str]) -> str | None:

@@ -1,5 +1,5 @@
-"""Raw documents in, Arrow batches of the `documents` table out. Imports: document_columns, documents, errors, fields,
-schemas, wire.
+"""Raw documents in, Arrow batches of the `documents` table out. Imports: arrays, document_columns, documents, errors,
+fields, schemas, wire.
 
 A document is parsed no further than to tell which one it is; only what the caller keeps is decoded, many at once.
 """
@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from weblake import wire
 from weblake.errors import MalformedReply
-from weblake.tables import fields, schemas
-from weblake.tables.document_columns import TEXTS, Left, columns, left_columns
+from weblake.tables import arrays, fields, schemas
+from weblake.tables.document_columns import Left, all_columns, columns, left_columns
 from weblake.tables.documents import Parsed, parse, parse_odd
 
 #: What a row takes in all columns, however little its document says.
@@ -78,37 +78,40 @@ class DocumentBatches:
         try:
             made, left = columns(documents)
         except UnicodeDecodeError:
-            return partial(_mended_batch, documents, same)
-        arrays = schemas.arrays(schemas.DOCUMENTS, made | same)
-        return partial(_batch, documents, same, arrays, left)
+            return partial(_odd_batch, documents, same)
+        ready = arrays.made(schemas.DOCUMENTS, made | same)
+        return partial(_batch, documents, same, ready, left)
 
     def _constant(self, count: int) -> Mapping[str, pa.Array]:
         if count > self._columns_rows:
             kinds = {name: schemas.DOCUMENTS.field(name).type for name in self._same}
-            self._columns = {name: schemas.column(kinds[name], [same] * count) for name, same in self._same.items()}
+            self._columns = {name: arrays.column(kinds[name], [same] * count) for name, same in self._same.items()}
             self._columns_rows = count
         return {name: column.slice(0, count) for name, column in self._columns.items()}
 
 
 def _batch(
-    documents: Sequence[Parsed], same: Mapping[str, schemas.Values], arrays: Mapping[str, pa.Array], left: Left
+    documents: Sequence[Parsed], same: Mapping[str, arrays.Values], ready: Mapping[str, pa.Array], left: Left
 ) -> pa.RecordBatch:
     try:
-        return schemas.column_batch(schemas.DOCUMENTS, len(documents), {**arrays, **left_columns(left)})
+        return arrays.column_batch(schemas.DOCUMENTS, len(documents), {**ready, **left_columns(left)})
     except (UnicodeDecodeError, *fields.WRONG):
-        return _mended_batch(documents, same)
+        return _odd_batch(documents, same)
 
 
-def _mended_batch(documents: Sequence[Parsed], same: Mapping[str, schemas.Values]) -> pa.RecordBatch:
-    """The batch, of documents with something in them that is no UTF-8, or a list that is none of strings."""
-    made, left = columns([_mended(document) for document in documents], TEXTS)
-    return schemas.column_batch(schemas.DOCUMENTS, len(documents), {**made, **left_columns(left), **same})
+def _odd_batch(documents: Sequence[Parsed], same: Mapping[str, arrays.Values]) -> pa.RecordBatch:
+    """The batch, of documents with something in them that is no UTF-8, or is of another type than its column."""
+    try:
+        made = all_columns(documents)
+    except UnicodeDecodeError:
+        made = all_columns([_mended(document) for document in documents])
+    return arrays.column_batch(schemas.DOCUMENTS, len(documents), {**made, **same})
 
 
 def _mended(document: Parsed) -> Parsed:
     """The document as it is, or the same with what is no UTF-8 mended."""
     try:
-        left_columns(columns([document], TEXTS)[1])
+        all_columns([document])
     except UnicodeDecodeError:
         return parse_odd(document.texts, document.place)
     return document

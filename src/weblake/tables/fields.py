@@ -21,7 +21,6 @@ WRONG = (msgspec.ValidationError, RecursionError, MalformedReply)
 
 #: Returns the string in this JSON text, or None for null.
 text: Callable[[wire.JsonBytes], str | None] = msgspec.json.Decoder(str | None).decode
-_QUOTE, _BRACKET = b'"['
 #: Bytes from which on it is worth asking for the memory of a text.
 _LONG = 64 << 10
 _texts: Callable[[wire.JsonBytes], list[str] | None] = msgspec.json.Decoder(list[str] | None).decode
@@ -63,22 +62,12 @@ def _read_long_text(raw: Raw, fit: Fit) -> str | None:
     return text(raw)
 
 
-def as_it_is(raw: Raw, fit: Fit) -> Raw | str | None:
-    """A long text, left as JSON: texts.py makes a column of many at once."""
-    return raw if memoryview(raw)[0] == _QUOTE else text(raw)
-
-
 def _read_texts(raw: Raw, fit: Fit) -> list[str] | None:
     return _texts(raw)
 
 
-def texts_as_they_are(raw: Raw, fit: Fit) -> Raw | list[str] | None:
-    """What may be a list of strings, likewise."""
-    return raw if memoryview(raw)[0] == _BRACKET else _texts(raw)
-
-
-#: Reads at once what these readers leave as JSON.
-AT_ONCE: Mapping[Reader, Reader] = {as_it_is: _read_long_text, texts_as_they_are: _read_texts}
+#: Arrow reads what these read, many at once and sooner (texts.py).
+ARROWS = (_read_long_text, _read_texts)
 
 
 def _read_json(raw: Raw, fit: Fit) -> str | None:
@@ -194,18 +183,18 @@ _CHANGE_TRACKING: Spec = {
 
 #: The top-level fields that have a column of their own: its name, and how the field is read into it.
 FIELDS: Spec = {
-    "markdown": ("markdown", as_it_is),
-    "summary": ("summary", as_it_is),
-    "html": ("html", as_it_is),
-    "rawHtml": ("raw_html", as_it_is),
-    "screenshot": ("screenshot", as_it_is),
-    "audio": ("audio", as_it_is),
-    "video": ("video", as_it_is),
-    "answer": ("answer", as_it_is),
-    "highlights": ("highlights", as_it_is),
+    "markdown": ("markdown", _read_long_text),
+    "summary": ("summary", _read_long_text),
+    "html": ("html", _read_long_text),
+    "rawHtml": ("raw_html", _read_long_text),
+    "screenshot": ("screenshot", _read_long_text),
+    "audio": ("audio", _read_long_text),
+    "video": ("video", _read_long_text),
+    "answer": ("answer", _read_long_text),
+    "highlights": ("highlights", _read_long_text),
     "warning": ("warning", _read_text),
-    "links": ("links", texts_as_they_are),
-    "images": ("images", texts_as_they_are),
+    "links": ("links", _read_texts),
+    "images": ("images", _read_texts),
     "json": ("json", _read_json),
     "branding": ("branding", _read_object_json),
     "actions": ("actions", _struct(_ACTIONS)),

@@ -1,0 +1,242 @@
+"""Python values in, Arrow arrays of exactly the type that is asked for out. Imports pyarrow only.
+
+Without `pyarrow.array`, which imports pandas wherever pandas is installed (over a second of a small job's time).
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from datetime import UTC, datetime, timedelta
+from itertools import accumulate, chain
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+#: So many strings of one column are joined and split: many where Arrow's compute functions have still to be imported.
+_FEW, _MANY, _COMPUTE = 100, 10_000, "pyarrow.compute"
+#: Split by a character that hardly any text has, and in less than 2 GB.
+_BETWEEN, _LONGEST = "\x1f", 1 << 30
+
+#: The values of one column, as they came or ready.
+Values: TypeAlias = Sequence[Any] | pa.Array
+#: The keys of a map, in their order.
+Shape: TypeAlias = tuple[str, ...]
+
+
+def record_batch(schema: pa.Schema, rows: Sequence[Mapping[str, object]]) -> pa.RecordBatch:
+    """Returns the rows as a record batch of exactly this schema; a name that a row lacks is null in it.
+
+    Values must already be of their column's type: a wrong one raises pyarrow's or Python's own error. Datetimes without
+    a zone are taken for UTC.
+    """
+    named = set[str]().union(*rows)
+    return column_batch(
+        schema, len(rows), {name: [row.get(name) for row in rows] for name in schema.names if name in named}
+    )
+
+
+def column_batch(schema: pa.Schema, rows: int, columns: Mapping[str, Values]) -> pa.RecordBatch:
+    """The same of columns; one that is not there is null in every row, and arrays are taken as they are."""
+    found = made(schema, columns)
+    return pa.RecordBatch.from_arrays(
+        [found[field.name] if field.name in found else pa.nulls(rows, field.type) for field in schema], schema=schema
+    )
+
+
+def made(schema: pa.Schema, columns: Mapping[str, Values]) -> dict[str, pa.Array]:
+    """Each of these columns as an array of its type; arrays are taken as they are."""
+    return {
+        name: values if isinstance(values, pa.Array) else column(schema.field(name).type, values)
+        for name, values in columns.items()
+    }
+
+
+def table(schema: pa.Schema, rows: Sequence[Mapping[str, object]]) -> pa.Table:
+    """Returns the rows as a table of exactly this schema: `record_batch` for the small tables."""
+    return pa.Table.from_batches([record_batch(schema, rows)], schema=schema)
+
+
+def column(kind: pa.DataType, values: Sequence[object]) -> pa.Array:
+    """Returns the values as an array of exactly this type; None is null. Lists and maps are taken from Python's own."""
+    if all(value is None for value in values):  # which ends at the first one; to count None compares each with it
+        return pa.nulls(len(values), kind)
+    built: pa.Array = _BUILDERS[kind.id](kind, values)
+    if len(built) != len(values):  # what Arrow hands out where it had no memory for a text
+        raise MemoryError(f"{len(values) - len(built)} of {len(values)} values of a column are missing")
+    return built
+
+
+def _string(kind: pa.DataType, values: Sequence[object]) -> pa.Array:
+    if len(values) >= (_FEW if can_compute() else _MANY):
+        split = _split(kind, values)
+        if split is not None:
+            return split
+    builder = pa.lib.StringBuilder()
+    builder.append_values(values)
+    built = builder.finish()
+    if built.type == kind:
+        return built
+    # Wider offsets, and the same text. A cast would do so too, and import pyarrow.compute for it.
+    validity, offsets, text = built.buffers()
+    wide = array("q", memoryview(offsets).cast("i")[: len(built) + 1])
+    return pa.Array.from_buffers(kind, len(built), [validity, pa.py_buffer(wide), text])
+
+
+def _split(kind: pa.DataType, values: Sequence[object]) -> pa.Array | None:
+    """The same in a third of the time: joined by Python, and taken apart by Arrow. None where a value cannot pass."""
+    import pyarrow.compute as compute  # costs as much as some ten thousand strings save
+
+    validity = None
+    try:
+        text = _encoded(values)  # type: ignore[arg-type]  # told by what it raises
+    except TypeError:
+        try:
+            text = _encoded(["" if value is None else value for value in values])  # type: ignore[misc]
+        except (TypeError, UnicodeEncodeError):
+            return None
+        validity = _validity(values)
+    except UnicodeEncodeError:
+        return None
+    if text.count(_BETWEEN.encode()) != len(values) - 1 or len(text) > _LONGEST:
+        return None
+    offsets = array("i" if kind == pa.string() else "q", (0, len(text)))
+    joined = pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(offsets), pa.py_buffer(text)])
+    _, ends, apart = compute.split_pattern(joined, _BETWEEN).values.buffers()
+    return pa.Array.from_buffers(kind, len(values), [validity, ends, apart])
+
+
+def _encoded(values: Sequence[str]) -> bytes:
+    return _BETWEEN.join(values).encode()
+
+
+def _number(code: str) -> Callable[[pa.DataType, Sequence[object]], pa.Array]:
+    def build(kind: pa.DataType, values: Sequence[object]) -> pa.Array:
+        validity = None
+        try:
+            numbers = array(code, values)  # type: ignore[type-var]  # told by what it raises
+        except TypeError:
+            numbers = array(code, [0 if value is None else value for value in values])  # type: ignore[type-var]
+            validity = _validity(values)
+        return pa.Array.from_buffers(kind, len(values), [validity, pa.py_buffer(numbers)])
+
+    return build
+
+
+def _timestamp(kind: pa.DataType, values: Sequence[object]) -> pa.Array:
+    return _number("q")(kind, [_microseconds(value) for value in values])
+
+
+def _microseconds(value: object) -> int | None:
+    if value is None:
+        return None
+    assert isinstance(value, datetime)
+    return ((value if value.tzinfo else value.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND
+
+
+def _bool(kind: pa.DataType, values: Sequence[object]) -> pa.Array:
+    bits = _bits([value is True for value in values])
+    return pa.Array.from_buffers(kind, len(values), [_validity(values), bits])
+
+
+def _list(kind: pa.DataType, values: Sequence[list[object]]) -> pa.Array:
+    child = column(kind.value_type, list(chain.from_iterable(value or () for value in values)))
+    return pa.Array.from_buffers(kind, len(values), [_validity(values), _offsets(values)], children=[child])
+
+
+class Maps:
+    """Maps of strings as one Arrow array, and what they hold under one key as a column of its own.
+
+    Args:
+        kind: The array's type.
+        shapes: The keys of each map, in their order; None for one that is null.
+        items: What stands under them, of all maps in one list.
+    """
+
+    def __init__(self, kind: pa.MapType, shapes: Sequence[Shape | None], items: Sequence[str | None]) -> None:
+        #: Most maps have the same keys in the same order, so that each text is made once.
+        self._shapes: dict[Shape, int] = {}
+        self._shape_of = array("i", [self._shapes.setdefault(shape or (), len(self._shapes)) for shape in shapes])
+        keys = self._keys(kind.key_type, shapes)
+        entries = pa.struct([kind.key_field, kind.item_field])
+        values = column(kind.item_type, items)
+        child = pa.Array.from_buffers(entries, len(keys), [None], children=[keys, values])
+        #: All keys of them, and the maps themselves.
+        self.keys: Set[str] = set[str]().union(*self._shapes)
+        self.array = pa.Array.from_buffers(kind, len(shapes), [_validity(shapes), _offsets(shapes)], children=[child])
+
+    def _keys(self, kind: pa.DataType, shapes: Sequence[Shape | None]) -> pa.Array:
+        if not can_compute():
+            return column(kind, list(chain.from_iterable(shape or () for shape in shapes)))
+        places: dict[str, int] = {}
+        known = [array("i", [places.setdefault(key, len(places)) for key in shape]) for shape in self._shapes]
+        found = array("i")
+        for shape in self._shape_of:
+            found.extend(known[shape])
+        return column(kind, list(places)).take(_integers(found))
+
+    def held(self, keys: Iterable[str]) -> dict[str, pa.Array]:
+        """Returns a column of items for each of these keys, null where a map is null or lacks it; `can_compute`."""
+        import pyarrow.compute as compute
+
+        begins = self.array.offsets.slice(0, len(self.array))
+        shape_of = _integers(self._shape_of)
+        places = [{key: at for at, key in enumerate(shape)} for shape in self._shapes]
+        made = {}
+        for key in keys:
+            at = column(pa.int32(), [place.get(key) for place in places]).take(shape_of)
+            made[key] = self.array.items.take(compute.add(begins, at))
+        return made
+
+
+def can_compute() -> bool:
+    """Whether Arrow's compute functions are loaded; they cost a small job more than they save."""
+    return _COMPUTE in sys.modules
+
+
+def _map(kind: pa.DataType, values: Sequence[Mapping[str, str | None] | None]) -> pa.Array:
+    shapes = [None if value is None else tuple(value) for value in values]
+    return Maps(kind, shapes, list(chain.from_iterable(value.values() for value in values if value))).array
+
+
+def _integers(values: array[int]) -> pa.Array:
+    return pa.Array.from_buffers(pa.int32(), len(values), [None, pa.py_buffer(values)])
+
+
+def _struct(kind: pa.DataType, values: Sequence[dict[str, object] | None]) -> pa.Array:
+    children = [column(field.type, [value.get(field.name) if value else None for value in values]) for field in kind]
+    return pa.Array.from_buffers(kind, len(values), [_validity(values)], children=children)
+
+
+def _offsets(values: Iterable[Sequence[object] | None]) -> pa.Buffer:
+    return pa.py_buffer(array("i", accumulate((len(value) if value else 0 for value in values), initial=0)))
+
+
+def _validity(values: Sequence[object]) -> pa.Buffer | None:
+    there = [value is not None for value in values]
+    return None if all(there) else _bits(there)
+
+
+def _bits(flags: Sequence[bool]) -> pa.Buffer:
+    """The flags as Arrow's bitmap, one bit each, the first one lowest."""
+    digits = "".join("1" if flag else "0" for flag in reversed(flags))
+    return pa.py_buffer(int(digits or "0", 2).to_bytes(-(-len(flags) // 8), "little"))
+
+
+_BUILDERS: Mapping[int, Callable[..., pa.Array]] = {
+    pa.string().id: _string,
+    pa.large_string().id: _string,
+    pa.int32().id: _number("i"),
+    pa.int64().id: _number("q"),
+    pa.float64().id: _number("d"),
+    pa.bool_().id: _bool,
+    pa.timestamp("us").id: _timestamp,
+    pa.list_(pa.string()).id: _list,
+    pa.map_(pa.string(), pa.string()).id: _map,
+    pa.struct([]).id: _struct,
+}

@@ -15,11 +15,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import Protocol, TypeVar
 
-import msgspec
+from msgspec.structs import replace
 
 from weblake import models, operations, replies, wire
 from weblake.ahead import begun
@@ -230,4 +229,4 @@ def _read_errors(what: str, reply: Reply) -> JobErrors:
         )
     found = JobErrors.decode(value)
     unread = sum(len(one or ()) for one in lists) - len(found.errors) - len(found.robots_blocked)
-    return msgspec.structs.replace(found, errors=[*found.errors, *[JobError()] * unread])
+    return replace(found, errors=[*found.errors, *[JobError()] * unread])

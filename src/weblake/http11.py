@@ -1,20 +1,22 @@
-"""What HTTP/1.1 says on one connection, as bytes out and bytes in: no I/O, so threads and event loops share it. Imports
-nothing of ours.
+"""What HTTP/1.1 says on one connection, as bytes out and bytes in: no I/O, so threads and event loops share it.
+Imports: plain_heads, secrets.
 
-h11 says what the bytes mean, as it does for httpcore. Only a body that has a length goes past it, once its head is
-read: h11 copies each byte twice, and what such a body means is nothing but how many bytes it has.
+h11 says what the bytes mean, as it does for httpcore, but for what takes it long and us not: heads in their plainest
+form (plain_heads.py), and a body that has a length, once its head is read. h11 copies each byte of it twice, and what
+such a body means is nothing but how many bytes it has.
 """
 
 from __future__ import annotations
 
 import logging
-import ssl
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any, Protocol
 
 import h11
 import httpcore
+
+from weblake import plain_heads
+from weblake.secrets import Unshown
 
 #: As talkative as httpcore's own loggers, for whoever looks for an error: no header is ever in it.
 _LOG = logging.getLogger(__name__)
@@ -35,31 +37,33 @@ class Conversation:
     """
 
     def __init__(self) -> None:
-        self._h11 = _client()
+        #: Whether it waits for another request; False before the first one, too.
+        self.idle = False
+        self._expires = 0.0
+        self._forget()
+
+    def _forget(self) -> None:
+        #: The request, and who else knows of it: nobody, for as long as all that is said is plain.
+        self._request: httpcore.Request | None = None
+        self._h11: h11.Connection | None = None
+        self._head: httpcore.Response | None = None
         #: Of a body that has one, its length; what h11 gave of it; what is left, once it goes past h11.
         self._length: int | None = None
         self._given = 0
         self._left: int | None = None
         self._came = b""
-        #: Whether it waits for another request; False before the first one, too.
-        self.idle = False
-        self._expires = 0.0
 
     def outgoing(self, request: httpcore.Request) -> Iterator[bytes]:
         """The bytes of a request; raises httpcore.LocalProtocolError for one that cannot be sent."""
-        self.idle = False
+        self.idle, self._request = False, request
         _LOG.debug("request %r for %r", request.method, request.url.target)
-        assert isinstance(request.stream, Iterable)
+        plain = plain_heads.request(request)
+        if plain is not None:
+            yield plain
+            return
+        self._h11 = _client()
         try:
-            yield (
-                self._h11.send(h11.Request(method=request.method, target=request.url.target, headers=request.headers))
-                or b""
-            )
-            for part in request.stream:
-                yield self._h11.send(h11.Data(data=part)) or b""
-            end = self._h11.send(h11.EndOfMessage())
-            if end:
-                yield end
+            yield from _sent(self._h11, request)
         except h11.LocalProtocolError as error:
             raise httpcore.LocalProtocolError(str(error)) from error
 
@@ -68,10 +72,10 @@ class Conversation:
         if self._left:
             self.passed(len(data))
             self._came = data
-        elif not data and self._h11.their_state is h11.SEND_RESPONSE:
+        elif not data and self._head is None:
             raise httpcore.RemoteProtocolError("the server closed the connection without a reply")
-        else:
-            self._h11.receive_data(data)
+        elif self._h11 is not None or not self._received_plain(data):
+            self._with_h11().receive_data(data)
 
     def passed(self, count: int) -> None:
         """Counts bytes of a body that has a length, read by somebody else; none is the end of the connection."""
@@ -83,17 +87,20 @@ class Conversation:
 
     def head(self) -> httpcore.Response | None:
         """The head of the reply, which has no content yet; None: read on."""
-        event = self._event()
-        while isinstance(event, h11.InformationalResponse):
-            event = self._event()
-        if event is h11.NEED_DATA:
-            return None
-        if not isinstance(event, h11.Response):
-            raise httpcore.RemoteProtocolError("the server closed the connection without a reply")
-        headers = event.headers.raw_items()
-        self._length = _length(headers)
-        _LOG.debug("reply %d", event.status_code)
-        return httpcore.Response(event.status_code, headers=headers)
+        if self._head is None and self._h11 is not None:
+            event = self._event(self._h11)
+            while isinstance(event, h11.InformationalResponse):
+                event = self._event(self._h11)
+            if event is h11.NEED_DATA:
+                return None
+            if not isinstance(event, h11.Response):
+                raise httpcore.RemoteProtocolError("the server closed the connection without a reply")
+            headers = event.headers.raw_items()
+            self._length = _length(headers)
+            self._head = httpcore.Response(event.status_code, headers=headers)
+        if self._head is not None:
+            _LOG.debug("reply %d", self._head.status)
+        return self._head
 
     def part(self) -> bytes | None:
         """The next bytes of the body; b"": read on; None: that was all of it."""
@@ -102,7 +109,7 @@ class Conversation:
             return part
         if self._left is not None:
             return b"" if self._left else None
-        event = self._event()
+        event = self._event(self._with_h11())
         if isinstance(event, h11.Data):
             self._given += len(event.data)
             return bytes(event.data)
@@ -124,17 +131,14 @@ class Conversation:
 
     def over(self) -> bool:
         """Says that the reply was read, or will not be; whether the connection can take another request."""
-        whole = self._h11.our_state is h11.DONE  # not, where a side has said that it closes
+        said = self._h11
+        whole = said is None or said.our_state is h11.DONE  # not, where a side has said that it closes
         if self._left is not None:
             whole = whole and not self._left
         else:
             # Bytes behind a reply would be taken for the next one's.
-            whole = whole and self._h11.their_state is h11.DONE and not self._h11.trailing_data[0]
-        if whole and self._left is None:
-            self._h11.start_next_cycle()
-        else:
-            self._h11 = _client()
-        self._length, self._given, self._left, self._came = None, 0, None, b""
+            whole = whole and said is not None and said.their_state is h11.DONE and not said.trailing_data[0]
+        self._forget()
         self.idle, self._expires = whole, time.monotonic() + KEEP_S
         return whole
 
@@ -143,57 +147,46 @@ class Conversation:
         """Whether it was idle for too long."""
         return time.monotonic() > self._expires
 
-    def _event(self) -> object:
+    def _received_plain(self, data: bytes) -> bool:
+        """Takes what was read first of a reply, where it is a plain head and some of its body; False: h11 has to."""
+        head = plain_heads.reply(data)
+        if head is None or len(data) - head.begins > head.length:
+            return False
+        self._head = httpcore.Response(200, headers=head.headers)
+        self._came = data[head.begins :]
+        self._left = head.length - len(self._came)
+        return True
+
+    def _with_h11(self) -> h11.Connection:
+        """Who reads a reply that is not plain; a request that was sent without it is told."""
+        if self._h11 is None:
+            assert self._request is not None
+            self._h11 = _client()
+            for _ in _sent(self._h11, self._request):
+                pass
+        return self._h11
+
+    @staticmethod
+    def _event(said: h11.Connection) -> object:
         try:
-            return self._h11.next_event()
+            return said.next_event()
         except h11.RemoteProtocolError as error:
             raise httpcore.RemoteProtocolError(str(error)) from error
 
 
-class Stream(Protocol):
-    """What is asked about the socket of either kind."""
-
-    def get_extra_info(self, info: str) -> Any:
-        """`is_readable`: whether the server has closed it, or said something."""
-
-
-class Connection:
-    """What a connection of a thread and one of an event loop have alike: whether it is idle, at work, or closed."""
-
-    def __init__(self, origin: httpcore.Origin, ssl_context: ssl.SSLContext | None) -> None:
-        self._origin = origin
-        self._ssl = ssl_context
-        self._stream: Stream | None = None
-        self._said = Conversation()
-        self._closed = False
-
-    def info(self) -> str:
-        """What a person wants to know."""
-        return "idle" if self._said.idle else "closed" if self._closed else "at work"
-
-    def can_handle_request(self, origin: httpcore.Origin) -> bool:
-        """Whether a request belongs here."""
-        return origin == self._origin
-
-    def is_available(self) -> bool:
-        """Whether it can take a request."""
-        return self._said.idle
-
-    def has_expired(self) -> bool:
-        """Whether it was idle for too long, or the server has closed it, or said something that nobody asked for."""
-        return self._said.stale or self._stream is None or bool(self._stream.get_extra_info("is_readable"))
-
-    def is_idle(self) -> bool:
-        """Whether it waits for a request."""
-        return self._said.idle
-
-    def is_closed(self) -> bool:
-        """Whether it is closed for good."""
-        return self._closed
-
-
 def _client() -> h11.Connection:
     return h11.Connection(h11.CLIENT, max_incomplete_event_size=MOST_HEAD)
+
+
+def _sent(said: h11.Connection, request: httpcore.Request) -> Iterator[bytes]:
+    assert isinstance(request.stream, Iterable)
+    head = h11.Request(method=request.method, target=request.url.target, headers=request.headers)
+    yield Unshown(said.send(head) or b"")
+    for part in request.stream:
+        yield said.send(h11.Data(data=part)) or b""
+    end = said.send(h11.EndOfMessage())
+    if end:
+        yield end
 
 
 def _length(headers: list[tuple[bytes, bytes]]) -> int | None:

@@ -1,4 +1,4 @@
-"""One HTTP/1.1 connection on an event loop. Imports: http11, loop_streams.
+"""One HTTP/1.1 connection on an event loop. Imports: connections, loop_streams.
 
 httpcore's own connection takes three locks for each request, and each of them is a turn of the event loop: with ten
 thousand waiting jobs that was a third of a poll. Here a connection has one user at a time (loop_lines.py), so none is
@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 
 import httpcore
 
-from weblake.http11 import Connection
+from weblake.connections import Connection
 from weblake.loop_streams import LoopBackend
 
 

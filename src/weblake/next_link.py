@@ -13,6 +13,12 @@ MAX_QUERY = 4096
 
 Query = tuple[tuple[str, str], ...]
 
+#: A link as services write them, without a letter that stands for anything but itself.
+_WORD = r"[A-Za-z0-9_-]++"
+_PLAIN = re.compile(
+    rf"https?://[A-Za-z0-9.-]++(?::[0-9]++)?((?:/{_WORD})++)\?({_WORD}={_WORD}(?:&{_WORD}={_WORD}){{0,31}}+)"
+)
+
 
 def query_of(link: object, path: str) -> Query | None:
     """The query of a `next` link, to be asked on our own base and path; None at the end of the chain.
@@ -29,17 +35,33 @@ def query_of(link: object, path: str) -> Query | None:
     """
     if link is None or link is False or link == "":  # three ways to write none
         return None
-    if not isinstance(link, str) or len(link) > MAX_QUERY or re.search(r"[\x00-\x20\x7f\\]", link):
+    if not isinstance(link, str) or len(link) > MAX_QUERY:
+        raise _elsewhere(link)
+    leads_to, query = _plain(link) or _parsed(link)
+    if not leads_to.lower().endswith(path.removeprefix("/v2").lower()):
+        raise _elsewhere(link)
+    return query
+
+
+def _plain(link: str) -> tuple[str, Query] | None:
+    """Path and query of a plain link, without which a chunk costs a twentieth more; None for any other one."""
+    found = _PLAIN.fullmatch(link)
+    if found is None:
+        return None
+    pairs = (pair.partition("=") for pair in found[2].split("&"))
+    return found[1], tuple((name, value) for name, _, value in pairs)
+
+
+def _parsed(link: str) -> tuple[str, Query]:
+    """The same of any link."""
+    if re.search(r"[\x00-\x20\x7f\\]", link):
         raise _elsewhere(link)
     try:
         parts = urlsplit(link)
         pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query), max_num_fields=32)
     except ValueError:
         raise _elsewhere(link) from None
-    ending = path.removeprefix("/v2")
-    if not parts.path.lower().endswith(ending.lower()):
-        raise _elsewhere(link)
-    return tuple(pairs)
+    return parts.path, tuple(pairs)
 
 
 def _elsewhere(link: object) -> MalformedReply:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
+
+import msgspec
 
 from weblake.errors import InvalidOption
 from weblake.options import to_wire
@@ -31,8 +32,7 @@ PAGE_MS = 60_000
 CODE_S = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class Operation(Generic[T_co]):
+class Operation(msgspec.Struct, Generic[T_co], frozen=True):
     """One call of the contract."""
 
     #: The contract's operationId in snake_case.

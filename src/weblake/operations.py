@@ -8,9 +8,10 @@ none of them sends. Options not given are not sent, but for two whose default se
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
+
+from msgspec.structs import replace
 
 from weblake import models as m
 from weblake import options as o

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Literal, Unpack
+
+from msgspec.structs import replace
 
 from weblake import operations, options, replies, wire
 from weblake.errors import CreditsExhausted, InvalidOption, MalformedReply

@@ -8,9 +8,10 @@ can go wrong with that chain, and what is done about it, is contract/facts.md se
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from weblake import models, replies, wire
 from weblake.errors import DeadlineExceeded, MalformedReply, RetryLater, WeblakeError

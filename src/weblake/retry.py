@@ -10,8 +10,11 @@ import math
 import random
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from weblake import replies
 from weblake.errors import DeadlineExceeded, MalformedReply, OutcomeUnknown, RetryLater, WeblakeError
@@ -51,8 +54,7 @@ class RetryBudget:
             self._tokens = min(self._capacity, self._tokens + tokens)
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
+class Patience(msgspec.Struct, frozen=True):
     """How long one call may be tried."""
 
     #: Failed tries in a row before the call is given up.

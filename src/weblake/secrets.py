@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import SplitResult, quote, urlsplit
 
 from weblake.errors import InvalidOption, WeblakeError
@@ -26,6 +27,10 @@ class Unshown(bytes):
 
     def __bytes__(self) -> bytes:
         return self  # h11 makes bytes of what it is given, and would show those
+
+    def __getitem__(self, at: Any) -> Any:
+        part = super().__getitem__(at)
+        return Unshown(part) if isinstance(part, bytes) else part  # what is left to be written
 
     def __reduce__(self) -> str:
         raise TypeError("A header with the API key in it is not pickled.")

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
+
+from msgspec.structs import replace
 
 from weblake import lost_starts, models, replies
 from weblake.errors import (

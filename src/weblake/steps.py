@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+import msgspec
+
 T = TypeVar("T")
 
 #: Most bytes of one reply, after decompression, that are held. One page may be larger than the 10 MB chunk it is in.
@@ -29,8 +31,7 @@ class Upload:
     fields: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """One HTTP request, without origin or key: the transport adds both."""
 
     method: str
@@ -78,22 +79,19 @@ class NoReply:
     final: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(msgspec.Struct, frozen=True):
     """Send this; the flow receives a Reply or a NoReply."""
 
     request: Request
 
 
-@dataclass(frozen=True, slots=True)
-class Sleep:
+class Sleep(msgspec.Struct, frozen=True):
     """Wait this long; the flow receives None."""
 
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Now:
+class Now(msgspec.Struct, frozen=True):
     """The flow receives the seconds of a clock that only runs forwards, or of the wall clock, which is only data."""
 
     wall: bool = False

@@ -1,4 +1,4 @@
-"""One HTTP/1.1 connection of whatever thread has it at the moment. Imports: deadlines, http11.
+"""One HTTP/1.1 connection of whatever thread has it at the moment. Imports: connections, deadlines.
 
 The twin of loop_connections.py. httpcore's own takes a millisecond of the interpreter for each request, and copies each
 byte of a body twice more: with a thousand chunks that was a quarter of a landing. A connection has one user at a time
@@ -12,8 +12,8 @@ from typing import Protocol
 
 import httpcore
 
+from weblake.connections import Connection
 from weblake.deadlines import DeadlineBackend, DeadlineStream
-from weblake.http11 import Connection
 
 
 class Room(Protocol):

@@ -10,8 +10,10 @@ Imports: errors, models, next_link, operation, operations, replies, retry, steps
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
+
+from msgspec.structs import replace
 
 from weblake import models, replies, wire
 from weblake.errors import DeadlineExceeded, JobGone, RetryLater, WeblakeError

@@ -11,6 +11,7 @@ from lake_run import Lake
 from scripted_service import Play, ScriptedService, Seen, each, reply
 
 from weblake import pages as walks
+from weblake import waiting
 
 pytestmark = pytest.mark.usefixtures("ahead_or_in_turn")
 
@@ -166,9 +167,13 @@ def test_h17_a_running_job_whose_chunks_lead_in_a_circle_is_no_busy_loop(service
     assert len(service.seen) < 60
 
 
-def test_h17_a_running_job_whose_chunks_never_end_is_no_busy_loop(service: ScriptedService, lake: Lake) -> None:
+def test_h17_a_running_job_whose_chunks_never_end_is_no_busy_loop(
+    service: ScriptedService, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "MAX_HOPS", 20)
     job = Job(service, pages(2), word="scraping")
     link = f"{service.url}{job.path}?skip="
     service.on(job.read, each(lambda seen: reply(job.chunks[0] | {"next": f"{link}{skip_of(seen) + 2}"})))
     lake.land(job=JOB, timeout=1).refused("DeadlineExceeded")
-    assert len(service.seen) < 1500
+    pauses = 1 / ((1 - waiting.SPREAD) * waiting.FIRST_POLL_S)  # in its second, at most
+    assert 2 * waiting.MAX_HOPS <= len(service.seen) <= waiting.MAX_HOPS * (pauses + 1)

@@ -7,7 +7,6 @@ import pickle
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from both_clients import FAR, READ
 from catalogue import proves
 from key_forms import holds
 from lake_run import KEY
+from msgspec.structs import replace
 from scripted_service import Line, Play, ScriptedService, reply, reset, stall
 from shown_errors import everything_of
 

@@ -1,0 +1,56 @@
+"""The link of a chunk leads to the same one, whichever way it is read."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weblake import next_link
+from weblake.errors import MalformedReply
+
+PIECES = [
+    "https://",
+    "http://",
+    "//",
+    "h.example",
+    "127.0.0.1",
+    ":80",
+    ":",
+    "@",
+    "/v2",
+    "/crawl",
+    "/a-b_1",
+    "?",
+    "skip=1",
+]
+PIECES += ["&", "limit=2", "a=", "=b", "&&", ";", "#x", "%20", "+", "é", "[", "]", "\\", " ", "\n", "a=b=c", "-"]
+
+
+@settings(max_examples=1000, deadline=None)
+@given(st.lists(st.sampled_from(PIECES), max_size=9).map("".join) | st.text(max_size=9), st.booleans())
+def test_a_plain_link_is_read_as_any_other(text: str, whole: bool) -> None:
+    link = f"https://h.example/v2/crawl/x?skip=1{text}" if whole else text
+    plain = next_link._plain(link)
+    assert plain is None or plain == next_link._parsed(link)
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        "http://localhost:3002/v2/crawl/0199d0c2-7f1e-4abc-8def-000000000001?skip=100",
+        "https://api.example.dev/v2/crawl/x?skip=100&limit=10",
+    ],
+)
+def test_what_services_write_is_plain(link: str) -> None:
+    assert next_link._plain(link) == next_link._parsed(link)
+
+
+def test_a_query_has_no_more_than_thirty_two_fields() -> None:
+    for count, good in ((32, True), (33, False)):
+        link = "https://h.example/v2/crawl/x?" + "&".join(f"a{n}={n}" for n in range(count))
+        if good:
+            assert len(next_link.query_of(link, "/v2/crawl/x") or ()) == 32
+        else:
+            with pytest.raises(MalformedReply):
+                next_link.query_of(link, "/v2/crawl/x")

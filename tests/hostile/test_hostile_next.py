@@ -60,30 +60,41 @@ ELSEWHERE = {
 }
 
 
-# A naive reader goes where the link says; here by way of our own origin as the user of another one.
+# A naive reader goes where the link says; to another host it cannot, a connection has its origin from the transport.
 @proves(
     "H16",
     at="src/weblake/pages.py",
     line="operation = replace(self._read, request=replace(self._read.request, query=asked))",
-    becomes="operation = replace(self._read, request=replace(self._read.request, query=asked, path="
-    "str(self.head['next']).partition('?')[0].replace('http://', '@') if asked else self._read.request.path))",
-    case="another port",
+    becomes="operation = replace(self._read, request=replace(self._read.request, query=asked, path='/' + "
+    "str(self.head['next']).partition('?')[0].split('/', 3)[-1] if asked else self._read.request.path))",
+    case="in_turn-a proxy's prefix",
+)
+@proves(
+    "H16",
+    at="src/weblake/download.py",
+    line="self._next = self._sent(replace(request, query=following))",
+    becomes="self._next = self._sent(replace(request, query=following, path='/' + "
+    "str(head['next']).partition('?')[0].split('/', 3)[-1]))",
+    case="ahead-a proxy's prefix",
 )
 @proves(
     "H16",
     at="src/weblake/next_link.py",
-    line="if not parts.path.lower().endswith(ending.lower()):",
-    becomes="if parts.scheme != 'http' or parts.path != path:",
-    case="another scheme",
+    line='if not leads_to.lower().endswith(path.removeprefix("/v2").lower()):',
+    becomes="if not link.startswith('http:') or leads_to != path:",
+    case="ahead-another scheme",
 )
+@pytest.mark.usefixtures("ahead_or_in_turn")
 @pytest.mark.parametrize("link", OURS.values(), ids=OURS)
 def test_h16_only_the_query_of_a_link_is_believed(
     service: ScriptedService, stranger: ScriptedService, lake: Lake, link: str
 ) -> None:
-    job = Job(service, pages(4), cut=2)
-    job.chunks[0]["next"] = link.replace("HOST", f"127.0.0.1:{stranger.port}")
-    lake.land(job=JOB).landed(pages(4))
-    assert len(service.asked(job.at(2))) == 1
+    job = Job(service, pages(6), cut=2)
+    for at in (0, 2):
+        following = link.replace("HOST", f"127.0.0.1:{stranger.port}").replace("skip=2", f"skip={at + 2}")
+        job.chunks[at]["next"] = following.replace("SKIP=2", f"SKIP={at + 2}")
+    lake.land(job=JOB).landed(pages(6))
+    assert [len(service.asked(job.at(at))) for at in (2, 4)] == [1, 1]
 
 
 @pytest.mark.parametrize("end", ["", False, None])
@@ -96,7 +107,7 @@ def test_h16_nothing_is_the_end_however_it_is_written(service: ScriptedService, 
 @proves(
     "H16",
     at="src/weblake/next_link.py",
-    line="if not parts.path.lower().endswith(ending.lower()):",
+    line='if not leads_to.lower().endswith(path.removeprefix("/v2").lower()):',
     becomes="if False:",
     case="another job",
 )

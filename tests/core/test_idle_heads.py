@@ -98,7 +98,7 @@ json_values = st.recursive(
     st.dictionaries(st.text(max_size=6) | st.sampled_from(["status", "data", "next"]), json_values, max_size=6),
     st.booleans(),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_it_agrees_on_any_object_and_on_each_of_its_beginnings(head: dict[str, object], ascii_only: bool) -> None:
     body = json.dumps({**head, "data": []}, ensure_ascii=ascii_only, separators=(",", ":")).encode()
     for end in range(len(body) + 1):

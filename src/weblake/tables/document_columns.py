@@ -1,5 +1,5 @@
-"""The columns of many documents at once: the hot path. Imports: arrays, documents, fields, schemas,
-texts, wire.
+"""The columns of many documents at once: the hot path. Imports: arrays, documents, fields, schemas, texts,
+wire.
 
 What one document costs beyond its decoding is a place in some lists. Open objects and unknown fields are never decoded
 at all: their JSON text lands as it came.
@@ -21,8 +21,8 @@ from weblake.tables.documents import Parsed
 _METADATA = "metadata"
 _KNOWN = {*fields.FIELDS, _METADATA}
 #: The columns whose values stay as JSON until there is a batch of them, by their field.
-LEFT = {name: (column, read) for name, (column, read) in fields.FIELDS.items() if read in fields.ARROWS}
-_READ = dict(LEFT.values())
+_LEFT = {name: (column, read) for name, (column, read) in fields.FIELDS.items() if read in fields.ARROWS}
+_READ = dict(_LEFT.values())
 _PLAIN = {str, type(None)}
 #: Such columns, as JSON.
 Left: TypeAlias = Mapping[str, Sequence[Raw | None]]
@@ -34,8 +34,8 @@ def columns(documents: Sequence[Parsed]) -> tuple[dict[str, arrays.Values], Left
     Any other column is null. Raises UnicodeDecodeError where a document holds bytes that are no UTF-8.
     """
     there = _there(documents)
-    left = {LEFT[name][0]: [document.fields.get(name) for document in documents] for name in LEFT.keys() & there}
-    return _columns(documents, there, fields.FIELDS.keys() - LEFT.keys()), left
+    left = {_LEFT[name][0]: [document.fields.get(name) for document in documents] for name in _LEFT.keys() & there}
+    return _columns(documents, there, fields.FIELDS.keys() - _LEFT.keys()), left
 
 
 def left_columns(left: Left) -> Mapping[str, arrays.Values]:

@@ -22,6 +22,12 @@ LAYOUT = "_weblake/layout.json"
 LEDGER = "_weblake/ledger"
 REFUSED = "_weblake/refused"
 SUBMITTED = "_weblake/submitted"
+#: The landed loads of each slot (slots.py).
+SLOTS = "_weblake/slots"
+#: Says that every landed load that has a slot is in the index; holds the load ids that could not be read for it.
+SLOT_INDEX, EMPTY_SLOT_INDEX = f"{SLOTS}/index.json", b'{"version":1,"unreadable":[]}'
+#: Which loads have been taken out of files that hold several, or are to be.
+REMOVED = "_weblake/removed"
 #: What each run read of the service's activity list and has not been folded into a day's file for good.
 PENDING_ACTIVITY = "_weblake/activity"
 #: What `weblake compact` puts into the root that it makes: first the one, and when all is there the other.
@@ -139,6 +145,16 @@ def submitted_path(load_id: str) -> str:
     return f"{SUBMITTED}/{checked_load_id(load_id)}.json.gz"
 
 
+def slot_entry_path(group: str, load_id: str) -> str:
+    """The index entry of a landed load in a group of loads that may replace each other."""
+    return f"{SLOTS}/{checked_load_id(group)}/{checked_load_id(load_id)}.json"
+
+
+def removed_folder(name: str) -> str:
+    """The folder that names the loads to be taken out of a compacted file."""
+    return f"{REMOVED}/{name.partition('/')[0]}/{load_id_in(name)}"
+
+
 def usage_path(report: str, period: str) -> str:
     """The file of one report and month, such as `2026-11`."""
     if report not in REPORTS or not _MONTH.fullmatch(period):
@@ -220,6 +236,8 @@ class Layout:
             )
 
     def _first(self, table: str, keys: tuple[str, ...]) -> LayoutRecord:
+        # Nothing has landed here yet, so the index of slots is complete from the first load on.
+        self._storage.create(SLOT_INDEX, EMPTY_SLOT_INDEX)
         tables = {**dict.fromkeys(LOAD_TABLES, keys), **FIXED_KEYS}
         record = LayoutRecord(version=_VERSION, tables=tables)
         # Equal bytes from another writer mean the same keys: this record needs no nonce.

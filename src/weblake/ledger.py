@@ -260,8 +260,12 @@ class Ledger:
 
     def done(self, load_id: str) -> dict[str, object] | None:
         """The receipt of a load that has landed, with `at` and, where it took the place of others, `retired`."""
-        found = self._read(load_id, ".done", Done)
+        found = self.done_record(load_id)
         return _flat(found) if found else None
+
+    def done_record(self, load_id: str) -> Done | None:
+        """Return the record that a load has landed, or None."""
+        return self._read(load_id, ".done", Done)
 
     def files(self, load_ids: Sequence[str]) -> set[str]:
         """The files that these loads landed, and which hold their rows unless they were retired."""
@@ -292,6 +296,22 @@ class Ledger:
     def record_retired(self, load_id: str, by: str) -> Retired:
         """Records that a later load has taken the place of this one; returns what is on record."""
         return self._record(Retired(load_id=load_id, by=by, at=utc_now()), ".retired")[0]
+
+    def record_retirement(self, load_id: str, receipt: Mapping[str, object], *, at: str, by: str) -> None:
+        """Record that another load has landed and been replaced, unless that is on record.
+
+        Records of it that exist are not read: they may be damaged or of a newer version, which must not stop this load.
+
+        Args:
+            load_id: The replaced load.
+            receipt: Its receipt.
+            at: When it landed.
+            by: The load that has taken its place.
+        """
+        done = Done(load_id=load_id, at=at, receipt=dict(receipt))
+        self._storage.create(_record_name(load_id, ".done"), msgspec.json.encode(done))
+        retired = Retired(load_id=load_id, by=by, at=utc_now())
+        self._storage.create(_record_name(load_id, ".retired"), msgspec.json.encode(retired))
 
     def landed(self) -> set[str]:
         """The load ids that have landed; one listing, and no record is read."""
@@ -341,7 +361,14 @@ class Ledger:
 
     def _record(self, record: R, step: str) -> tuple[R, bool]:
         """Creates a record; returns the one that is there now and whether it is this one."""
-        name = f"{LEDGER}/{checked_load_id(record.load_id)}{step}.json"
+        return self.create_record(_record_name(record.load_id, step), record)
+
+    def create_record(self, name: str, record: R) -> tuple[R, bool]:
+        """Create a record under a name, only if absent; return the record of that name and whether it is this one.
+
+        Raises:
+            StorageRefused: It could not be written, or the one that is there cannot be read.
+        """
         try:
             data = msgspec.json.encode(record)
             # What could not be read back must not be written: it would stop the load for good.
@@ -352,19 +379,26 @@ class Ledger:
             ) from error
         if self._storage.create(name, data):
             return record, True
-        found = self._read(record.load_id, step, type(record))
+        found = self.read_record(name, record.load_id, type(record))
         if found is None:
             raise self._unknown(name, "it vanished after it was found")
         return found, False
 
     def _read(self, load_id: str, step: str, kind: type[R]) -> R | None:
-        name = f"{LEDGER}/{checked_load_id(load_id)}{step}.json"
+        return self.read_record(_record_name(load_id, step), load_id, kind)
+
+    def read_record(self, name: str, load_id: str, kind: type[R]) -> R | None:
+        """Return the record of this name, or None where there is none.
+
+        Raises:
+            StorageRefused: It is damaged, of a newer version, or of another load than `load_id`.
+        """
         data = self._storage.read(name)
         if data is None:
             return None
         try:
             version = msgspec.json.decode(data, type=_Versioned).version
-            if version != VERSION:
+            if not 1 <= version <= VERSION:
                 raise self._unknown(name, f"it has version {version}, which this weblake does not know")
             record = msgspec.json.decode(data, type=kind)
             for stamp in ("at", "created_at"):
@@ -385,6 +419,10 @@ class Ledger:
 
 class _Versioned(msgspec.Struct):
     version: int
+
+
+def _record_name(load_id: str, step: str) -> str:
+    return f"{LEDGER}/{checked_load_id(load_id)}{step}.json"
 
 
 def _flat(done: Done) -> dict[str, object]:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from weblake import publishing, starts
+from weblake import publishing, recovery, starts
 from weblake.accounting import Tally
 from weblake.download import Runs
 from weblake.errors import (
@@ -126,7 +126,7 @@ def landed(dataset: Dataset, order: Order, terms: Terms) -> Landing | None:
     Raises:
         LoadIncomplete: It has landed, and all of its pages failed.
     """
-    earlier = publishing.find(dataset, order.load_id) or _landed_as_another(dataset, order)
+    earlier = recovery.recover(dataset, order.load_id) or _landed_as_another(dataset, order)
     if earlier is None and terms.allow_partial:
         with suppress(publishing.LandsAs):  # that one is gone on with, and needs the service
             refused = publishing.promote(dataset, order.load_id)
@@ -138,7 +138,7 @@ def _landed_as_another(dataset: Dataset, order: Order) -> Landing | None:
     """The landing of this order's job as another load: of the two commands that can land a job, one has."""
     job = dataset.ledger.job(order.load_id)
     job_id = order.job_id or (job and job.job_id)
-    return publishing.find_job(dataset, order.kind, job_id) if job_id else None
+    return recovery.recover_job(dataset, order.kind, job_id) if job_id else None
 
 
 def _land(client: Runs, dataset: Dataset, order: Order, terms: Terms, watch: Watch) -> Landing:
@@ -180,7 +180,7 @@ def _land(client: Runs, dataset: Dataset, order: Order, terms: Terms, watch: Wat
         except publishing.LandsAs as other:
             by = other.load_id
     # Who has claimed the job for another load may be gone for good: so it is landed as that one.
-    landing, its = publishing.find(dataset, by), dataset.ledger.intent(by)
+    landing, its = recovery.recover(dataset, by), dataset.ledger.intent(by)
     if landing is not None:
         return _checked(landing)
     if its is None:

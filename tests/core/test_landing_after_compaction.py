@@ -14,7 +14,7 @@ from landing_lab import LandingLab, landing_lab
 from polling import until
 
 import weblake
-from weblake import Terms, compacted_files, detached, errors, generations, load, orders, publishing, starts
+from weblake import Terms, compacted_files, detached, errors, generations, load, orders, recovery, starts
 from weblake.generations import Task
 from weblake.lake import open_dataset
 from weblake.ledger_news import LedgerNews
@@ -173,7 +173,7 @@ def test_a_retirement_that_was_cut_off_is_finished(tmp_path: Path, monkeypatch: 
         with pytest.raises(KeyboardInterrupt):
             land(dataset, slotted(0, 100))
     assert load_id(0) in visible(tmp_path)
-    assert publishing.find(dataset, load_id(100)) is not None
+    assert recovery.recover(dataset, load_id(100)) is not None
     assert load_id(0) not in visible(tmp_path)
     again = weblake.compact(tmp_path / "new", to=tmp_path / "newer")
     assert again.tables["documents"].rows == 18

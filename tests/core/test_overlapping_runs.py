@@ -42,8 +42,8 @@ def lab(tmp_path: Path) -> Iterator[TaskLab]:
 )
 @proves(
     "O6",
-    at="src/weblake/publishing.py",
-    line="newer.slot_has_partition or",
+    at="src/weblake/slots.py",
+    line="self.slot_has_partition or",
     becomes="False or",
     case="a backfill of the same day",
 )

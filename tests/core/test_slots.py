@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 import weblake
-from weblake import publishing
+from weblake import publishing, recovery
 from weblake.accounting import Tally
 from weblake.errors import InvalidOption
 from weblake.ledger import Intent, Ledger
@@ -97,7 +97,7 @@ def test_a_load_that_lands_after_a_newer_one_of_its_slot_is_retired_at_once(
     assert gone.keys() == {each.load_id for each in started} - {f"{n:016x}" for n in left}
 
 
-@pytest.mark.parametrize("step", ["record_retired", "delete"])
+@pytest.mark.parametrize("step", ["record_retirement", "delete"])
 def test_a_retirement_that_was_cut_off_is_finished_by_the_next_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -105,7 +105,7 @@ def test_a_retirement_that_was_cut_off_is_finished_by_the_next_run(
     old, new = intent(1, partition=True), intent(2, partition=True)
     land(dataset, old)
 
-    def died(*_: object) -> None:
+    def died(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -117,6 +117,8 @@ def test_a_retirement_that_was_cut_off_is_finished_by_the_next_run(
             land(dataset, new)
     assert visible(tmp_path) == [old.load_id, new.load_id]
     assert publishing.find(dataset, new.load_id) is not None
+    assert visible(tmp_path) == [old.load_id, new.load_id], "finding a load changes nothing"
+    assert recovery.recover(dataset, new.load_id) is not None
     assert visible(tmp_path) == [new.load_id]
 
 

@@ -13,14 +13,19 @@ from in_process import Bench, Run
 from landed_loads import refusing_url
 
 from dagster_weblake import BatchScrapeRequest, WeblakeResource, build_weblake_assets, landing
-from weblake import publishing
+from weblake import recovery
 from weblake.service.server import LocalService
 
 pytestmark = pytest.mark.system
 
 
-@proves("2.3", at="src/weblake/publishing.py", line="_retire(dataset, load_id, by=gone.by)  # likewise", becomes="pass")
-@proves("2.3", at="src/weblake/publishing.py", line="and older.created() < newer.created()", becomes="and True")
+@proves(
+    "2.3",
+    at="src/weblake/recovery.py",
+    line="_finish_retirement(dataset, intent, intent.load_id, by=gone.by)",
+    becomes="pass",
+)
+@proves("2.3", at="src/weblake/slots.py", line="and other.created() < self.created()", becomes="and True")
 def test_an_older_job_that_is_collected_last_takes_nobodys_place(
     bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -33,7 +38,7 @@ def test_an_older_job_that_is_collected_last_takes_nobodys_place(
 
     assert collected(second)
     with monkeypatch.context() as patch:  # the older one's run dies before it has made way
-        patch.setattr(publishing, "_retire", killed)
+        patch.setattr(recovery, "retire", killed)
         assert not collected(first)
     assert collected(first)
     assert (bench.rows(), bench.started) == (2, 2)

@@ -26,7 +26,7 @@ from dagster_weblake import (
     landing,
     weblake_assets,
 )
-from weblake import orchestration, publishing
+from weblake import orchestration, publishing, recovery
 from weblake.service.server import LocalService
 from weblake.testing import WeblakeService
 
@@ -35,15 +35,15 @@ pytestmark = pytest.mark.system
 
 @proves(
     "2.3",
-    at="src/weblake/publishing.py",
-    line="if rivalling and dataset.ledger.landed() - landed.keys() - {intent.load_id}:",
-    becomes="if False:",
+    at="src/weblake/recovery.py",
+    line="    older, newer = rivals(entry, dataset.slots.others(entry))",
+    becomes="    older, newer = rivals(entry, [])",
 )
 def test_of_two_runs_that_land_a_partition_at_the_same_moment_one_stays(
     bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts = batches(site)
-    inner = inside(monkeypatch, publishing, "_rivals", lambda: bench.run(parts, partition="a"))
+    inner = inside(monkeypatch, recovery, "rivals", lambda: bench.run(parts, partition="a"))
     outer = bench.run(parts, partition="a")
     (other,) = [each for each in inner if isinstance(each, Run)]
     assert (outer.success, other.success) == (True, True)
@@ -73,24 +73,24 @@ def test_two_processes_that_land_the_same_load_land_it_once(
 
 @proves(
     "O9",
-    at="src/weblake/publishing.py",
-    line="if intent is None or not dataset.storage.settled(dataset.path(DOCUMENTS, intent)):",
-    becomes="if True:",
-    case="_finish",
+    at="src/weblake/landed_loads.py",
+    line="    if not dataset.storage.settled(name):",
+    becomes="    if True:",
+    case="finish",
 )
-@pytest.mark.parametrize("line", ["find", "publish", "_finish"])
+@pytest.mark.parametrize("line", ["recover", "publish", "finish"])
 def test_o9_a_run_that_dies_around_the_commit_is_finished_by_its_retry(
     bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch, line: str
 ) -> None:
     one_run(monkeypatch)
     parts = batches(site)
     with monkeypatch.context() as patch:
-        patch.setattr(publishing, line, killed)
+        patch.setattr(recovery if line == "recover" else publishing, line, killed)
         assert not survived(lambda: bench.run(parts, partition="a"))
     asked = len(bench.service.requests())
     run = bench.run(parts, partition="a")
     assert run.metadata("parts", "a")["dagster/partition_row_count"] == 2
-    if line == "_finish":  # its documents are there: the service, which forgets them in a day, is not needed
+    if line == "finish":  # its documents are there: the service, which forgets them in a day, is not needed
         assert len(bench.service.requests()) == asked
     assert (bench.rows(), bench.started) == (2, 1)
 

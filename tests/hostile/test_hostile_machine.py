@@ -25,9 +25,7 @@ def haste() -> None:
 
 
 @proves("2.2", at="src/weblake/starts.py", line="    if found:", becomes="    if False:")
-@proves(
-    "2.2", at="src/weblake/publishing.py", line="    for load_id in older:", becomes="    for load_id in older[:0]:"
-)
+@proves("2.2", at="src/weblake/recovery.py", line="    for other in older:", becomes="    for other in older[:0]:")
 @proves("2.2", at="src/weblake/load.py", line='if receipt.status != "completed":', becomes="if False:")
 def test_any_order_of_writers_and_crashes() -> None:
     run_state_machine_as_test(LakeMachine, settings=QUIET)

@@ -108,14 +108,14 @@ def refused(dataset: Dataset) -> StorageRefused:
 )
 @proves(
     "P4",
-    at="src/weblake/publishing.py",
+    at="src/weblake/dataset.py",
     line="self.storage.preflight_file(layout.load_path(table, partition, datetime.now(UTC), load_id))",
     becomes="pass",
     case="a_file_as_page_errors",
 )
 @proves(
     "P4",
-    at="src/weblake/publishing.py",
+    at="src/weblake/dataset.py",
     line="self.storage.preflight_file(layout.refused_path(PAGE_ERRORS, load_id))",
     becomes="pass",
     case="a_file_as_refused",

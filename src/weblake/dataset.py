@@ -1,0 +1,58 @@
+"""One dataset root, and what a landing comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from weblake import layout
+from weblake.layout import Layout
+from weblake.ledger import Intent, Ledger
+from weblake.receipt import Receipt
+from weblake.slots import Slots
+from weblake.storage import Storage
+
+DOCUMENTS, PAGE_ERRORS = layout.LOAD_TABLES
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """What a landing came to."""
+
+    receipt: Receipt
+    #: When it had landed, if an earlier run did it; None for this one.
+    landed_at: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """One root: its storage, its ledger, its layout and its index of slots."""
+
+    storage: Storage
+    ledger: Ledger
+    layout: Layout
+    slots: Slots
+
+    @classmethod
+    def at(cls, storage: Storage) -> Dataset:
+        """The dataset in this storage."""
+        ledger = Ledger(storage)
+        return cls(storage, ledger, Layout(storage), Slots(storage, ledger))
+
+    def preflight(self, partition: Mapping[str, str] | None, load_id: str = "0" * 16) -> None:
+        """Proves that a load can be recorded, published and kept here, before anything is paid.
+
+        Raises:
+            StorageRefused: It cannot, or the tables have another set of partition keys.
+        """
+        layout.check_partition(partition or {})
+        self.storage.preflight(DOCUMENTS)
+        self.storage.preflight_file(layout.refused_path(PAGE_ERRORS, load_id))  # both tables' are kept in one folder
+        for table in layout.LOAD_TABLES:
+            self.storage.preflight_file(layout.load_path(table, partition, datetime.now(UTC), load_id))
+            self.layout.claim(table, tuple(partition) if partition else layout.DEFAULT_KEYS)
+
+    def path(self, table: str, intent: Intent) -> str:
+        """The final name of a load's file in a table."""
+        return layout.load_path(table, intent.partition, intent.created(), intent.load_id)

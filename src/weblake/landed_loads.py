@@ -1,0 +1,75 @@
+"""Find loads that have landed, without changing anything and without the service."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weblake.dataset import DOCUMENTS, PAGE_ERRORS, Dataset, Landing
+from weblake.errors import StorageRefused
+from weblake.ledger import Intent
+from weblake.receipt import LandedFile, Receipt
+from weblake.tables import parquet
+
+
+def find(dataset: Dataset, load_id: str) -> Landing | None:
+    """Return a load that has landed, or None where it has not; nothing is changed.
+
+    A file under its final name counts even if the run that published it died on the very next line.
+
+    Raises:
+        StorageRefused: A record of the load, or its file, cannot be read.
+    """
+    done = dataset.ledger.done_record(load_id)
+    if done is not None:
+        return Landing(Receipt.from_dict(done.receipt), done.at)
+    intent = dataset.ledger.intent(load_id)
+    return None if intent is None else find_published(dataset, intent)
+
+
+def find_published(dataset: Dataset, intent: Intent) -> Landing | None:
+    """Return a load that was published and has no done record yet, or None where it was not published."""
+    entry = dataset.slots.entry(intent)
+    if entry is not None:
+        return Landing(Receipt.from_dict(entry.receipt), entry.at)
+    name = dataset.path(DOCUMENTS, intent)
+    # Settled, and not only there: a done record must not outlive what it stands for.
+    if not dataset.storage.settled(name):
+        return None
+    return Landing(with_files(dataset, intent, receipt_of(dataset, name)), intent.created_at)
+
+
+def find_job(dataset: Dataset, kind: str, job_id: str) -> Landing | None:
+    """Return the landing of a batch or crawl, as whichever load it was; None where it has not landed."""
+    by = dataset.ledger.lander(kind, job_id)
+    return None if by is None else find(dataset, by)
+
+
+def receipt_of(dataset: Dataset, name: str) -> Receipt:
+    """Return the receipt in the footer of a published or refused file.
+
+    Raises:
+        StorageRefused: The file is not one of weblake's.
+    """
+    with dataset.storage.open_input(name) as source:
+        found = parquet.read_receipt(source)
+    if found is None:
+        raise StorageRefused(
+            f"{name} is no file of weblake: its footer holds no receipt.",
+            hint="Move it away; weblake overwrites nothing that it did not write.",
+        )
+    return Receipt.from_dict(found)
+
+
+def with_files(dataset: Dataset, intent: Intent, receipt: Receipt) -> Receipt:
+    """Return the receipt of a published load with the files that it has."""
+    storage, files = dataset.storage, []
+    for table, rows in ((DOCUMENTS, receipt.stored), (PAGE_ERRORS, None)):
+        name = dataset.path(table, intent)
+        if storage.exists(name):
+            files.append(LandedFile(name, _rows(dataset, name) if rows is None else rows, storage.size(name)))
+    return replace(receipt, files=tuple(files))
+
+
+def _rows(dataset: Dataset, name: str) -> int:
+    with dataset.storage.open_input(name) as source:
+        return parquet.count_rows(source, name)

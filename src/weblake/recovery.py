@@ -1,0 +1,78 @@
+"""Finish a published load: its entry in the index of slots, its done record, the retirement of what it replaces.
+
+Every step can be repeated, so a run that died on the way is finished by the next one.
+"""
+
+from __future__ import annotations
+
+from weblake import layout
+from weblake.dataset import Dataset, Landing
+from weblake.landed_loads import find_published, with_files
+from weblake.ledger import Intent
+from weblake.receipt import Receipt
+from weblake.retirement import is_there, retire
+from weblake.slots import group_of_intent, rivals
+
+
+def finish(dataset: Dataset, intent: Intent, receipt: Receipt) -> Receipt:
+    """Put a published load on record as done, retire what it replaces, and return its receipt with its files."""
+    ledger = dataset.ledger
+    receipt = with_files(dataset, intent, receipt)
+    if intent.slot is None:
+        return Receipt.from_dict(ledger.record_done(intent.load_id, receipt.to_dict()))
+    entry = dataset.slots.add(intent, receipt)
+    older, newer = rivals(entry, dataset.slots.others(entry))
+    if newer is not None:  # before the done record: a run that finds that one goes by what is on record
+        ledger.record_retired(intent.load_id, newer.load_id)
+    replaced = [other.load_id for other in older]
+    done = ledger.record_done(intent.load_id, entry.receipt, retired=replaced, at=entry.at)
+    for other in older:
+        retire(dataset, other, by=intent.load_id)
+    if newer is not None:
+        retire(dataset, entry, by=newer.load_id)
+    return Receipt.from_dict(done)
+
+
+def recover(dataset: Dataset, load_id: str) -> Landing | None:
+    """Return a load that has landed, after finishing what an interrupted run left undone; None where it has not landed.
+
+    Raises:
+        StorageRefused: A record of the load, or its file, cannot be read.
+    """
+    intent, done = dataset.ledger.intent(load_id), dataset.ledger.done_record(load_id)
+    if done is not None:
+        if intent is not None and intent.slot is not None:
+            _finish_retirements(dataset, intent, done.retired)
+        return Landing(Receipt.from_dict(done.receipt), done.at)
+    landing = None if intent is None else find_published(dataset, intent)
+    if intent is None or landing is None:
+        return None
+    receipt = finish(dataset, intent, landing.receipt)
+    for table in layout.LOAD_TABLES:  # an interrupted promotion leaves the name that it moved from
+        dataset.storage.delete(layout.refused_path(table, load_id))
+    return Landing(receipt, landing.landed_at)
+
+
+def recover_job(dataset: Dataset, kind: str, job_id: str) -> Landing | None:
+    """Do the same for a batch or crawl, as whichever load it has landed."""
+    by = dataset.ledger.lander(kind, job_id)
+    return None if by is None else recover(dataset, by)
+
+
+def _finish_retirements(dataset: Dataset, intent: Intent, older: tuple[str, ...]) -> None:
+    """Finish the retirements that a load's done record names, and its own."""
+    for load_id in older:
+        _finish_retirement(dataset, intent, load_id, by=intent.load_id)
+    gone = dataset.ledger.retired(intent.load_id)
+    if gone is not None:
+        _finish_retirement(dataset, intent, intent.load_id, by=gone.by)
+
+
+def _finish_retirement(dataset: Dataset, intent: Intent, load_id: str, *, by: str) -> None:
+    """Finish the retirement of a load of the same slot; nothing where it is finished, which removes its entry last."""
+    entry = dataset.slots.find(group_of_intent(intent), load_id)
+    if entry is None:  # finished, or begun by a weblake that had no index of slots
+        entry = dataset.slots.from_readable_records(load_id)
+        if entry is None or not is_there(dataset, entry):
+            return
+    retire(dataset, entry, by=by)

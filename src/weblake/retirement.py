@@ -1,0 +1,40 @@
+"""Retire a load: remove its rows because a later load of its slot has taken its place."""
+
+from __future__ import annotations
+
+from weblake import compacted_files, layout
+from weblake.dataset import DOCUMENTS, PAGE_ERRORS, Dataset
+from weblake.receipt import Receipt
+from weblake.slots import SlotEntry
+
+
+def retire(dataset: Dataset, entry: SlotEntry, *, by: str) -> None:
+    """Put on record that a load is replaced by another one, and remove its files; safe to repeat.
+
+    The records come first and the entry in the index goes last, so an interrupted retirement is found and finished.
+    Nothing of the load but its entry is read: its records may be damaged, or of a newer version.
+    """
+    storage = dataset.storage
+    dataset.ledger.record_retirement(entry.load_id, entry.receipt, at=entry.at, by=by)
+    for table in (DOCUMENTS, PAGE_ERRORS):
+        storage.delete(entry.path(table))
+    for name in _compacted(entry):
+        _take_out(dataset, name, entry.load_id, by)
+    dataset.slots.remove(entry)
+
+
+def is_there(dataset: Dataset, entry: SlotEntry) -> bool:
+    """Whether rows of a load may still be visible."""
+    return bool(_compacted(entry)) or dataset.storage.exists(entry.path(DOCUMENTS))
+
+
+def _take_out(dataset: Dataset, name: str, load_id: str, by: str) -> None:
+    """Remove a load's rows from a file that it shares; other runs may be removing other loads from it."""
+    storage, folder = dataset.storage, layout.removed_folder(name)
+    storage.create(f"{folder}/{load_id}", by.encode())
+    compacted_files.take_out(storage, name, load_id, lambda: {each.rpartition("/")[2] for each in storage.list(folder)})
+
+
+def _compacted(entry: SlotEntry) -> list[str]:
+    """The files of a load that it shares with loads that stay."""
+    return [file.path for file in Receipt.from_dict(entry.receipt).files if layout.is_compacted(file.path)]

@@ -1,0 +1,238 @@
+"""Index of the landed loads of each slot: landing a load reads the records of its own slot and no others.
+
+    _weblake/slots/<group>/<load_id>.json    a landed load that has not been retired
+    _weblake/slots/index.json                every landed load of the root is in the index
+
+A group holds the loads that may replace each other: all loads of a slot with a partition value, or the loads of one
+run in a slot without. An entry is created after the documents are published and before the group is listed, so of two
+loads that land at the same moment at least one sees the other. It is removed at the end of a retirement.
+
+An entry holds all that retiring its load needs. Its fields keep their meaning in every later version, which may only
+add fields: so a load can be retired although its other records are damaged or were written by a newer weblake.
+"""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+
+from weblake import layout
+from weblake.errors import StorageRefused
+from weblake.identity import load_id_of
+from weblake.ledger import READERS, Intent, Ledger, Record, UtcTime, new_nonce, utc_now
+from weblake.receipt import Receipt
+from weblake.storage import Storage
+
+_LOG = logging.getLogger(__name__)
+
+
+class SlotEntry(Record, frozen=True, kw_only=True):
+    """A landed load of a slot."""
+
+    slot: str
+    slot_has_partition: bool
+    generation: int
+    run: str | None
+    #: When the load's intent was recorded.
+    created_at: UtcTime
+    #: Path keys and values in their order; None for the default, `load_date`.
+    partition: dict[str, str] | None
+    #: When the load landed.
+    at: UtcTime
+    receipt: dict[str, object]
+
+    @property
+    def group(self) -> str:
+        """The group of loads in which it may be replaced."""
+        return group_of(self.slot, self.run, has_partition=self.slot_has_partition)
+
+    @property
+    def name(self) -> str:
+        """The name of the entry below the root."""
+        return layout.slot_entry_path(self.group, self.load_id)
+
+    def created(self) -> datetime:
+        """`created_at`, UTC-aware."""
+        return datetime.fromisoformat(self.created_at)
+
+    def path(self, table: str) -> str:
+        """The name that the load's own file has in a table."""
+        return layout.load_path(table, self.partition, self.created(), self.load_id)
+
+    def replaces(self, other: SlotEntry) -> bool:
+        """Whether this load takes the place of another one of its group (design: "Slots").
+
+        A load without a document takes no other load's place.
+        """
+        return (
+            bool(self.receipt.get("stored"))
+            and self.slot == other.slot
+            and other.created() < self.created()
+            and (self.slot_has_partition or (other.run == self.run and other.generation < self.generation))
+        )
+
+
+class _Index(msgspec.Struct, frozen=True, kw_only=True):
+    """The record that every landed load is in the index."""
+
+    version: int = 1
+    #: Loads whose records could not be read when the index was made.
+    unreadable: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """The index of one root."""
+
+    storage: Storage
+    ledger: Ledger
+
+    def entry(self, intent: Intent) -> SlotEntry | None:
+        """Return the entry of a load, or None where it has no slot, has not landed or was retired.
+
+        Raises:
+            StorageRefused: It cannot be read.
+        """
+        if intent.slot is None:
+            return None
+        name = layout.slot_entry_path(group_of_intent(intent), intent.load_id)
+        return self.ledger.read_record(name, intent.load_id, SlotEntry)
+
+    def add(self, intent: Intent, receipt: Receipt) -> SlotEntry:
+        """Create the entry of a load that has just been published, and return the one that is in the index."""
+        entry = _entry(intent, receipt.to_dict(), utc_now())
+        return self.ledger.create_record(entry.name, entry)[0]
+
+    def remove(self, entry: SlotEntry) -> None:
+        """Remove the entry of a load whose retirement is complete."""
+        self.storage.delete(entry.name)
+
+    def others(self, entry: SlotEntry) -> list[SlotEntry]:
+        """Return the other landed loads of a load's group.
+
+        A load that cannot be read is left out with a warning that names the file: it stops nothing but itself.
+        """
+        # The first load of a run in a slot without a partition value has no older ones.
+        unindexed = self._unindexed() if entry.slot_has_partition or entry.generation > 0 else ()
+        names = self.storage.list(f"{layout.SLOTS}/{entry.group}")
+        load_ids = {name.rpartition("/")[2].removesuffix(".json") for name in names} - {entry.load_id}
+        found = {load_id: self.find(entry.group, load_id) for load_id in load_ids}
+        for load_id in unindexed:
+            if load_id not in found and load_id != entry.load_id:
+                found[load_id] = self.from_readable_records(load_id)
+        return [other for other in found.values() if other is not None and other.group == entry.group]
+
+    def find(self, group: str, load_id: str) -> SlotEntry | None:
+        """Return the entry of another load, or None where it is not there or cannot be read.
+
+        Its version is not looked at, and where the entry is damaged the load's own records stand in for it.
+        """
+        name = layout.slot_entry_path(group, load_id)
+        data = self.storage.read(name)
+        if data is None:
+            return None
+        try:
+            found = msgspec.json.decode(data, type=SlotEntry)
+            found.created()
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            _LOG.warning("The index entry %s of %s is damaged; reading the load's records.", name, self.storage.url)
+            return self.from_readable_records(load_id)
+        return found if found.load_id == load_id else self.from_readable_records(load_id)
+
+    def from_records(self, load_id: str) -> SlotEntry | None:
+        """Return what the entry of a landed load would be, from its intent and its done record; None without a slot.
+
+        Raises:
+            StorageRefused: A record of it cannot be read.
+        """
+        intent = self.ledger.intent(load_id)
+        if intent is None or intent.slot is None:
+            return None
+        done = self.ledger.done_record(load_id)
+        return None if done is None else _entry(intent, done.receipt, done.at)
+
+    def from_readable_records(self, load_id: str) -> SlotEntry | None:
+        """Do the same, and return None with a warning where a record cannot be read."""
+        try:
+            return self.from_records(load_id)
+        except StorageRefused as error:
+            _LOG.warning("Load %s was not considered for retirement: %s", load_id, error.message)
+            return None
+
+    def _unindexed(self) -> tuple[str, ...]:
+        """Return the landed loads that are not in the index; make the index where a root has none."""
+        data = self.storage.read(layout.SLOT_INDEX)
+        if data is not None:
+            try:
+                return msgspec.json.decode(data, type=_Index).unreadable
+            except (msgspec.DecodeError, ValueError):
+                _LOG.warning("%s of %s is damaged; the index is made again.", layout.SLOT_INDEX, self.storage.url)
+                self.storage.delete(layout.SLOT_INDEX)
+        return self._build()
+
+    def _build(self) -> tuple[str, ...]:
+        """Make the index of a root that weblake landed in before there was one: once, by reading its whole ledger."""
+        names = self.storage.list(layout.LEDGER)
+        retired = {name.removesuffix(".retired.json") for name in names if name.endswith(".retired.json")}
+        landed = (name.removesuffix(".done.json") for name in names if name.endswith(".done.json"))
+        load_ids = [name.rpartition("/")[2] for name in landed if name not in retired]
+        with ThreadPoolExecutor(READERS) as reading:
+            unreadable = tuple(
+                load_id for load_id, known in zip(load_ids, reading.map(self._add, load_ids), strict=True) if not known
+            )
+        self.storage.create(layout.SLOT_INDEX, msgspec.json.encode(_Index(unreadable=unreadable)))
+        return unreadable
+
+    def _add(self, load_id: str) -> bool:
+        """Add a landed load to the index from its records; return False where they cannot be read."""
+        try:
+            entry = self.from_records(load_id)
+        except StorageRefused as error:
+            _LOG.warning("Load %s was not added to the index of slots: %s", load_id, error.message)
+            return False
+        if entry is not None:
+            self.storage.create(entry.name, msgspec.json.encode(entry))
+        return True
+
+
+def group_of(slot: str, run: str | None, *, has_partition: bool) -> str:
+    """Return the group of a slot's loads that may replace each other, as 16 hexadecimal digits."""
+    return load_id_of("slot", slot) if has_partition else load_id_of("slot of a run", slot, run)
+
+
+def group_of_intent(intent: Intent) -> str:
+    """Return the group of a load that has a slot."""
+    assert intent.slot is not None
+    return group_of(intent.slot, intent.run, has_partition=intent.slot_has_partition)
+
+
+def rivals(entry: SlotEntry, others: list[SlotEntry]) -> tuple[list[SlotEntry], SlotEntry | None]:
+    """Return the loads whose place this one takes, and the load that takes its own place, if any.
+
+    The second exists where a job that was started later ended first.
+    """
+    older = [other for other in others if entry.replaces(other)]
+    newer = [other for other in others if other.replaces(entry)]
+    if not entry.receipt.get("stored"):  # a load without a document neither takes a place nor has one
+        return [], None
+    return older, max(newer, key=SlotEntry.created, default=None)
+
+
+def _entry(intent: Intent, receipt: dict[str, object], at: str) -> SlotEntry:
+    assert intent.slot is not None
+    return SlotEntry(
+        load_id=intent.load_id,
+        writer=new_nonce(),
+        slot=intent.slot,
+        slot_has_partition=intent.slot_has_partition,
+        generation=intent.generation,
+        run=intent.run,
+        created_at=intent.created_at,
+        partition=intent.partition,
+        at=at,
+        receipt=receipt,
+    )

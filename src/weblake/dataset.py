@@ -47,11 +47,10 @@ class Dataset:
             StorageRefused: It cannot, or the tables have another set of partition keys.
         """
         layout.check_partition(partition or {})
-        self.storage.preflight(DOCUMENTS)
-        self.storage.preflight_file(layout.refused_path(PAGE_ERRORS, load_id))  # both tables' are kept in one folder
-        for table in layout.LOAD_TABLES:
-            self.storage.preflight_file(layout.load_path(table, partition, datetime.now(UTC), load_id))
-            self.layout.claim(table, tuple(partition) if partition else layout.DEFAULT_KEYS)
+        names = [layout.load_path(table, partition, datetime.now(UTC), load_id) for table in layout.LOAD_TABLES]
+        names.append(layout.refused_path(PAGE_ERRORS, load_id))  # both tables' refused files are in one folder
+        self.storage.preflight(DOCUMENTS, names)
+        self.layout.claim(DOCUMENTS, tuple(partition) if partition else layout.DEFAULT_KEYS)
 
     def path(self, table: str, intent: Intent) -> str:
         """The final name of a load's file in a table."""

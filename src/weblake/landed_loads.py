@@ -65,8 +65,9 @@ def with_files(dataset: Dataset, intent: Intent, receipt: Receipt) -> Receipt:
     storage, files = dataset.storage, []
     for table, rows in ((DOCUMENTS, receipt.stored), (PAGE_ERRORS, None)):
         name = dataset.path(table, intent)
-        if storage.exists(name):
-            files.append(LandedFile(name, _rows(dataset, name) if rows is None else rows, storage.size(name)))
+        size = storage.find_size(name)
+        if size is not None:
+            files.append(LandedFile(name, _rows(dataset, name) if rows is None else rows, size))
     return replace(receipt, files=tuple(files))
 
 

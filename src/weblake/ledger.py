@@ -308,8 +308,10 @@ class Ledger:
             at: When it landed.
             by: The load that has taken its place.
         """
-        done = Done(load_id=load_id, at=at, receipt=dict(receipt))
-        self._storage.create(_record_name(load_id, ".done"), msgspec.json.encode(done))
+        name = _record_name(load_id, ".done")
+        if not self._storage.exists(name):
+            done = Done(load_id=load_id, at=at, receipt=dict(receipt))
+            self._storage.create(name, msgspec.json.encode(done))
         retired = Retired(load_id=load_id, by=by, at=utc_now())
         self._storage.create(_record_name(load_id, ".retired"), msgspec.json.encode(retired))
 

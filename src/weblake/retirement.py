@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weblake import compacted_files, layout
-from weblake.dataset import DOCUMENTS, PAGE_ERRORS, Dataset
+from weblake.dataset import DOCUMENTS, Dataset
 from weblake.receipt import Receipt
 from weblake.slots import SlotEntry
 
@@ -16,16 +16,18 @@ def retire(dataset: Dataset, entry: SlotEntry, *, by: str) -> None:
     """
     storage = dataset.storage
     dataset.ledger.record_retirement(entry.load_id, entry.receipt, at=entry.at, by=by)
-    for table in (DOCUMENTS, PAGE_ERRORS):
-        storage.delete(entry.path(table))
-    for name in _compacted(entry):
-        _take_out(dataset, name, entry.load_id, by)
+    for name in {entry.path(DOCUMENTS), *(file.path for file in Receipt.from_dict(entry.receipt).files)}:
+        if layout.is_compacted(name):
+            _take_out(dataset, name, entry.load_id, by)
+        else:
+            storage.delete(name)
     dataset.slots.remove(entry)
 
 
 def is_there(dataset: Dataset, entry: SlotEntry) -> bool:
     """Whether rows of a load may still be visible."""
-    return bool(_compacted(entry)) or dataset.storage.exists(entry.path(DOCUMENTS))
+    shared = any(layout.is_compacted(file.path) for file in Receipt.from_dict(entry.receipt).files)
+    return shared or dataset.storage.exists(entry.path(DOCUMENTS))
 
 
 def _take_out(dataset: Dataset, name: str, load_id: str, by: str) -> None:
@@ -33,8 +35,3 @@ def _take_out(dataset: Dataset, name: str, load_id: str, by: str) -> None:
     storage, folder = dataset.storage, layout.removed_folder(name)
     storage.create(f"{folder}/{load_id}", by.encode())
     compacted_files.take_out(storage, name, load_id, lambda: {each.rpartition("/")[2] for each in storage.list(folder)})
-
-
-def _compacted(entry: SlotEntry) -> list[str]:
-    """The files of a load that it shares with loads that stay."""
-    return [file.path for file in Receipt.from_dict(entry.receipt).files if layout.is_compacted(file.path)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -159,10 +159,9 @@ class SteppedStorage:
     def scratch(self) -> AbstractContextManager[Path]:
         return self._storage.scratch()
 
-    def preflight(self, keys_dir: str) -> None:
+    def preflight(self, keys_dir: str, names: Sequence[str] = ()) -> None:
         self._process.act()
-        self._storage.preflight(keys_dir)
+        self._storage.preflight(keys_dir, names)
 
-    def preflight_file(self, name: str) -> None:
-        self._process.act()
-        self._storage.preflight_file(name)
+    def find_size(self, name: str) -> int | None:
+        return self._storage.find_size(name)

@@ -109,14 +109,14 @@ def refused(dataset: Dataset) -> StorageRefused:
 @proves(
     "P4",
     at="src/weblake/dataset.py",
-    line="self.storage.preflight_file(layout.load_path(table, partition, datetime.now(UTC), load_id))",
-    becomes="pass",
+    line="for table in layout.LOAD_TABLES]",
+    becomes="for table in layout.LOAD_TABLES[:1]]",
     case="a_file_as_page_errors",
 )
 @proves(
     "P4",
     at="src/weblake/dataset.py",
-    line="self.storage.preflight_file(layout.refused_path(PAGE_ERRORS, load_id))",
+    line="names.append(layout.refused_path(PAGE_ERRORS, load_id))",
     becomes="pass",
     case="a_file_as_refused",
 )
@@ -218,7 +218,7 @@ class Careless:
 @proves(
     "1.5",
     at="src/weblake/storage/objects.py",
-    line="            if not self.create(probe, first) or self.create(probe, second) or self.read(probe) != first:",
+    line="            if not self.create(probe, first) or self.create(probe, second):",
     becomes="            if not self.create(probe, first):",
 )
 def test_a_storage_that_cannot_create_only_if_absent_is_refused_before_it_is_paid() -> None:

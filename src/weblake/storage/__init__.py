@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
@@ -105,6 +105,9 @@ class Storage(Protocol):
     def size(self, name: str) -> int:
         """Bytes of a file, which must be there."""
 
+    def find_size(self, name: str) -> int | None:
+        """Bytes of a file, or None if there is no such file."""
+
     def open_input(self, name: str) -> IO[bytes]:
         """A seekable binary file, as pyarrow reads it. The caller closes it."""
 
@@ -114,17 +117,15 @@ class Storage(Protocol):
     def scratch(self) -> AbstractContextManager[Path]:
         """An empty directory of ours from which `publish` and `replace` take files; removed at the end."""
 
-    def preflight(self, keys_dir: str) -> None:
-        """Proves that records can be created and files be published below `keys_dir`, and leaves nothing there.
+    def preflight(self, keys_dir: str, names: Sequence[str] = ()) -> None:
+        """Prove that records can be created and files be published below `keys_dir`, and leave nothing there.
+
+        Args:
+            keys_dir: A folder of files to be published.
+            names: Names of files to be published: it is proven for each, as far as that shows without publishing.
 
         Raises:
             StorageRefused: They cannot; the hint says what to do. Nothing has been paid by then.
-        """
-
-    def preflight_file(self, name: str) -> None:
-        """Proves that a file can be published under this name, as far as that shows without doing it; raises likewise.
-
-        After `preflight`.
         """
 
 

@@ -11,7 +11,7 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO
@@ -131,6 +131,14 @@ class LocalStorage:
         with told(f"look up {name}", self.url):
             return self._path(name).stat().st_size
 
+    def find_size(self, name: str) -> int | None:
+        """Bytes of a file, or None if there is no such file."""
+        with told(f"look up {name}", self.url):
+            try:
+                return self._path(name).stat().st_size
+            except FileNotFoundError:
+                return None
+
     def list(self, prefix: str) -> list[str]:
         """The names of all files below a directory, sorted."""
         top = self._path(prefix.rstrip("/")) if prefix else self._root
@@ -157,7 +165,7 @@ class LocalStorage:
                 directory = stack.enter_context(scratch_in(tmp))
             yield directory
 
-    def preflight(self, keys_dir: str) -> None:
+    def preflight(self, keys_dir: str, names: Sequence[str] = ()) -> None:
         """Makes the directories, proves records, and proves that a link can go from staging into the table."""
         probe = f"{TMP}/{part_name()}"  # where a run that is killed here leaves what is swept
         table = self._path(keys_dir)
@@ -174,9 +182,11 @@ class LocalStorage:
         with told(f"publish below {keys_dir}", self.url):
             self._make_dirs(table)
             self._prove(table)
+        for name in names:
+            self._prove_file(name)
 
-    def preflight_file(self, name: str) -> None:
-        """Proves that this name is short enough, and that a link can go to the folders of it that are there."""
+    def _prove_file(self, name: str) -> None:
+        """Prove that a name is short enough, and that a link can go to the folders of it that are there."""
         path = self._path(name)
         with told(f"publish {name}", self.url):
             if len(os.fsencode(path)) >= PATH_MAX:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import secrets
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from io import BytesIO
 from pathlib import Path
@@ -42,6 +42,8 @@ _UPLOAD: dict[str, dict[str, object]] = {
     "azure": {"max_concurrency": PARALLEL},
     "memory": {},
 }
+#: How a small object is read with one request: s3fs asks for its size first unless it may send one request at a time.
+_WHOLE: dict[str, dict[str, object]] = {"s3": {"max_concurrency": 1}, "gcs": {}, "azure": {}, "memory": {}}
 _MEMORY = threading.Lock()
 _HOPELESS = (PermissionError, FileNotFoundError, NotImplementedError)
 
@@ -53,7 +55,7 @@ class FileSystem(Protocol):
     def protocol(self) -> str | tuple[str, ...]:
         """The URL schemes that it serves."""
 
-    def cat_file(self, path: str) -> bytes:
+    def cat_file(self, path: str, **kwargs: object) -> bytes:
         """The whole content."""
 
     def pipe_file(self, path: str, value: bytes, mode: str = ...) -> object:
@@ -102,7 +104,7 @@ class ObjectStorage:
         path = self._path(name)
         with self._told(f"read {name}"):
             try:
-                return self._fs.cat_file(path)
+                return self._fs.cat_file(path, **_WHOLE[self._backend])
             except FileNotFoundError:
                 return None
 
@@ -169,12 +171,7 @@ class ObjectStorage:
 
     def exists(self, name: str) -> bool:
         """Whether there is such an object."""
-        path = self._path(name)
-        with self._told(f"look up {name}"):
-            try:
-                return self._info(path)["type"] == "file"
-            except FileNotFoundError:
-                return False
+        return self.find_size(name) is not None
 
     def settled(self, name: str) -> bool:
         """Whether there is such an object; a store that shows it has it for good."""
@@ -184,9 +181,16 @@ class ObjectStorage:
         """Bytes of an object, which must be there."""
         path = self._path(name)
         with self._told(f"look up {name}"):
-            size = self._info(path)["size"]
-            assert isinstance(size, int)
-            return size
+            return self._size(path)
+
+    def find_size(self, name: str) -> int | None:
+        """Bytes of an object, or None if there is no such object."""
+        path = self._path(name)
+        with self._told(f"look up {name}"):
+            try:
+                return self._size(path)
+            except (FileNotFoundError, IsADirectoryError):
+                return None
 
     def list(self, prefix: str) -> list[str]:
         """The names of all objects below a prefix, sorted."""
@@ -225,13 +229,13 @@ class ObjectStorage:
         finally:
             made.__exit__(None, None, None)
 
-    def preflight(self, keys_dir: str) -> None:
-        """Proves the precondition with a probe, and on S3 the right to write below `keys_dir`."""
+    def preflight(self, keys_dir: str, names: Sequence[str] = ()) -> None:
+        """Prove the precondition with a probe, and on S3 the right to write the names, or else below `keys_dir`."""
         probe = f"_weblake/probe-{secrets.token_hex(8)}"
-        table = self._path(keys_dir)
         first, second = secrets.token_bytes(16), secrets.token_bytes(16)
         try:
-            if not self.create(probe, first) or self.create(probe, second) or self.read(probe) != first:
+            # The second one fails, and then reads what is there: the right to read is proven as well.
+            if not self.create(probe, first) or self.create(probe, second):
                 raise StorageRefused(
                     f"{self.url} created the same object twice: it ignores If-None-Match.",
                     hint="weblake cannot land there exactly once; use a store that honours conditional puts.",
@@ -241,26 +245,23 @@ class ObjectStorage:
                 self.delete(probe)
             raise
         self.delete(probe)
-        call: Callable[..., dict[str, object]] | None = getattr(self._fs, "call_s3", None)
-        if self._backend == "s3" and call is not None:
-            self._prove_upload(call, f"{table}/probe", keys_dir)
+        for name in names or (f"{keys_dir}/probe",):
+            self._prove_file(name)
 
-    def preflight_file(self, name: str) -> None:
-        """Proves that this name is short enough, and on S3 the right to write it."""
+    def _prove_file(self, name: str) -> None:
+        """Prove that a name is short enough, and on S3 the right to write it."""
         path = self._path(name)
         if len(path.partition("/")[2].encode()) > KEY_BYTES:
             raise StorageRefused(
                 f"{self.url} cannot hold {name[:200]}…: its key is longer than {KEY_BYTES} bytes.",
                 hint="Use shorter partition values, or a shorter root.",
             )
-        call: Callable[..., dict[str, object]] | None = getattr(self._fs, "call_s3", None)
-        if self._backend == "s3" and call is not None:
-            self._prove_upload(call, path, name)
-
-    def _prove_upload(self, call: Callable[..., dict[str, object]], path: str, keys_dir: str) -> None:
-        """Begins an upload and drops it: the right to write is proven, and no reader of the table sees an object."""
+        call = self._s3_call()
+        if call is None:
+            return
+        # An upload is begun and dropped: the right to write is proven, and no reader of the table sees an object.
         bucket, _, key = path.partition("/")
-        with self._told(f"publish below {keys_dir}"):
+        with self._told(f"publish {name}"):
             begun = call("create_multipart_upload", Bucket=bucket, Key=key)
             call("abort_multipart_upload", Bucket=bucket, Key=key, UploadId=begun["UploadId"])
 
@@ -280,10 +281,26 @@ class ObjectStorage:
                     return False
         return True
 
-    def _info(self, path: str) -> dict[str, object]:
-        # A listing that the file system remembers may be older than what another process has done.
-        self._fs.invalidate_cache()
-        return self._fs.info(path)
+    def _size(self, path: str) -> int:
+        """Return the bytes of an object; raise FileNotFoundError or IsADirectoryError where there is none."""
+        call = self._s3_call()
+        if call is not None:  # `info` of a missing object is a second request, which lists what is below its name
+            bucket, _, key = path.partition("/")
+            size = call("head_object", Bucket=bucket, Key=key)["ContentLength"]
+        else:
+            # A listing that the file system remembers may be older than what another process has done.
+            self._fs.invalidate_cache()
+            found = self._fs.info(path)
+            if found["type"] != "file":
+                raise IsADirectoryError(path)
+            size = found["size"]
+        assert isinstance(size, int)
+        return size
+
+    def _s3_call(self) -> Callable[..., dict[str, object]] | None:
+        """Return what sends one request to S3, or None where the root is not on S3."""
+        call: Callable[..., dict[str, object]] | None = getattr(self._fs, "call_s3", None)
+        return call if self._backend == "s3" else None
 
     def _path(self, name: str) -> str:
         return f"{self._prefix}/{checked_name(name)}"

@@ -116,6 +116,13 @@ def step_of(name: str) -> str:
     return "slot entry" if name.startswith(layout.SLOTS) else name.rpartition("/")[2][16:].removesuffix(".json")
 
 
+@proves(
+    "2.8",
+    at="src/weblake/slots.py",
+    line="            found = msgspec.json.decode(data, type=SlotEntry)",
+    becomes="            found = self.ledger.read_record(name, load_id, SlotEntry)",
+    case="landed-slot entry-a newer version",
+)
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize(
     ("position", "step"), [(at, step) for at, steps in POSITIONS.items() for step in sorted(steps)]

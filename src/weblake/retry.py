@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from weblake import replies
 from weblake.errors import DeadlineExceeded, MalformedReply, OutcomeUnknown, RetryLater, WeblakeError
 from weblake.operation import Operation
+from weblake.start_answers import Verdict, verdict
 from weblake.steps import Flow, NoReply, Reply, Request, now, send, sleep
 
 T = TypeVar("T")
@@ -85,8 +86,9 @@ class Course:
     malformed: int = 0
     #: Seconds of all pauses, and of the tries that were answered with a time to come again.
     waited: float = 0.0
-    #: What the last try that failed came to.
+    #: What the last try that failed came to, and what that says if it is a start.
     error: WeblakeError | None = None
+    verdict: Verdict | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +140,7 @@ class Retry:
         if isinstance(reply, NoReply) and course.error is not None and (yield from _left(patience)) <= 0:
             raise _over(course.error)  # cut off by the limit, this try tells nothing: the one before it does
         course.error = error
+        course.verdict = verdict(reply, error)
         course.failures += 1
         course.malformed += isinstance(error, MalformedReply)
         spent = course.malformed >= MALFORMED_TRIES or course.failures >= patience.tries
@@ -227,11 +230,5 @@ def _final(reply: Reply | NoReply, error: WeblakeError, operation: Operation[T])
 
 
 def open_outcome(reply: Reply | NoReply, error: WeblakeError) -> bool:
-    """Whether a start with this outcome may have happened: anything that is not a clear refusal."""
-    if isinstance(reply, NoReply):
-        return reply.sent
-    if error.code is not None and error.code.startswith("SCRAPE_"):
-        return False  # the page itself could not be scraped: that is an answer
-    if reply.status in (408, 409, 425) or isinstance(error, MalformedReply):
-        return True
-    return reply.status >= 500 and isinstance(error, RetryLater)
+    """Whether a start with this outcome may have happened: anything that is not evidence of the contrary."""
+    return verdict(reply, error) in (Verdict.OPEN, Verdict.STOPPED)

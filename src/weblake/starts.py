@@ -36,7 +36,8 @@ from weblake.ledger import Intent, Job, Ledger, Start, new_nonce
 from weblake.operation import Operation
 from weblake.operations import cancel_batch_scrape, cancel_crawl, get_scrape, list_activity
 from weblake.orders import Endpoint, Started, read_started
-from weblake.retry import SINGLE, Course, Patience, Pause, Retry
+from weblake.retry import MALFORMED_TRIES, SINGLE, Course, Patience, Pause, Retry
+from weblake.start_answers import Verdict
 from weblake.steps import Flow, Reply, now, sleep
 from weblake.waiting import JobRef
 
@@ -121,6 +122,8 @@ def start(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | N
             return job, None
         last = ledger.last_start(load_id)
         if last is None or last.void:
+            if course.malformed >= MALFORMED_TRIES and course.error is not None:
+                raise course.error  # each start is answered with something unreadable, and none of them made a job
             n = 1 if last is None else last.n + 1
             at = yield from _timestamp()
             record = Start(load_id=load_id, n=n, key=plan.key(n), at=at, writer=new_nonce())
@@ -153,6 +156,8 @@ def _send_start(plan: Plan, record: Start, ledger: Ledger, retry: Retry, course:
             yield from sleep(came.seconds)
             came = yield from retry.attempt(operation, lambda reply: read_started(reply, operation), course)
     except OutcomeUnknown:
+        if course.verdict is Verdict.STOPPED and course.error is not None:
+            raise course.error from None  # its record stays open, and the next run looks for the job
         return None
     except WeblakeError as error:
         # A clear refusal: nothing was started, and the record of that spares the next run the doubt.

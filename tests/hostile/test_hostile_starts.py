@@ -54,7 +54,6 @@ UNCLEAR = {
     "an id that is a number": reply(STARTED | {"id": 7}),
     "null": reply("null"),
     "a list": reply([STARTED]),
-    "html": reply("<html>Please log in</html>", content_type="text/html"),
     "nothing": reply(b""),
     "204": reply(b"", 204),
     "cut off": reply(b'{"success": true, "id": "'),
@@ -72,8 +71,20 @@ UNCLEAR = {
 
 
 @proves("H5", at="src/weblake/retry.py", line="if not operation.repeatable:", becomes="if False:", case="502")
-@proves("H5", at="src/weblake/retry.py", line="return reply.status >= 500 and", becomes="return False and", case="500")
-@proves("H6", at="src/weblake/retry.py", line="in (408, 409, 425)", becomes="in (408, 425)", case="409")
+@proves(
+    "H5",
+    at="src/weblake/start_answers.py",
+    line='took the request on", _any, Verdict.OPEN',
+    becomes='", _any, Verdict.REFUSED',
+    case="500",
+)
+@proves(
+    "H6",
+    at="src/weblake/start_answers.py",
+    line="_status(409), Verdict.OPEN",
+    becomes="_status(409), Verdict.REFUSED",
+    case="409",
+)
 @proves(
     "H8",
     at="src/weblake/transport.py",
@@ -101,6 +112,61 @@ def test_a_start_that_did_nothing_is_sent_again_under_another_key(
     lake.run("batch", *URLS).landed(pages(2))
     first, second = (seen.headers["x-idempotency-key"] for seen in service.asked(START))
     assert first != second
+
+
+LOGIN = reply("<html>Please log in</html>", content_type="text/html")
+ELSEWHERE = {"location": "http://127.0.0.1:9/v2/batch/scrape"}
+#: Answers that the same request would get again, and what the message says of them.
+HOPELESS = {
+    "301": (reply("", 301, **ELSEWHERE), "MalformedReply", "redirect (301)"),
+    "302": (reply("", 302, **ELSEWHERE), "MalformedReply", "redirect (302)"),
+    "303": (reply("", 303, **ELSEWHERE), "MalformedReply", "redirect (303)"),
+    "307": (reply("", 307, **ELSEWHERE), "MalformedReply", "redirect (307)"),
+    "308": (reply("", 308, **ELSEWHERE), "MalformedReply", "redirect (308)"),
+    "a login page": (LOGIN, "MalformedReply", "JSON"),
+    "405": (reply({"success": False, "error": "Method not allowed"}, 405), "RequestRejected", "405"),
+    "501": (reply("", 501), "ServiceUnavailable", "501"),
+    "511": (reply("", 511), "ServiceUnavailable", "511"),
+}
+
+
+@proves(
+    "H15",
+    at="src/weblake/starts.py",
+    line="        if course.verdict is Verdict.STOPPED and course.error is not None:",
+    becomes="        if False:",
+    case="a login page",
+)
+@pytest.mark.parametrize("case", HOPELESS)
+def test_h15_a_start_that_is_refused_fails_at_once(service: ScriptedService, lake: Lake, team: Team, case: str) -> None:
+    answer, kind, text = HOPELESS[case]
+    Job(service, pages(2))
+    service.on(START, answer, reply(STARTED))
+    lake.run("batch", *URLS).refused(kind, text)
+    assert len(service.asked(START)) == 1
+    lake.run("batch", *URLS).landed(pages(2))
+    assert len(service.asked(START)) == 2
+
+
+@pytest.mark.parametrize("case", ["303", "a login page"])
+def test_a_job_behind_a_refusal_that_is_no_evidence_is_found_by_the_next_run(
+    service: ScriptedService, lake: Lake, team: Team, case: str
+) -> None:
+    answer, kind, text = HOPELESS[case]
+    Job(service, pages(2))
+    service.on(START, answer)
+    team.shown = lambda: activity(entry())
+    lake.run("batch", *URLS).refused(kind, text)
+    lake.run("batch", *URLS).landed(pages(2))
+    assert len(service.asked(START)) == 1
+
+
+def test_a_service_that_answers_every_start_with_something_unreadable_is_asked_three_times(
+    service: ScriptedService, lake: Lake, team: Team
+) -> None:
+    service.on(START, reply({"success": True}))
+    lake.run("batch", *URLS).refused("MalformedReply", "without a job id")
+    assert len(service.asked(START)) == 3
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
@@ -328,7 +394,9 @@ def test_a_job_not_seen_at_once_after_its_start_is_waited_for(service: ScriptedS
 
 
 @proves("H5", at="src/weblake/starts.py", line="if plan.intent.replay:", becomes="if False:", case="500")
-@pytest.mark.parametrize("play", [UNCLEAR["reset"], UNCLEAR["500"], UNCLEAR["html"]], ids=["reset", "500", "html"])
+@pytest.mark.parametrize(
+    "play", [UNCLEAR["reset"], UNCLEAR["500"], UNCLEAR["cut off"]], ids=["reset", "500", "cut off"]
+)
 def test_h5_a_service_that_replays_is_asked_again_under_the_same_key(
     service: ScriptedService, lake: Lake, team: Team, play: Play
 ) -> None:

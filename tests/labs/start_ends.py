@@ -9,8 +9,6 @@ from typing import Any
 
 from start_world import Process, State, World
 
-from weblake.layout import Layout
-from weblake.ledger import Ledger
 from weblake.publishing import Dataset
 from weblake.retry import Retry
 from weblake.steps import NoReply, Reply, Request, run
@@ -56,7 +54,7 @@ def looked_at(world: World, state: State) -> tuple[Orphan, ...]:
     """What `weblake orphans` finds in the ledger, when all requests have arrived and been listed."""
     when = state.now + 100
     records: Any = Records(state)
-    dataset = Dataset(records, Ledger(records), Layout(records))
+    dataset = Dataset.at(records)
     client: Any = Teller(world, State((), 0, 0, now=when, service=state.service.at(when, world.kind)))
     return look(client, dataset).orphans
 

@@ -1,0 +1,105 @@
+"""What an answer to a start says of the job that it asked for: the one table by which a start is decided.
+
+A POST that costs money may have started a job although its answer says nothing of one: a proxy answers 502 or 504 for a
+service that took the request, and a connection may break after it. Such an answer is never evidence that nothing was
+started. Evidence is what the service says before it takes a request on (its own 4xx), what shows that the request never
+reached it (a refused connection, a redirect, 405, 501), and 429. Contract: facts.md sections 3 and 4; the reasons row
+by row: docs/decisions/046-answers-to-a-start.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from weblake.errors import FeatureMissing, MalformedReply, WeblakeError
+from weblake.steps import NoReply, Reply
+
+
+class Verdict(Enum):
+    """What is known after an answer to a start, and what follows."""
+
+    #: Nothing was started, and the same request would get the same answer: fail at once.
+    REFUSED = "refused"
+    #: Nothing was started, and the same request may be sent again later.
+    LATER = "later"
+    #: It may have been started: look for the job, and start again only if there is none.
+    OPEN = "open"
+    #: It may have been started, and the same request would get the same answer: fail at once; the next run looks.
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One class of answers."""
+
+    name: str
+    fits: Callable[[Reply | NoReply, WeblakeError], bool]
+    verdict: Verdict
+
+
+def _status(*statuses: int | range) -> Callable[[Reply | NoReply, WeblakeError], bool]:
+    known = frozenset(each for one in statuses for each in (one if isinstance(one, range) else (one,)))
+    return lambda reply, error: isinstance(reply, Reply) and reply.status in known
+
+
+def _no_reply(*, sent: bool, final: bool) -> Callable[[Reply | NoReply, WeblakeError], bool]:
+    return lambda reply, error: isinstance(reply, NoReply) and (reply.sent, reply.final) == (sent, final)
+
+
+def _scrape_failed(reply: Reply | NoReply, error: WeblakeError) -> bool:
+    return error.code is not None and error.code.startswith("SCRAPE_")
+
+
+def _not_set_up(reply: Reply | NoReply, error: WeblakeError) -> bool:
+    return isinstance(error, FeatureMissing)
+
+
+def _web_page(reply: Reply | NoReply, error: WeblakeError) -> bool:
+    """A web page where JSON should be, with a good status: a login page or a proxy's own."""
+    if not isinstance(reply, Reply) or not 200 <= reply.status < 300 or not isinstance(error, MalformedReply):
+        return False
+    kind = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return kind in ("text/html", "application/xhtml+xml") or bytes(reply.body[:64]).lstrip()[:1] == b"<"
+
+
+def _unreadable(reply: Reply | NoReply, error: WeblakeError) -> bool:
+    return isinstance(reply, Reply) and 200 <= reply.status < 300 and isinstance(error, MalformedReply)
+
+
+def _any(reply: Reply | NoReply, error: WeblakeError) -> bool:
+    return True
+
+
+#: Every class of answers that names no job; the first row that fits decides.
+ANSWERS: tuple[Row, ...] = (
+    Row("no connection: refused, no such host, too late to send", _no_reply(sent=False, final=False), Verdict.LATER),
+    Row("no connection: a certificate that is not valid", _no_reply(sent=False, final=True), Verdict.REFUSED),
+    Row("connection broken or deadline passed after sending", _no_reply(sent=True, final=False), Verdict.OPEN),
+    Row("an answer that is too large or in another encoding", _no_reply(sent=True, final=True), Verdict.OPEN),
+    Row("code SCRAPE_…: the page itself could not be scraped", _scrape_failed, Verdict.REFUSED),
+    Row("2xx and a web page: a login page in front of the service", _web_page, Verdict.STOPPED),
+    Row("2xx without a job id, empty, cut off or no JSON", _unreadable, Verdict.OPEN),
+    Row("2xx with `success: false`", _status(range(200, 300)), Verdict.REFUSED),
+    Row("303: the result is elsewhere, so something may have been done", _status(303), Verdict.STOPPED),
+    Row("any other redirect: not taken on at this address", _status(range(300, 400)), Verdict.REFUSED),
+    Row("429: rate or concurrency limit", _status(429), Verdict.LATER),
+    Row("408, 425: a time ran out in the service or in a proxy", _status(408, 425), Verdict.OPEN),
+    Row("409: the idempotency key was used before, perhaps by this start", _status(409), Verdict.OPEN),
+    Row("any other 4xx: the service's own refusal", _status(range(400, 500)), Verdict.REFUSED),
+    Row("503 with a code that names what is not set up", _not_set_up, Verdict.REFUSED),
+    Row("501, 505: the server does not do such requests", _status(501, 505), Verdict.REFUSED),
+    Row("511: a network that wants a login first", _status(511), Verdict.REFUSED),
+    Row("any other 5xx: a proxy may answer for a service that took the request on", _any, Verdict.OPEN),
+)
+
+
+def verdict(reply: Reply | NoReply, error: WeblakeError) -> Verdict:
+    """Return what an answer to a start says, by the first row of ANSWERS that fits.
+
+    Args:
+        reply: The answer, or why there is none.
+        error: The typed error that stands for it.
+    """
+    return next(row.verdict for row in ANSWERS if row.fits(reply, error))

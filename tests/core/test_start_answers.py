@@ -1,0 +1,80 @@
+"""Each class of answers to a start, and what the table makes of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from weblake import replies
+from weblake.errors import MalformedReply, WeblakeError
+from weblake.start_answers import ANSWERS, Verdict, verdict
+from weblake.steps import NoReply, Reply
+
+JSON = b'{"success": false, "error": "no"}'
+
+#: Answers, and what they are evidence of; written down apart from the table in the code.
+CASES: dict[str, tuple[Reply | NoReply, Verdict]] = {}
+
+
+def _reply(status: int, body: bytes = JSON, **headers: str) -> Reply:
+    sent = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Reply(status=status, headers=sent, body=body, wall=0.0)
+
+
+for _status in (*range(300, 303), *range(304, 309)):
+    CASES[str(_status)] = _reply(_status), Verdict.REFUSED
+CASES["303"] = _reply(303), Verdict.STOPPED
+for _status in (400, 401, 402, 403, 404, 405, 406, 407, 410, 411, 413, 414, 415, 421, 422, 426, 428, 431, 451):
+    CASES[str(_status)] = _reply(_status), Verdict.REFUSED
+for _status in (408, 409, 425, 500, 502, 503, 504, 507, 520, 522, 524, 529, 599):
+    CASES[str(_status)] = _reply(_status), Verdict.OPEN
+for _status in (501, 505, 511):
+    CASES[str(_status)] = _reply(_status), Verdict.REFUSED
+CASES |= {
+    "429": (_reply(429, retry_after="3"), Verdict.LATER),
+    "a 500 that says the page could not be scraped": (
+        _reply(500, b'{"success": false, "error": "no", "code": "SCRAPE_TIMEOUT"}'),
+        Verdict.REFUSED,
+    ),
+    "a 503 that names what is not set up": (
+        _reply(503, b'{"success": false, "error": "no", "code": "BROWSER_NOT_CONFIGURED"}'),
+        Verdict.REFUSED,
+    ),
+    "200 with an error": (_reply(200), Verdict.REFUSED),
+    "200 and a login page": (_reply(200, b"<html>", content_type="text/html; charset=utf-8"), Verdict.STOPPED),
+    "200 and a page without a type": (_reply(200, b"\n <!doctype html>"), Verdict.STOPPED),
+    "200 and nothing": (_reply(200, b""), Verdict.OPEN),
+    "204": (_reply(204, b""), Verdict.OPEN),
+    "200 cut off": (_reply(200, b'{"success": true, "id": "', content_type="application/json"), Verdict.OPEN),
+    "a 502 of a proxy": (_reply(502, b"<html>Bad Gateway</html>", content_type="text/html"), Verdict.OPEN),
+    "refused connection": (NoReply(reason="refused", sent=False, final=False), Verdict.LATER),
+    "bad certificate": (NoReply(reason="certificate", sent=False, final=True), Verdict.REFUSED),
+    "reset after sending": (NoReply(reason="reset", sent=True, final=False), Verdict.OPEN),
+    "too large an answer": (NoReply(reason="too large", sent=True, final=True), Verdict.OPEN),
+}
+
+
+def error_of(reply: Reply | NoReply) -> WeblakeError:
+    if isinstance(reply, NoReply) or not 200 <= reply.status < 300:
+        return replies.error_of(reply, "start")
+    try:
+        replies.value_of(reply, "start")
+    except WeblakeError as error:
+        return error
+    return MalformedReply("start: the service answered without a job id.")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_an_answer_to_a_start_is_evidence_of(case: str) -> None:
+    reply, expected = CASES[case]
+    assert verdict(reply, error_of(reply)) is expected
+
+
+def test_every_row_of_the_table_decides_some_answer() -> None:
+    decided = {next(row.name for row in ANSWERS if row.fits(reply, error_of(reply))) for reply, _ in CASES.values()}
+    assert decided == {row.name for row in ANSWERS}
+
+
+def test_every_status_has_a_verdict() -> None:
+    for status in range(200, 600):
+        reply = _reply(status)
+        verdict(reply, error_of(reply))

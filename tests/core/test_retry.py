@@ -72,7 +72,13 @@ def test_h5_a_start_is_not_repeated_and_says_that_nobody_knows(trouble: Reply | 
 @proves(
     "H6", at="src/weblake/replies.py", line="if status in (408, 425) or status", becomes="if status", case="408-read"
 )
-@proves("H6", at="src/weblake/retry.py", line="if reply.status in (408, 409, 425) or", becomes="if", case="409-start")
+@proves(
+    "H6",
+    at="src/weblake/start_answers.py",
+    line="_status(409), Verdict.OPEN",
+    becomes="_status(409), Verdict.REFUSED",
+    case="409-start",
+)
 @pytest.mark.parametrize("operation", [READ, START], ids=["read", "start"])
 @pytest.mark.parametrize("status", [408, 425, 409])
 def test_h6_too_slow_too_early_and_a_conflict(operation: Operation[object], status: int) -> None:
@@ -111,9 +117,9 @@ GROUPS = {
 )
 @proves(
     "H7",
-    at="src/weblake/retry.py",
-    line="return reply.status >= 500 and",
-    becomes="return reply.status >= 400 or",
+    at="src/weblake/start_answers.py",
+    line="_status(range(400, 500)), Verdict.REFUSED",
+    becomes="_status(range(400, 500)), Verdict.OPEN",
     case="402-start",
 )
 @proves(

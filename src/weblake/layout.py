@@ -140,9 +140,10 @@ def refused_path(table: str, load_id: str) -> str:
     return f"{REFUSED}/{checked_load_id(load_id)}.{_table(table)}.parquet"
 
 
-def submitted_path(load_id: str) -> str:
-    """Where the list of URLs is kept of a load that another process will land."""
-    return f"{SUBMITTED}/{checked_load_id(load_id)}.json.gz"
+def submitted_path(load_id: str, digest: str | None = None) -> str:
+    """Where a list of URLs that was sent for a load is kept; without a digest, where earlier versions kept it."""
+    folder = f"{SUBMITTED}/{checked_load_id(load_id)}"
+    return f"{folder}.json.gz" if digest is None else f"{folder}/{digest}.json.gz"
 
 
 def slot_entry_path(group: str, load_id: str) -> str:

@@ -11,7 +11,8 @@ layout, storage.
 
 Each record is created whole and only if absent, and never changed: each step has one winner, and who comes second gets
 the winner's record. A record that cannot be read is unknown and stops the load; it is never taken for absent, which
-would buy again. No URL list, request body or key is kept: headers may hold cookies.
+would buy again. No request body or key is kept: headers may hold cookies. Lists of URLs are kept beside the ledger
+(sent_lists.py).
 """
 
 from __future__ import annotations
@@ -111,6 +112,11 @@ class Start(Record, frozen=True, kw_only=True):
     #: The idempotency key.
     key: Text
     at: UtcTime
+    #: The digest of the list of URLs that is sent (sent_lists.py); None for a request without a list.
+    urls: str | None = None
+    #: The digest of the request, and what the activity list would show as its target.
+    request_sha256: str | None = None
+    first_target: str | None = None
     #: Whether it is on record that it started nothing.
     void: bool = False
 
@@ -135,6 +141,9 @@ class Job(Record, frozen=True, kw_only=True):
     at: UtcTime
     #: URLs that the service refused when it started.
     rejected: tuple[str, ...] = ()
+    #: The digest of the list of URLs that it was started with, and that of the request.
+    urls: str | None = None
+    request_sha256: str | None = None
     #: Whether it was found in the activity list after its start's answer was lost.
     adopted: bool = False
 
@@ -244,6 +253,13 @@ class Ledger:
     def land_as(self, kind: str, job_id: str, load_id: str) -> str:
         """Records that a job is landed as this load unless it is as another; returns which. Kinds as `own`."""
         return self._claim(kind, job_id, load_id, ".lander")
+
+    def owner(self, kind: str, job_id: str) -> str | None:
+        """The load that a job belongs to; None where that is not on record. Kinds as `own`."""
+        if kind not in JOB_KINDS:
+            return None
+        found = self._read(job_load_id(kind, job_id), ".owner", Owner)
+        return found.owner if found else None
 
     def lander(self, kind: str, job_id: str) -> str | None:
         """The load as which a job is landed; None where nobody has come so far. Kinds as `own`."""

@@ -10,13 +10,15 @@ itself.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
-from weblake import publishing, recovery, starts
+from weblake import publishing, recovery, sent_lists, starts
 from weblake.accounting import Tally
 from weblake.download import Runs
 from weblake.errors import (
@@ -29,7 +31,8 @@ from weblake.errors import (
     WeblakeError,
 )
 from weblake.identity import JOB_KINDS
-from weblake.ledger import Intent, Job, new_nonce, utc_now
+from weblake.ledger import Intent, Job, Start, new_nonce, utc_now
+from weblake.operation import Operation
 from weblake.orders import Order, Terms, check_cost
 from weblake.publishing import Dataset, Landing
 from weblake.receipt import Receipt
@@ -43,6 +46,11 @@ JUST_STARTED_S, ELSEWHERE_S = 10.0, 3.0
 SETTLE_S = 900.0
 #: Missing URLs that a message names.
 NAMED = 3
+#: What is said where the caller's request is another one than the job's.
+CHANGED = "has changed since the job was started; landing what was bought"
+
+
+_LOG = logging.getLogger("weblake.landing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +63,8 @@ class Watch:
     chunk_read: Callable[[int], None] = lambda stored: None
     #: With the job's id, as soon as it is on record.
     started: Callable[[str], None] = lambda job_id: None
+    #: With a message for people about this load, such as that its list of URLs has changed since it was started.
+    noted: Callable[[str], None] = _LOG.warning
 
 
 def begin(
@@ -85,9 +95,37 @@ def begin(
         ledger.own(order.kind, order.job_id, order.load_id)
         job = Job(load_id=order.load_id, job_id=order.job_id, kind=order.kind, at=at, writer=new_nonce())
         return intent, ledger.record_job(job), None
-    plan = starts.Plan(intent, order.start, order.endpoint, until, client.service)
+    plan = starts.Plan(
+        intent,
+        order.start,
+        order.endpoint,
+        until,
+        client.service,
+        request_sha256=order.request_sha,
+        first_target=order.first_target,
+        keep_urls=partial(_keep_urls, dataset, order),
+        rebuild=partial(_rebuilt, dataset, order, intent),
+    )
     job, document = client.run(starts.start(plan, ledger, client.retry))
     return intent, job, document
+
+
+def _keep_urls(dataset: Dataset, order: Order) -> str | None:
+    """Store the list of URLs of a batch before it is sent."""
+    if order.with_urls is None or order.submitted is None:
+        return None
+    return sent_lists.keep(dataset.storage, order.load_id, order.submitted)
+
+
+def _rebuilt(dataset: Dataset, order: Order, intent: Intent, start: Start) -> Callable[[str], Operation[object]] | None:
+    """Return what builds the request of a start that is on record; None where it had other options than the order."""
+    sent = start.request_sha256 or intent.request_sha256
+    if sent == order.request_sha:
+        return order.start
+    if start.urls is None or order.with_urls is None:
+        return None
+    same = order.with_urls(sent_lists.read(dataset.storage, order.load_id, start.urls))
+    return same.start if same.request_sha == sent else None
 
 
 def land(
@@ -131,6 +169,8 @@ def landed(dataset: Dataset, order: Order, terms: Terms) -> Landing | None:
         with suppress(publishing.LandsAs):  # that one is gone on with, and needs the service
             refused = publishing.promote(dataset, order.load_id)
             earlier = None if refused is None else Landing(refused)
+    if earlier is not None and order.kind == "batch_scrape":
+        sent_lists.drop(dataset.storage, order.load_id)  # a run that died after the landing has left it
     return None if earlier is None else _checked(earlier)
 
 
@@ -150,11 +190,13 @@ def _land(client: Runs, dataset: Dataset, order: Order, terms: Terms, watch: Wat
     watch.started(job.job_id)
     if terms.ends_job:
         until = time.monotonic() + terms.timeout_s - intent.age_s()
+    begun = _as_begun(dataset, order, job)
+    sent = _sent_list(dataset, order, intent, begun, watch)
     late = False
     found: list[Reply] = []  # the job's first chunk, where the poll that found its end brought it
 
     def read(intent: Intent, scratch: Path) -> Landing:
-        tally = Tally(order.submitted, job.rejected)
+        tally = Tally(sent, begun.rejected)
         staged = stage_job(
             client,
             _identity(intent, job),
@@ -164,7 +206,12 @@ def _land(client: Runs, dataset: Dataset, order: Order, terms: Terms, watch: Wat
             chunk_read=watch.chunk_read,
             first=found.pop() if found else None,
         )
-        return _settle(dataset, intent, staged, terms, late=late)
+        landing = _settle(dataset, intent, staged, terms, late=late)
+        if begun.urls is not None:
+            sent_lists.drop(dataset.storage, begun.load_id, begun.urls)
+        elif intent.submitted is not None:
+            sent_lists.drop(dataset.storage, order.load_id)
+        return landing
 
     with dataset.storage.scratch() as scratch:  # before the wait: a root that vanishes meanwhile is not made anew
         if document is not None or order.kind not in JOB_KINDS:
@@ -190,6 +237,55 @@ def _land(client: Runs, dataset: Dataset, order: Order, terms: Terms, watch: Wat
         )
     with dataset.storage.scratch() as scratch:
         return read(its, scratch)
+
+
+def _sent_list(dataset: Dataset, order: Order, intent: Intent, job: Job, watch: Watch) -> tuple[str, ...] | None:
+    """Return the list of URLs that the job was started with, or None where only the service knows it.
+
+    Raises:
+        StorageRefused: It was kept, and is gone or damaged.
+    """
+    if order.kind != "batch_scrape":
+        if order.start is not None and job.request_sha256 not in (None, order.request_sha):
+            watch.noted(f"Load {order.load_id}: the request {CHANGED}.")
+        return order.submitted
+    urls = order.submitted
+    if job.urls is None:
+        if order.start is None and intent.submitted is None:
+            return None
+        return _list_of_an_earlier_version(dataset, order, intent, watch)
+    if urls is not None and sent_lists.digest_of(urls) == job.urls:
+        if job.request_sha256 != order.request_sha:
+            watch.noted(f"Load {order.load_id}: the request {CHANGED}.")
+        return urls
+    if urls is not None:
+        watch.noted(f"Load {order.load_id}: the list {CHANGED}.")
+    return sent_lists.read(dataset.storage, job.load_id, job.urls)
+
+
+def _as_begun(dataset: Dataset, order: Order, job: Job) -> Job:
+    """Return the record of the load that started the job: another one's where the job is landed by its id."""
+    owner = dataset.ledger.owner(job.kind, job.job_id) if order.start is None and job.urls is None else None
+    theirs = dataset.ledger.job(owner) if owner is not None and owner != job.load_id else None
+    return theirs or job
+
+
+def _list_of_an_earlier_version(dataset: Dataset, order: Order, intent: Intent, watch: Watch) -> tuple[str, ...] | None:
+    """Return the list of a load that was started by a weblake that kept lists only for other processes to land."""
+    kept = sent_lists.read_without_digest(dataset.storage, order.load_id)
+    if kept is not None:
+        if order.submitted not in (None, kept):
+            watch.noted(f"Load {order.load_id}: the list {CHANGED}.")
+        return kept
+    if order.submitted is None:
+        raise sent_lists.lost(dataset.storage, order.load_id)
+    if intent.request_sha256 in ("", order.request_sha):
+        return order.submitted
+    watch.noted(
+        f"Load {order.load_id}: the request {CHANGED}. The list that was sent is not on record, so the load is "
+        "accounted for by what the service attempted."
+    )
+    return None
 
 
 def _identity(intent: Intent, job: Job) -> Identity:

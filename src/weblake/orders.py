@@ -79,6 +79,8 @@ class Order:
     #: Path keys of the dataset, in order; None for load_date.
     partition: Mapping[str, str] | None = None
     slot: Slot | None = None
+    #: Builds the same request for another list of URLs; None where the request has no list.
+    with_urls: Callable[[Sequence[str]], Order] | None = None
     #: Pages that are surely bought when it starts, and the credits that one is known to cost.
     pages: int = 0
     price: float = 0.0
@@ -168,6 +170,7 @@ def batch(urls: Sequence[str], naming: Naming, **given: Unpack[options.BatchScra
         load_id=naming.load_id("batch_scrape", body),
         start=lambda key: operations.start_batch_scrape(urls, idempotency_key=key, **given),
         submitted=tuple(urls),
+        with_urls=lambda others: batch(others, naming, **given),
         first_target=urls[0],
         request_sha=request_digest(body),
         partition=naming.partition,

@@ -123,8 +123,11 @@ def watching(what: str, quiet: bool) -> Iterator[Watch]:
     """A progress bar on standard error, for as long as a load takes; none where nobody watches."""
     from weblake.load import Watch
 
+    def noted(message: str) -> None:
+        note(f"weblake: {message}")
+
     if quiet or not err.is_terminal:
-        yield Watch(started=lambda job_id: None if quiet else note(f"Job {job_id}"))
+        yield Watch(started=lambda job_id: None if quiet else note(f"Job {job_id}"), noted=noted)
         return
     columns = (
         SpinnerColumn(),
@@ -149,4 +152,4 @@ def watching(what: str, quiet: bool) -> Iterator[Watch]:
         def started(job_id: str) -> None:
             progress.update(waiting, description=f"{what} {job_id}: waiting")
 
-        yield Watch(polled=polled, chunk_read=chunk_read, started=started)
+        yield Watch(polled=polled, chunk_read=chunk_read, started=started, noted=noted)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from dataclasses import replace as replace_plan
 from datetime import UTC, datetime
 
 from msgspec.structs import replace
@@ -78,6 +79,13 @@ class Plan:
     until: float | None = None
     #: Which service is asked now, as the ledger names services.
     service: str | None = None
+    #: The digest of the request, and what the activity list would show as its target.
+    request_sha256: str | None = None
+    first_target: str | None = None
+    #: Stores the list of URLs that is sent, and returns its digest; None for a request without a list.
+    keep_urls: Callable[[], str | None] = lambda: None
+    #: Builds the request of a start that is on record, which may have had another list of URLs; None if it cannot.
+    rebuild: Callable[[Start], Callable[[str], Operation[object]] | None] | None = None
 
     def key(self, n: int) -> str:
         """The key of attempt N: the same after a crash, another one after evidence that N did nothing.
@@ -125,8 +133,18 @@ def start(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | N
             if course.malformed >= MALFORMED_TRIES and course.error is not None:
                 raise course.error  # each start is answered with something unreadable, and none of them made a job
             n = 1 if last is None else last.n + 1
+            urls = plan.keep_urls()
             at = yield from _timestamp()
-            record = Start(load_id=load_id, n=n, key=plan.key(n), at=at, writer=new_nonce())
+            record = Start(
+                load_id=load_id,
+                n=n,
+                key=plan.key(n),
+                urls=urls,
+                request_sha256=plan.request_sha256,
+                first_target=plan.first_target,
+                at=at,
+                writer=new_nonce(),
+            )
             if not ledger.record_start(record):
                 continue  # somebody else is starting it at this moment
             started = yield from _send_start(plan, record, ledger, retry, course)
@@ -179,8 +197,9 @@ def _resolve(plan: Plan, last: Start, ledger: Ledger, retry: Retry) -> Flow[_Ans
             f"and {plan.service} cannot know of it.",
             hint="Set WEBLAKE_BASE_URL to the service it was sent to; or start afresh with --new.",
         )
-    if plan.intent.replay:
-        return (yield from _repeat(plan, last, ledger, retry))
+    build = plan.build if plan.rebuild is None else plan.rebuild(last)
+    if plan.intent.replay and build is not None:  # another request under the same key is none of that start's
+        return (yield from _repeat(replace_plan(plan, build=build), last, ledger, retry))
     operation = plan.build(last.key)
     window = PROMPT_S + operation.request.deadline_s + MARGIN_S
     # Never longer than all of it: a clock that was set back since must not make a wait of years.
@@ -192,6 +211,8 @@ def _resolve(plan: Plan, last: Start, ledger: Ledger, retry: Retry) -> Flow[_Ans
         if job is not None:
             return job, None
         wait -= 1.0
+    if last.first_target is not None:
+        plan = replace_plan(plan, intent=replace(plan.intent, first_target=last.first_target))
     found = yield from _candidates(plan, ledger, retry)
     if not found:
         yield from sleep(BETWEEN_S)
@@ -269,6 +290,8 @@ def _record(
             kind=kind,
             at=at,
             rejected=started.rejected,
+            urls=start.urls,
+            request_sha256=start.request_sha256,
             adopted=adopted,
             writer=new_nonce(),
         )

@@ -69,7 +69,9 @@ def test_every_schedule_pays_once_and_strands_nothing(kind: str) -> None:
     assert explored(World(batch(), kind, again_s=30.0), ALONE, crashes=1, losses=1) > 20
 
 
-@proves("3.1", at="src/weblake/starts.py", line="    if plan.intent.replay:", becomes="    if not plan.intent.replay:")
+@proves(
+    "3.1", at="src/weblake/starts.py", line="    if plan.intent.replay and", becomes="    if not plan.intent.replay and"
+)
 def test_a_start_is_asked_again_only_where_that_is_no_second_one() -> None:
     for kind in ("replay", "burnt", "none"):
         assert explored(World(batch(), kind), ALONE, crashes=0, losses=1) > 5

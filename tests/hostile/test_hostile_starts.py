@@ -393,7 +393,7 @@ def test_a_job_not_seen_at_once_after_its_start_is_waited_for(service: ScriptedS
     assert len(service.asked(START)) == 1
 
 
-@proves("H5", at="src/weblake/starts.py", line="if plan.intent.replay:", becomes="if False:", case="500")
+@proves("H5", at="src/weblake/starts.py", line="if plan.intent.replay and", becomes="if False and", case="500")
 @pytest.mark.parametrize(
     "play", [UNCLEAR["reset"], UNCLEAR["500"], UNCLEAR["cut off"]], ids=["reset", "500", "cut off"]
 )

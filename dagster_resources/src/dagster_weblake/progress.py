@@ -31,7 +31,7 @@ class Progress:
 
     def watch(self) -> orchestration.Watch:
         """Who is told by the core how it goes."""
-        return orchestration.Watch(polled=self._polled)
+        return orchestration.Watch(polled=self._polled, noted=self.context.log.warning)
 
     def _polled(self, head: Mapping[str, object]) -> None:
         status, done = head.get("status"), head.get("completed")

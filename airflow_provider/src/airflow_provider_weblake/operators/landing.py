@@ -108,7 +108,12 @@ class LandingOperator(WeblakeOperator):
         """Lands the load and returns its receipt."""
         with self.service() as client:
             load = self.prepare(context, client)
-            return self.finish(context, orchestration.land(client, load.dataset, load.order, load.terms))
+            return self.finish(context, self.land(client, load, load.terms))
+
+    def land(self, client: Client, load: Load, terms: Terms) -> Landing:
+        """Land the load; what is to be noted of it goes to the task's log."""
+        watch = orchestration.Watch(noted=self.log.warning)
+        return orchestration.land(client, load.dataset, load.order, terms, watch)
 
     def prepare(self, context: Context, client: Client, generation: int | None = None) -> Load:
         """The load that this execution means."""
@@ -243,7 +248,7 @@ class JobOperator(LandingOperator):
             terms = load.terms
             if not self.owns_job:  # its time runs over all tries, too, and only the waiting ends with it
                 terms = replace(terms, timeout_s=max(1.0, ends_at - time.time()))
-            return self.finish(context, orchestration.land(client, load.dataset, load.order, terms))
+            return self.finish(context, self.land(client, load, terms))
 
     def _started(self, context: Context, order: Order, job: Job) -> None:
         if self.cancel_on_kill:

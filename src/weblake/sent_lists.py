@@ -1,0 +1,91 @@
+"""The lists of URLs that were sent, kept with their loads until they have landed.
+
+    _weblake/submitted/<load_id>/<digest>.json.gz    one list; the digest is that of its content
+
+A job is accounted for by the list that it was started with, whatever list the caller has by then. The list is stored
+before the start is recorded, and the records of the start and of the job name its digest, so no other list can be taken
+for it. It holds URLs and nothing else of the request.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Sequence
+from contextlib import suppress
+from hashlib import blake2b
+
+import msgspec
+
+from weblake import layout
+from weblake.errors import StorageRefused
+from weblake.storage import Storage
+
+#: Low: a list of a million URLs is compressed within a second.
+_LEVEL = 3
+
+
+def digest_of(urls: Sequence[str]) -> str:
+    """Return a digest of a list, as 32 hexadecimal digits."""
+    return blake2b(msgspec.json.encode(urls), digest_size=16).hexdigest()
+
+
+def keep(storage: Storage, load_id: str, urls: Sequence[str]) -> str:
+    """Store a list that is about to be sent, and return its digest.
+
+    Raises:
+        StorageRefused: It could not be written; nothing was sent.
+    """
+    digest = digest_of(urls)
+    with storage.scratch() as scratch:
+        file = scratch / "submitted.json.gz"
+        file.write_bytes(gzip.compress(msgspec.json.encode(urls), _LEVEL, mtime=0))
+        storage.publish(file, layout.submitted_path(load_id, digest))  # False: the same list is there
+    return digest
+
+
+def read(storage: Storage, load_id: str, digest: str) -> tuple[str, ...]:
+    """Return the list of this digest.
+
+    Raises:
+        StorageRefused: It is gone or damaged.
+    """
+    name = layout.submitted_path(load_id, digest)
+    urls = _read(storage, load_id, name)
+    if urls is None:
+        raise lost(storage, load_id, name)
+    if digest_of(urls) != digest:
+        raise lost(storage, load_id, name, "damaged")
+    return urls
+
+
+def read_without_digest(storage: Storage, load_id: str) -> tuple[str, ...] | None:
+    """Return the list of a load that an earlier version started for another process to land, or None."""
+    return _read(storage, load_id, layout.submitted_path(load_id))
+
+
+def drop(storage: Storage, load_id: str, digest: str | None = None) -> None:
+    """Remove the lists of a load that has landed; with a digest only that one, which saves a listing."""
+    if digest is not None:
+        storage.delete(layout.submitted_path(load_id, digest))
+        return
+    for name in storage.list(layout.submitted_path(load_id).removesuffix(".json.gz")):
+        storage.delete(name)
+    storage.delete(layout.submitted_path(load_id))
+
+
+def _read(storage: Storage, load_id: str, name: str) -> tuple[str, ...] | None:
+    data = storage.read(name)
+    if data is None:
+        return None
+    with suppress(OSError, EOFError, msgspec.DecodeError):
+        return msgspec.json.decode(gzip.decompress(data), type=tuple[str, ...])
+    raise lost(storage, load_id, name, "damaged")
+
+
+def lost(storage: Storage, load_id: str, name: str | None = None, how: str = "gone") -> StorageRefused:
+    """Return the error that a list is gone or damaged."""
+    name = name or layout.submitted_path(load_id)
+    return StorageRefused(
+        f"The list of URLs that load {load_id} submitted is {how} ({name} of {storage.url}).",
+        hint="Restore it, or land what the service has of the job with `weblake land`.",
+    )

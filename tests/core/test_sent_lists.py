@@ -1,0 +1,222 @@
+"""A load is accounted for by the list of URLs that its job was started with, whatever list the caller has by then."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from unittest import mock
+
+import msgspec
+import pytest
+from catalogue import proves
+from task_lab import CLEAR, RETRY, URLS, TaskLab, task_lab
+
+import weblake
+from weblake import Terms, detached, errors, layout, load, orders, sent_lists, starts
+from weblake.ledger import Ledger, Start
+from weblake.orders import Naming, Order
+
+SOON = Terms(poll_s=0.2, timeout_s=60)
+KEY = "6f1c2a52-8a57-4f0e-9a3c-5d0a3c6f7b11"
+LONGER = [*URLS, "http://pages.test/new"]
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[TaskLab]:
+    with task_lab(tmp_path) as lab:
+        yield lab
+
+
+def kept(lab: TaskLab) -> list[str]:
+    return lab.dataset.storage.list(layout.SUBMITTED)
+
+
+@proves(
+    "2.9",
+    at="src/weblake/load.py",
+    line="        tally = Tally(sent, begun.rejected)",
+    becomes="        tally = Tally(order.submitted, begun.rejected)",
+    case="one more",
+)
+@pytest.mark.parametrize("later", [LONGER, URLS[:1], ["http://other.test/"]], ids=["one more", "fewer", "others"])
+def test_a_list_that_has_changed_since_the_start_lands_what_was_bought(
+    lab: TaskLab, later: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    lab.start(RETRY)
+    assert len(kept(lab)) == 1
+    lab.urls = later
+    with caplog.at_level(logging.WARNING, "weblake.landing"):
+        receipt = lab.land(RETRY).receipt
+    assert (receipt.submitted, receipt.stored, receipt.missing, lab.started) == (3, 3, 0, 1)
+    assert "the list has changed since the job was started; landing what was bought" in caplog.text
+    assert kept(lab) == []
+    lab.urls = LONGER
+    assert lab.land(RETRY).receipt == receipt, "a second run of the same load"
+    assert lab.land(CLEAR).receipt.stored == 4, "asked anew, the new list is bought"
+    assert (lab.started, kept(lab)) == (2, [])
+
+
+def test_the_list_is_silent_while_it_is_the_same(lab: TaskLab, caplog: pytest.LogCaptureFixture) -> None:
+    lab.start(RETRY)
+    lab.land(RETRY)
+    assert caplog.text == ""
+
+
+def test_other_options_than_those_of_the_job_are_told(lab: TaskLab, caplog: pytest.LogCaptureFixture) -> None:
+    first = lab.placed(RETRY)
+    load.begin(lab.client, lab.dataset, first)
+    other = replace(orders.batch(URLS, Naming(), formats=["html"]), load_id=first.load_id, slot=first.slot)
+    assert load.land(lab.client, lab.dataset, other, SOON).receipt.stored == 3
+    assert "the request has changed since the job was started; landing what was bought" in caplog.text
+    assert lab.started == 1
+
+
+def other_list(lab: TaskLab, first: Order, urls: list[str]) -> Order:
+    return replace(orders.batch(urls, Naming()), load_id=first.load_id, slot=first.slot)
+
+
+@pytest.mark.parametrize("replays", [True, False])
+def test_a_start_without_an_answer_is_resolved_by_the_request_that_was_sent(
+    lab: TaskLab, monkeypatch: pytest.MonkeyPatch, replays: bool
+) -> None:
+    """The first run dies before it has heard of its job, and the next one comes with another list."""
+    monkeypatch.setattr(starts, "PROMPT_S", 0.5)
+    monkeypatch.setattr(starts, "MARGIN_S", 0.5)
+    first = lab.placed(RETRY)
+    with (
+        mock.patch.object(Ledger, "record_job", side_effect=KeyboardInterrupt),
+        mock.patch.object(Ledger, "own", side_effect=lambda kind, job_id, load_id: load_id),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        load.begin(lab.client, lab.dataset, first)
+    if not replays:
+        name = f"{layout.LEDGER}/{first.load_id}.json"
+        intent = msgspec.json.decode(lab.dataset.storage.read(name) or b"")
+        lab.dataset.storage.delete(name)
+        lab.dataset.storage.create(name, msgspec.json.encode(intent | {"replay": False}))
+        start = f"{layout.LEDGER}/{first.load_id}.start-1.json"
+        record = msgspec.json.decode(lab.dataset.storage.read(start) or b"")
+        lab.dataset.storage.delete(start)
+        lab.dataset.storage.create(start, msgspec.json.encode(record | {"at": "2026-11-21T06:00:00+00:00"}))
+    changed = other_list(lab, first, ["http://pages.test/first-of-another", *LONGER])
+    receipt = load.land(lab.client, lab.dataset, changed, SOON).receipt
+    assert (receipt.submitted, receipt.stored, lab.started) == (3, 3, 1)
+
+
+def test_a_start_with_other_options_is_not_repeated_under_its_key(lab: TaskLab) -> None:
+    """What was sent cannot be built again, so the activity list decides, also at a service that replays."""
+    first = lab.placed(RETRY)
+    with (
+        mock.patch.object(Ledger, "record_job", side_effect=KeyboardInterrupt),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        load.begin(lab.client, lab.dataset, first)
+    other = replace(orders.batch(URLS, Naming(), formats=["html"]), load_id=first.load_id, slot=first.slot)
+    start = lab.dataset.ledger.starts(first.load_id)[0]
+    intent = lab.dataset.ledger.intent(first.load_id)
+    assert intent is not None
+    assert load._rebuilt(lab.dataset, other, intent, start) is None
+    assert load._rebuilt(lab.dataset, first, intent, start) is first.start
+    rebuilt = load._rebuilt(lab.dataset, other_list(lab, first, LONGER), intent, start)
+    assert rebuilt is not None
+    assert rebuilt(KEY).request.body == first.start(KEY).request.body  # type: ignore[misc]
+
+
+def test_of_two_lists_that_were_kept_the_one_that_was_sent_counts(lab: TaskLab) -> None:
+    """Two processes with different lists come to the start at the same moment."""
+    first = lab.placed(RETRY)
+    second = other_list(lab, first, LONGER)
+    real = Ledger.record_start
+
+    def other_first(ledger: Ledger, start: Start) -> bool:
+        if start.urls == sent_lists.digest_of(URLS):
+            with mock.patch.object(Ledger, "record_start", real):
+                load.begin(lab.client, lab.dataset, second)
+        return real(ledger, start)
+
+    with mock.patch.object(Ledger, "record_start", other_first):
+        receipt = load.land(lab.client, lab.dataset, first, SOON).receipt
+    assert (receipt.submitted, receipt.stored, lab.started) == (4, 4, 1)
+
+
+def test_a_list_left_by_a_run_that_died_after_landing_is_removed_by_the_next(lab: TaskLab) -> None:
+    with mock.patch.object(sent_lists, "drop", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        lab.land(RETRY)
+    assert len(kept(lab)) == 1
+    lab.land(RETRY)
+    assert kept(lab) == []
+
+
+def test_a_job_landed_by_its_id_is_accounted_for_by_the_list_of_the_load_that_started_it(lab: TaskLab) -> None:
+    order = orders.batch([*URLS, "ftp://pages.test/no"], Naming())
+    _, job = detached.detach(lab.client, lab.dataset, order)
+    receipt = weblake.land("batch", job.job_id, to=lab.root, client=lab.client, terms=SOON)
+    assert (receipt.submitted, receipt.stored) == (4, 3)
+
+
+def as_an_earlier_version_left_it(lab: TaskLab, order: Order, *, with_list: bool) -> None:
+    """Starts a load and takes out of its records what that version did not write."""
+    load.begin(lab.client, lab.dataset, order)
+    storage = lab.dataset.storage
+    for step in (".start-1", ".job"):
+        name = f"{layout.LEDGER}/{order.load_id}{step}.json"
+        record = msgspec.json.decode(storage.read(name) or b"")
+        storage.delete(name)
+        known = {k: v for k, v in record.items() if k not in ("urls", "request_sha256", "first_target")}
+        storage.create(name, msgspec.json.encode(known))
+    for name in kept(lab):
+        storage.delete(name)
+    if with_list:
+        with storage.scratch() as scratch:
+            (scratch / "list").write_bytes(gzip.compress(msgspec.json.encode(order.submitted)))
+            storage.replace(layout.submitted_path(order.load_id), scratch / "list")
+
+
+def test_a_load_that_an_earlier_version_started_for_another_process_lands(lab: TaskLab) -> None:
+    order = lab.placed(RETRY)
+    as_an_earlier_version_left_it(lab, order, with_list=True)
+    receipt = detached.collect(lab.client, lab.dataset, order.load_id, SOON).receipt
+    assert (receipt.submitted, receipt.stored, kept(lab)) == (3, 3, [])
+
+
+def test_a_load_that_an_earlier_version_started_without_a_list_lands(
+    lab: TaskLab, caplog: pytest.LogCaptureFixture
+) -> None:
+    order = lab.placed(RETRY)
+    as_an_earlier_version_left_it(lab, order, with_list=False)
+    receipt = load.land(lab.client, lab.dataset, other_list(lab, order, LONGER), SOON).receipt
+    assert (receipt.submitted, receipt.stored) == (3, 3)
+    assert "the list that was sent is not on record" in caplog.text.lower()
+
+
+def test_a_list_without_a_digest_that_is_missing_is_told(lab: TaskLab) -> None:
+    order = lab.placed(RETRY)
+    as_an_earlier_version_left_it(lab, order, with_list=False)
+    with pytest.raises(errors.StorageRefused, match="gone"):
+        detached.collect(lab.client, lab.dataset, order.load_id, SOON)
+
+
+def test_the_command_line_lands_the_list_that_was_sent(lab: TaskLab, capsys: pytest.CaptureFixture[str]) -> None:
+    from weblake import shown
+
+    lab.start(RETRY)
+    lab.urls = LONGER
+    with shown.watching("batch", quiet=True) as watch:
+        load.land(lab.client, lab.dataset, lab.placed(RETRY), SOON, watch)
+    assert "the list has changed since the job was started" in capsys.readouterr().err
+
+
+def test_a_long_list_is_kept_small(lab: TaskLab) -> None:
+    urls = [f"https://site.test/page/{n}" for n in range(100_000)]
+    digest = sent_lists.keep(lab.dataset.storage, "0" * 16, urls)
+    assert sent_lists.read(lab.dataset.storage, "0" * 16, digest) == tuple(urls)
+    assert lab.dataset.storage.size(kept(lab)[0]) < 1_000_000
+
+
+def test_a_crawl_and_a_single_page_keep_no_list(lab: TaskLab) -> None:
+    load.begin(lab.client, lab.dataset, orders.crawl("http://pages.test/", Naming(), limit=1))
+    load.begin(lab.client, lab.dataset, orders.scrape("http://pages.test/", Naming()))
+    assert kept(lab) == []

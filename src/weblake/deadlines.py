@@ -7,8 +7,10 @@ addresses that swallow what is sent to them would take ten times as long.
 from __future__ import annotations
 
 import math
+import queue
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -84,7 +86,7 @@ class DeadlineBackend(httpcore.SyncBackend):
     ) -> DeadlineStream:
         """Tries the addresses of a host one after another, each for its share of the time that is left for all."""
         until = min(_deadline.get(), time.monotonic() + (math.inf if timeout is None else timeout))
-        addresses = _addresses(host, port)
+        addresses = _addresses_in_time(host, port, until)
         trouble: Exception | None = None
         for left, address in zip(range(len(addresses), 0, -1), addresses, strict=True):
             share = max(LEAST_S, (until - time.monotonic()) / left)
@@ -93,6 +95,27 @@ class DeadlineBackend(httpcore.SyncBackend):
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                 trouble = error
         raise trouble or httpcore.ConnectError(f"{host} has no address")
+
+
+def _addresses_in_time(host: str, port: int, until: float) -> list[str]:
+    """Return the addresses of a host, or raise ConnectTimeout: the resolver of the system knows no deadline."""
+    found: queue.SimpleQueue[list[str] | BaseException] = queue.SimpleQueue()
+
+    def resolve() -> None:
+        try:
+            found.put(_addresses(host, port))
+        except BaseException as error:  # noqa: BLE001 - raised again by the caller
+            found.put(error)
+
+    # A daemon thread: one that hangs in the resolver must not keep the process from ending.
+    threading.Thread(target=resolve, name="weblake-resolver", daemon=True).start()
+    try:
+        result = found.get(timeout=min(max(0.0, until - time.monotonic()), threading.TIMEOUT_MAX))
+    except queue.Empty:
+        raise httpcore.ConnectTimeout(f"{host} was not resolved in time") from None
+    if isinstance(result, BaseException):
+        raise result
+    return result
 
 
 def _addresses(host: str, port: int) -> list[str]:

@@ -187,7 +187,10 @@ def crawl(url: str, naming: Naming, terms: Terms = Terms(), **given: Unpack[opti
     """
     body = wire.loads(operations.start_crawl(url, **given).request.body or b"{}")
     load_id = naming.load_id("crawl", body)
-    price = per_page(given.get("scrape_options") or {})
+    options_of_a_page: dict[str, object] = {**(given.get("scrape_options") or {})}
+    if given.get("zero_data_retention"):  # an option of the crawl, and a price of each page
+        options_of_a_page["zero_data_retention"] = True
+    price = per_page(options_of_a_page)
     if terms.max_credits is not None:
         pages = max(1, int(terms.max_credits // price))  # where it pays for none, check_cost refuses the start
         if pages < given.get("limit", CRAWL_LIMIT):

@@ -64,6 +64,8 @@ class Patience(msgspec.Struct, frozen=True):
     wait_s: float = 60.0
     #: Seconds between two tries at most, where the service names no time.
     cap_s: float = 20.0
+    #: Tries that ran into their own deadline before the call is given up, as with a reply that drips for ever.
+    timeouts: int = 1_000_000
     #: The job's deadline on the monotonic clock: with it, Retry-After is obeyed up to there, however long.
     until: float | None = None
 
@@ -84,6 +86,7 @@ class Course:
     patience: Patience = SINGLE
     failures: int = 0
     malformed: int = 0
+    timeouts: int = 0
     #: Seconds of all pauses, and of the tries that were answered with a time to come again.
     waited: float = 0.0
     #: What the last try that failed came to, and what that says if it is a start.
@@ -143,7 +146,12 @@ class Retry:
         course.verdict = verdict(reply, error)
         course.failures += 1
         course.malformed += isinstance(error, MalformedReply)
-        spent = course.malformed >= MALFORMED_TRIES or course.failures >= patience.tries
+        course.timeouts += isinstance(reply, NoReply) and (yield from now()) - begun >= request.deadline_s
+        spent = (
+            course.malformed >= MALFORMED_TRIES
+            or course.failures >= patience.tries
+            or course.timeouts >= patience.timeouts
+        )
         if spent or not _again(reply, error, operation):
             raise _final(reply, error, operation)
         wait = self._wait(error, course.failures, patience)

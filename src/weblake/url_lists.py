@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -152,12 +153,42 @@ def _csv(file: UrlFile, span: Span) -> Iterator[Found]:
             start = lines.at
 
 
+class _FieldLimit:
+    """The size of a CSV field, which is one number for the whole process: raised while files are read, and put back.
+
+    A table of pages may hold whole pages: a field may be as long as the file, instead of 128 KiB.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._readers = 0
+        self._before = 0
+
+    @contextmanager
+    def at_least(self, size: int) -> Iterator[None]:
+        """Raise the limit to a size; the last of those that read at the same time puts it back."""
+        with self._lock:
+            if self._readers == 0:
+                self._before = csv.field_size_limit()
+            self._readers += 1
+            csv.field_size_limit(max(csv.field_size_limit(), size))
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._readers -= 1
+                if self._readers == 0:
+                    csv.field_size_limit(self._before)
+
+
+_FIELD_LIMIT = _FieldLimit()
+
+
 @contextmanager
 def _csv_told(file: UrlFile) -> Iterator[None]:
-    # A table of pages may hold whole pages: a field may be as long as the file, instead of 128 KiB.
-    csv.field_size_limit(max(csv.field_size_limit(), file.size))
     try:
-        yield
+        with _FIELD_LIMIT.at_least(file.size):
+            yield
     except csv.Error as error:
         raise FixRequest(
             f"{file.name} is no CSV file: {error}.", hint="Save it as CSV, or as one URL a line."

@@ -10,9 +10,9 @@ from catalogue import proves
 from scripted_line import Line, reply, retry
 
 from weblake import waiting
-from weblake.errors import DeadlineExceeded
+from weblake.errors import DeadlineExceeded, ServiceUnreachable
 from weblake.pages import Walk
-from weblake.steps import Reply, Request
+from weblake.steps import NoReply, Reply, Request
 from weblake.waiting import JobRef
 
 JOB = JobRef("crawl", "0b8f3c52-6f0d-4a41-9d1c-3f5a7e9b2c11")
@@ -71,8 +71,8 @@ def test_h17_a_running_job_whose_chunks_never_end_is_polled_with_pauses(monkeypa
 @proves(
     "H17",
     at="src/weblake/pages.py",
-    line="self._patience = Patience(tries=8, cap_s=30.0, until=until)",
-    becomes="self._patience = Patience(tries=8, cap_s=30.0)",
+    line="Patience(tries=8, cap_s=30.0, timeouts=MAX_TIMEOUTS, until=until)",
+    becomes="Patience(tries=8, cap_s=30.0, timeouts=MAX_TIMEOUTS)",
 )
 def test_h17_a_chain_of_new_documents_ends_with_the_time_limit() -> None:
     line = Linked([], following=lambda skip: skip + 1, word="completed")
@@ -86,3 +86,27 @@ def test_h17_a_chain_of_new_documents_ends_with_the_time_limit() -> None:
     with pytest.raises(DeadlineExceeded):
         read()
     assert len(line.sent) <= 1001
+
+
+@proves(
+    "5.5",
+    at="src/weblake/pages.py",
+    line="Patience(tries=8, cap_s=30.0, timeouts=MAX_TIMEOUTS, until=until)",
+    becomes="Patience(tries=8, cap_s=30.0, until=until)",
+)
+def test_a_chunk_that_drips_for_ever_is_given_up_after_minutes() -> None:
+    """Each try ends with its own deadline of two minutes: three of them, and the pauses between."""
+
+    class Dripping(Line):
+        def send(self, request: Request) -> NoReply:
+            self.sent.append(request)
+            self.at += request.deadline_s
+            return NoReply("no answer in time")
+
+    line = Dripping([])
+    walk = Walk(JOB, retry(), until=line.at + 24 * 3600)
+    begun = line.at
+    with pytest.raises(ServiceUnreachable, match="was given up"):
+        line.run(walk.step())  # type: ignore[arg-type]
+    assert len(line.sent) == 3
+    assert line.at - begun < 8 * 60

@@ -420,3 +420,16 @@ def test_a_storage_that_fails_says_so_itself() -> None:
     for read in (lambda: read_shard(shard, path), lambda: url_shards(path), lambda: read_urls(path)):
         with pytest.raises(StorageRefused, match="took too long"):
             read()
+
+
+def test_a_field_may_be_as_long_as_the_file_and_the_process_keeps_its_limit(tmp_path: Path) -> None:
+    """The limit is one for the whole process, and other libraries read CSV in it."""
+    before = csv.field_size_limit()
+    file = tmp_path / "urls.csv"
+    file.write_bytes(b"url,page\n" + URLS[0].encode() + b"," + b"x" * (before + 1) + b"\n")
+    with ThreadPoolExecutor(4) as readers:
+        assert list(readers.map(read_urls, [file] * 8)) == [[URLS[0]]] * 8
+    assert csv.field_size_limit() == before
+    with pytest.raises(FixRequest):
+        read_urls(file, column="href")
+    assert csv.field_size_limit() == before

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -191,6 +192,37 @@ def test_h14_a_host_that_is_not_there_got_nothing(
     assert service.url.rpartition(":")[2] in got.reason
 
 
+@proves(
+    "H14",
+    at="src/weblake/deadlines.py",
+    line="addresses = _addresses_in_time(host, port, until)",
+    becomes="addresses = _addresses(host, port)",
+)
+@pytest.mark.parametrize("ask", [by_thread], ids=["thread"])  # asyncio.run waits for the resolver after its reply
+def test_h14_a_lookup_that_hangs_ends_with_the_deadline(
+    service: ScriptedService, monkeypatch: pytest.MonkeyPatch, ask: Ask
+) -> None:
+    """The resolver of the system knows no deadline, and hangs until the test is over."""
+    over, real = threading.Event(), socket.getaddrinfo
+
+    def lookup(host: str | bytes, port: int, *args: object, **kwargs: object) -> object:
+        if (host.decode() if isinstance(host, bytes) else host) == "service.localhost":
+            over.wait(20)
+            raise NO_ANSWER
+        return real(host, port, *args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+    begun = time.monotonic()
+    try:
+        got = ask(f"http://service.localhost:{service.port}", Request("GET", "/v2/x", deadline_s=0.5))
+        took = time.monotonic() - begun
+    finally:
+        over.set()
+    assert isinstance(got, NoReply)
+    assert not got.sent
+    assert took < 5
+
+
 @pytest.fixture
 def swallowed(service: ScriptedService) -> Iterator[list[str]]:
     """Addresses, on the service's port, at which what is sent is swallowed: nobody takes their full lines."""
@@ -228,8 +260,8 @@ def test_h14_addresses_that_swallow_everything_cost_the_time_of_one_connection(
 @proves(
     "H14",
     at="src/weblake/deadlines.py",
-    line="addresses = _addresses(host, port)",
-    becomes="addresses = _addresses(host, port)[:1]",
+    line="addresses = _addresses_in_time(host, port, until)",
+    becomes="addresses = _addresses_in_time(host, port, until)[:1]",
     case="thread",
 )
 def test_h14_an_address_that_swallows_everything_does_not_hide_the_next(

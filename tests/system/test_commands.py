@@ -64,6 +64,12 @@ def test_the_list_may_be_a_file_of_lines_csv_or_parquet(weblake_command: Any, si
     assert len(ids) == 1  # the same list is the same load, wherever it came from
 
 
+def test_a_column_without_a_file_is_refused(weblake_command: Any, service: Any, site: str, tmp_path: Path) -> None:
+    run = weblake_command("batch", f"{site}/1", "--column", "page", "--to", str(tmp_path / "lake"))
+    assert (run.code, "--column names a column of a file" in run.err) == (2, True), run.err
+    assert service.requests() == []
+
+
 @pytest.mark.system
 def test_what_makes_another_load(weblake_command: Any, site: str, tmp_path: Path) -> None:
     def load(*more: str) -> str:

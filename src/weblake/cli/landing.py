@@ -76,6 +76,8 @@ def batch(
 
     if bool(urls) == bool(urls_file):
         raise InvalidOption("Give URLs, or --urls FILE, and not both.")
+    if column is not None and urls_file is None:
+        raise InvalidOption("--column names a column of a file of URLs, and there is none.", hint="Give --urls FILE.")
     listed = urls or read_urls(str(urls_file), column)
     terms = terms_of(allow_partial, missing_ratio, fail_ratio, max_credits, timeout)
     naming = naming_of(key, new, partition)

@@ -32,12 +32,11 @@ class DocumentBatches:
     def __init__(self, load_id: str, job_id: str, job_kind: str, loaded_at: datetime, *, position: int = 0) -> None:
         #: The position that the next document gets: how many were appended, where the first one got 0.
         self.position = position
-        #: For each entry that cannot be a row, one short reason.
-        self.malformed: list[str] = []
+        #: Entries that cannot be a row.
+        self.malformed = 0
         #: JSON bytes of what was appended and not yet flushed, and ROW_BYTES for each. One batch holds less than 2 GB
         #: of each column.
         self.pending_bytes = 0
-        self._entries = 0
         #: What is the same in every row, as columns that are long enough for the largest batch so far.
         self._same = {"load_id": load_id, "job_id": job_id, "job_kind": job_kind, "loaded_at": loaded_at}
         self._columns: Mapping[str, pa.Array] = {}
@@ -45,18 +44,16 @@ class DocumentBatches:
         self._documents: list[Parsed] = []
 
     def parse(self, raw: wire.JsonBytes) -> Parsed | None:
-        """Returns the document, or None where the entry is no JSON object: then `malformed` has one reason more."""
+        """Returns the document, or None where the entry is no JSON object: then `malformed` is one more."""
         return next(self.parse_all(wire.Documents((raw,))))
 
     def parse_all(self, documents: wire.Documents) -> Iterator[Parsed | None]:
         """Yields the same of each document of a chunk."""
         for place in range(len(documents)):
-            self._entries += 1
             try:
                 parsed = parse(documents, place)
             except MalformedReply:
-                begins = wire.excerpt(documents[place], 60)
-                self.malformed.append(f"entry {self._entries} is no JSON object: {begins}")
+                self.malformed += 1
                 parsed = None
             yield parsed
 

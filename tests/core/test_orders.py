@@ -1,0 +1,32 @@
+"""What an order may cost, before anything is sent."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import Any
+
+import pytest
+
+from weblake import orders
+from weblake.orders import Naming, Terms
+
+
+@pytest.mark.parametrize(
+    ("given", "price"),
+    [
+        ({}, 1),
+        ({"zero_data_retention": True}, 2),
+        ({"zero_data_retention": False}, 1),
+        ({"scrape_options": {"formats": ["markdown"], "proxy": "enhanced"}}, 5),
+        ({"scrape_options": {"formats": [{"type": "json", "prompt": "The title."}]}, "zero_data_retention": True}, 6),
+    ],
+)
+@pytest.mark.parametrize("credits", [2, 5, 10, 10_000])
+def test_a_crawl_asks_for_no_more_pages_than_its_credits_pay_for(
+    given: dict[str, Any], price: int, credits: int
+) -> None:
+    order = orders.crawl("http://pages.test/", Naming(), Terms(max_credits=credits), **given)
+    assert order.price == price
+    body = json.loads(order.start(str(uuid.uuid4())).request.body or b"{}")
+    assert body.get("limit", orders.CRAWL_LIMIT) == max(1, credits // price)

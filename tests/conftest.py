@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import uuid
@@ -15,6 +16,18 @@ from weblake.storage import Storage, open_storage
 # What several folders of tests share, sites and real processes, lies in one of its own.
 sys.path.insert(0, str(Path(__file__).parent / "labs"))
 from gated_site import GatedSite
+
+
+def pytest_configure() -> None:
+    """Lets the processes that tests start hear Ctrl-C, SIGTERM and SIGHUP: what a parent ignores, its children ignore.
+
+    `nohup`, a shell's background job and some CI runners start pytest with one of them ignored.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -52,16 +53,25 @@ class Site(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture(scope="session")
-def site() -> Iterator[str]:
+@contextmanager
+def start_site() -> Iterator[str]:
+    """The address of the site."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Site)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture(scope="session")
+def site() -> Iterator[str]:
+    with start_site() as url:
+        yield url
 
 
 @pytest.fixture

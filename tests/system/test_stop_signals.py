@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -65,14 +64,6 @@ def held(lab: Lab) -> Lab:
         {"match": {"method": "GET", "path": "/v2/batch/scrape/.*"}, "times": 1, "effect": {"latency_ms": 60000}}
     )
     return lab
-
-
-@pytest.fixture(autouse=True)
-def heard() -> Iterator[None]:
-    """A process under `nohup` ignores SIGHUP, and so does whoever it starts."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGHUP, before)
 
 
 def ended_well(lab: Lab, root: Path, job_id: str) -> None:

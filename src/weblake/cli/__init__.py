@@ -10,6 +10,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, cast
 
+from weblake.cli import interrupts
 from weblake.errors import InvalidOption, RetryLater, StorageRefused, WeblakeError
 
 _JSON = "--json"
@@ -17,7 +18,13 @@ _JSON = "--json"
 
 def main() -> None:
     """Runs the command that was typed; exits with 0 (whole), 1 (failed), 2 (bad usage) or 130 (interrupted)."""
-    _open_streams()
+    with interrupts.ctrl_c_ends():
+        _open_streams()
+        _run(_commands())
+
+
+def _commands() -> Callable[..., None]:
+    """All commands in one tree."""
     from weblake.cli import compaction, discovery, jobs, landing, local, orphans, remote_browsers, reports, single_pages
     from weblake.cli.tree import app
 
@@ -26,11 +33,11 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # a terminal that cannot show a character is no reason to fail
     for room in (single_pages, landing, orphans, compaction, jobs, discovery, reports, remote_browsers, local):
         room.register(app)
-    _run(app)
+    return app
 
 
 def _run(app: Callable[..., None]) -> None:
-    from weblake.cli.tree import BAD_USAGE, FAILED, INTERRUPTED, Interrupted
+    from weblake.cli.tree import BAD_USAGE, FAILED, Interrupted
     from weblake.shown import show_error
 
     try:
@@ -44,8 +51,6 @@ def _run(app: Callable[..., None]) -> None:
         if end.code == BAD_USAGE and _JSON in sys.argv[1:]:
             _show_bad_usage(end.__context__)
         raise
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
     except BrokenPipeError:
         # Whoever read our output has gone; Python would complain once more while it closes the stream.
         sys.stderr.close()

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from weblake import shown
-from weblake.cli.tree import INTERRUPTED, Interrupted, Json
+from weblake.cli.interrupts import INTERRUPTED
+from weblake.cli.tree import Interrupted, Json
 from weblake.errors import InvalidOption
 
 if TYPE_CHECKING:

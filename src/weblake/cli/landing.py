@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from weblake import shown
+from weblake.cli.interrupts import INTERRUPTED
 from weblake.cli.tree import (
-    INTERRUPTED,
     BaseUrl,
     Formats,
     Insecure,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -85,7 +86,7 @@ def serve(
         max_browser_sessions=usual.max_browser_sessions if browser_sessions is None else browser_sessions,
         seed=seed,
     )
-    run_service(
+    ended_by = run_service(
         host=host,
         port=port,
         data=data,
@@ -95,6 +96,8 @@ def serve(
         allow_code_execution=allow_code_execution,
         config=config,
     )
+    if ended_by == signal.SIGINT:
+        raise KeyboardInterrupt
 
 
 def demo(

@@ -12,7 +12,7 @@ from weblake.errors import InvalidOption, WeblakeError
 if TYPE_CHECKING:
     from weblake.client import Client
 
-FAILED, BAD_USAGE, INTERRUPTED = 1, 2, 130
+FAILED, BAD_USAGE = 1, 2
 
 app = typer.Typer(
     name="weblake",

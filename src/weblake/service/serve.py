@@ -58,8 +58,8 @@ def serve(
     allow_private: bool = False,
     allow_code_execution: bool = False,
     config: ServiceConfig | None = None,
-) -> None:
-    """Runs the service until it is told to stop; jobs that still run then go on with the next start.
+) -> int:
+    """Runs the service until a signal tells it to stop, and returns which; running jobs go on with the next start.
 
     Args:
         host: Where to listen. Anything but loopback is open to others, who need the key and send it in the clear.
@@ -115,6 +115,7 @@ def serve(
         finally:
             with _cut_off(_LAST_SECONDS):
                 service.stop()
+    return told.number
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,13 +183,21 @@ def _say(text: str) -> None:
     sys.stderr.flush()
 
 
+class _Told(threading.Event):
+    """Set by a signal."""
+
+    number: int = 0
+
+
 @contextmanager
-def _until_told() -> Iterator[threading.Event]:
-    """An event that SIGTERM and SIGINT set; a second signal does what it always did."""
-    told = threading.Event()
-    before = {int(number): signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+def _until_told() -> Iterator[_Told]:
+    """An event that SIGTERM and SIGINT set, with the signal; a second signal does what it always did."""
+    told = _Told()
+    handlers = {int(number): signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: handler for number, handler in handlers.items() if handler is not signal.SIG_IGN}
 
     def tell(number: int, frame: FrameType | None) -> None:
+        told.number = number
         told.set()
         signal.signal(number, before[number])
 

@@ -1,0 +1,163 @@
+"""Ctrl-C ends a command, wherever Python is at that moment: where it loses the interrupt, at the start, at the end."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+from catalogue import proves
+
+#: The demo, in place of its work some lines of a test.
+RUN = """
+import atexit, os, signal, sys, time, weakref
+import weblake.demo
+from weblake import cli
+
+def press():
+    os.kill(os.getpid(), signal.SIGINT)
+
+class Thing:
+    pass
+
+def work(*given, **options):
+    print("at work", flush=True)
+{work}
+weblake.demo.run_demo = work
+sys.argv = ["weblake", "demo"]
+cli.main()
+"""
+
+IN_A_CALLBACK = """
+    thing = Thing()
+    kept = weakref.ref(thing, lambda _: press())
+    del thing
+    time.sleep(60)
+"""
+IN_A_FINALIZER = """
+    Thing.__del__ = lambda self: press()
+    Thing()
+    time.sleep(60)
+"""
+SWALLOWED = """
+    try:
+        press()
+        time.sleep(60)
+    except BaseException:
+        pass
+    time.sleep(60)
+"""
+SWALLOWED_AT_THE_END = """
+    try:
+        press()
+        time.sleep(60)
+    except BaseException:
+        pass
+"""
+MADE_AN_ERROR = """
+    try:
+        press()
+        time.sleep(60)
+    except BaseException:
+        from weblake.errors import FixRequest
+        raise FixRequest("It did not work.", hint="Try it again.") from None
+"""
+IN_A_TEXT = """
+    exec("press()\\ntime.sleep(60)")
+"""
+WHILE_PYTHON_CLOSES = """
+    atexit.register(press)
+"""
+WHILE_IT_CLEANS_UP = """
+    try:
+        press()
+        time.sleep(60)
+    finally:
+        time.sleep(1.5)  # longer than the interrupt takes to come again
+        print("cleaned up", flush=True)
+"""
+
+
+def run(program: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
+
+
+@proves("P9", at="src/weblake/cli/interrupts.py", line="_AT_ONCE_S, _AGAIN_S)", becomes="0)", case="callback")
+@proves("P9", at="src/weblake/cli/interrupts.py", line="_AGAIN_S, _AGAIN_S)", becomes="0)", case="swallowed")
+@proves("P9", at="src/weblake/cli/interrupts.py", line='exec("")', becomes="pass", case="text")
+@pytest.mark.parametrize(
+    "work",
+    [
+        pytest.param(IN_A_CALLBACK, id="callback"),
+        pytest.param(IN_A_FINALIZER, id="finalizer"),
+        pytest.param(SWALLOWED, id="swallowed"),
+        pytest.param(SWALLOWED_AT_THE_END, id="swallowed-at-the-end"),
+        pytest.param(MADE_AN_ERROR, id="error"),
+        pytest.param(IN_A_TEXT, id="text"),
+        pytest.param(WHILE_PYTHON_CLOSES, id="closing"),
+    ],
+)
+def test_p9_an_interrupt_that_is_lost_ends_the_command_all_the_same(work: str) -> None:
+    ended = run(RUN.format(work=work))
+    assert (ended.returncode, "Traceback" in ended.stderr) == (130, False), ended.stderr
+    assert ended.stdout == "at work\n"
+
+
+@proves("P9", at="src/weblake/cli/interrupts.py", line="KeyboardInterrupt | SystemExit)", becomes="KeyError)")
+def test_p9_an_interrupt_that_is_heard_does_not_cut_short_what_cleans_up() -> None:
+    ended = run(RUN.format(work=WHILE_IT_CLEANS_UP))
+    assert (ended.returncode, ended.stdout) == (130, "at work\ncleaned up\n"), ended.stderr
+
+
+def test_p9_an_interrupt_while_modules_are_imported() -> None:
+    """A command imports Typer, Rich and Arrow, which takes a second on a busy machine."""
+    program = """
+import os, signal, sys
+from weblake import cli
+
+class Pressing:
+    def find_spec(self, name, path, target=None):
+        if name == "typer":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Pressing())
+sys.argv = ["weblake", "demo"]
+cli.main()
+"""
+    ended = run(program)
+    assert (ended.returncode, ended.stderr) == (130, "")
+
+
+def test_p9_what_the_parent_ignores_stays_ignored() -> None:
+    ended = run("import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n" + RUN.format(work="    press()\n"))
+    assert (ended.returncode, ended.stdout) == (0, "at work\n"), ended.stderr
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_p9_the_service_stops_in_order_and_says_by_which_signal(tmp_path: object, number: int, code: int) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "weblake", "serve", "--data", str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    process.stdout.readline()  # it listens
+    process.send_signal(number)
+    _, err = process.communicate(timeout=20)
+    assert (process.returncode, "Traceback" in err, "Stopping" in err) == (code, False, True), err
+
+
+@pytest.mark.system
+@pytest.mark.timeout(1200)
+def test_p9_interrupts_at_random_moments_on_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four of each command; `interrupt_sweep.py 200` makes hundreds."""
+    from interrupt_sweep import busy, sweep, world
+
+    for name in ("WEBLAKE_BASE_URL", "WEBLAKE_API_KEY"):
+        monkeypatch.setenv(name, "")  # put back at the end
+    with world() as commands, busy():
+        for name, command in commands.items():
+            _, wrong = sweep(command, 4)
+            assert wrong == [], name

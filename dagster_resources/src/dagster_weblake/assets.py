@@ -1,5 +1,5 @@
 """Assets that land what they ask for: from a request, or from a function that makes one. Imports: execution, failures,
-landing, requests, specs.
+keywords, landing, requests, specs.
 
     docs = build_weblake_assets("docs", CrawlRequest(url="https://docs.example.com/", options={"limit": 500}))
 
@@ -14,16 +14,17 @@ starts it and `pages` that lands it when `build_collect_sensor` has seen its end
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypedDict, Unpack
+from typing import Unpack
 
 import dagster as dg
 
 from dagster_weblake import landing
 from dagster_weblake.execution import materialize
 from dagster_weblake.failures import DEFAULT_RETRIES, told
+from dagster_weblake.keywords import AssetOptions, StepOptions, check_names, spec_options, step_options
 from dagster_weblake.landing import Result
 from dagster_weblake.requests import (
     BatchScrapeRequest,
@@ -44,22 +45,6 @@ _Request = Callable[[dg.AssetExecutionContext, Mapping[str, object]], Request]
 Executes = Callable[[dg.AssetExecutionContext, WeblakeResource, Request], Iterator[Result]]
 
 
-class StepOptions(TypedDict, total=False):
-    """How the steps of the assets run; each has a default."""
-
-    backfill_policy: dg.BackfillPolicy | None
-    """How many partitions a run of a backfill takes; one by default. With several, all of their jobs are started
-    before the first is waited for."""
-    pool: str | None
-    """The concurrency pool of the steps that talk to the service."""
-    retry_policy: dg.RetryPolicy | None
-    """Which failures are tried again: three times by default, after 15 s, 30 s and 60 s, and none that cannot help."""
-    op_tags: Mapping[str, object] | None
-    hooks: Set[dg.HookDefinition] | None
-    resource_key: str
-    """The key of the WeblakeResource; `weblake` by default."""
-
-
 class JobConfig(dg.Config):
     """Which job to land, where the request does not say."""
 
@@ -75,12 +60,12 @@ def build_weblake_assets(
     to: str | None = None,
     partitions_def: dg.PartitionsDefinition[str] | None = None,
     execute: Executes | None = None,
-    **step: Unpack[StepOptions],
+    **options: Unpack[AssetOptions],
 ) -> list[dg.AssetsDefinition]:
     """Returns assets that land a request.
 
     Args:
-        asset: The asset's key, or a spec with group, owners, tags, automation condition and the like.
+        asset: The asset's key or spec.
         request: What is asked for; its text may name the partition.
         wait: `step`: the step waits for its job. `sensor`: `<asset>_job` starts it, `<asset>` lands it, and
             `build_collect_sensor` says when; both may also be materialized by hand, or in one run.
@@ -88,11 +73,13 @@ def build_weblake_assets(
         partitions_def: The partitions: days, months, or names of sites, but never one for each URL.
         execute: What each step does instead, for the one that lands and with `wait="sensor"` also for the one that
             starts: gets the context, the resource and what is asked, and yields the step's results.
-        **step: See StepOptions.
+        **options: What the catalog shows and how the steps run: see SpecOptions and StepOptions.
 
     Raises:
         InvalidOption: `wait="sensor"` for something that is no job.
+        TypeError: A keyword argument that does not exist.
     """
+    check_names("build_weblake_assets", options, _FACTORY)
     ins: dict[str, dg.AssetIn] = {}
     if isinstance(request, BatchScrapeRequest) and isinstance(request.urls, dg.AssetKey):
         ins = {"urls": dg.AssetIn(request.urls)}
@@ -108,9 +95,11 @@ def build_weblake_assets(
     parameters = [_parameter("context", dg.AssetExecutionContext), *(_parameter(name, None) for name in ins)]
     if isinstance(request, JobRequest) and not (request.kind and request.job_id):
         parameters.append(_parameter("config", JobConfig))
-    specs = build_weblake_specs(asset, request, wait=wait, to=to, partitions_def=partitions_def)
+    specs = build_weblake_specs(
+        asset, request, wait=wait, to=to, partitions_def=partitions_def, **spec_options(options)
+    )
     terms = request if isinstance(request, LoadRequest) else None
-    return _Maker(ask, parameters, ins, to, terms, step, execute).make(specs)
+    return _Maker(ask, parameters, ins, to, terms, step_options(options), execute).make(specs)
 
 
 def weblake_assets(
@@ -121,7 +110,7 @@ def weblake_assets(
     partitions_def: dg.PartitionsDefinition[str] | None = None,
     ins: Mapping[str, dg.AssetIn] | None = None,
     terms: LoadRequest | None = None,
-    **step: Unpack[StepOptions],
+    **options: Unpack[AssetOptions],
 ) -> Callable[[Asks], list[dg.AssetsDefinition]]:
     """Makes assets of a function that returns a request: whatever it needs is a parameter, as in `@dg.asset`.
 
@@ -136,8 +125,14 @@ def weblake_assets(
         ins: Inputs that are not named like their assets.
         terms: With `wait="sensor"`: tolerances and limits of the landing, which the function, called in another step,
             cannot give; a request of which only those count. Default: a request's own defaults.
-        **step: See StepOptions.
+        **options: What the catalog shows and how the steps run: see SpecOptions and StepOptions.
+
+    Raises:
+        TypeError: A keyword argument that does not exist.
     """
+    check_names("weblake_assets", options, _DECORATOR)
+    if callable(asset):
+        raise TypeError("weblake_assets takes its arguments first: write @weblake_assets() with parentheses.")
 
     def decorate(asks: Asks) -> list[dg.AssetsDefinition]:
         named = asks.__name__ if asset is None else asset
@@ -151,10 +146,11 @@ def weblake_assets(
 
         parameters = [_parameter("context", dg.AssetExecutionContext), *(given[1:] if with_context else given)]
         inputs = {each.name: dg.AssetIn() for each in parameters[1:] if _is_input(each)} | dict(ins or {})
-        specs = build_weblake_specs(asset=named, wait=wait, to=to, partitions_def=partitions_def)
-        if asks.__doc__:
-            specs = [*specs[:-1], specs[-1].replace_attributes(description=inspect.cleandoc(asks.__doc__))]
-        return _Maker(ask, parameters, inputs, to, terms, step).make(specs)
+        specs = build_weblake_specs(named, wait=wait, to=to, partitions_def=partitions_def, **spec_options(options))
+        if not specs[-1].description:
+            text = inspect.getdoc(asks) or f"Pages of the request that `{asks.__name__}` returns."
+            specs = [*specs[:-1], specs[-1].replace_attributes(description=text)]
+        return _Maker(ask, parameters, inputs, to, terms, step_options(options)).make(specs)
 
     return decorate
 
@@ -254,6 +250,11 @@ class _Maker:
             yield from self.execute(context, weblake, terms)
         else:
             yield from landing.collect(context, weblake, terms, key, self.to, job_key)
+
+
+#: The keyword arguments of the factory and of the decorator.
+_FACTORY = (*inspect.signature(build_weblake_assets).parameters, *AssetOptions.__annotations__)
+_DECORATOR = (*inspect.signature(weblake_assets).parameters, *AssetOptions.__annotations__)
 
 
 def _is_input(parameter: inspect.Parameter) -> bool:

@@ -1,14 +1,15 @@
-"""Asset specs for what lands: table, columns, kinds, code version. Imports: metadata, requests."""
+"""Asset specs for what lands: table, columns, kinds, code version. Imports: keywords, metadata, requests."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, Unpack
 
 import dagster as dg
 
 from dagster_weblake import metadata
+from dagster_weblake.keywords import SpecOptions, check_names, with_options
 from dagster_weblake.requests import (
     ActivityRequest,
     BatchScrapeRequest,
@@ -39,6 +40,7 @@ def build_weblake_specs(
     wait: Wait = "step",
     to: str | None = None,
     partitions_def: dg.PartitionsDefinition[str] | None = None,
+    **options: Unpack[SpecOptions],
 ) -> list[dg.AssetSpec]:
     """Returns the spec of an asset that lands a request; with `wait="sensor"` before it that of its job.
 
@@ -52,8 +54,14 @@ def build_weblake_specs(
         wait: As for `build_weblake_assets`.
         to: The dataset's root, where it is not the resource's.
         partitions_def: The partitions, where the spec has none.
+        **options: See SpecOptions.
     """
-    spec = asset if isinstance(asset, dg.AssetSpec) else dg.AssetSpec(asset)
+    check_names(
+        "build_weblake_specs",
+        options,
+        ("asset", "request", "wait", "to", "partitions_def", *SpecOptions.__annotations__),
+    )
+    spec = with_options(asset if isinstance(asset, dg.AssetSpec) else dg.AssetSpec(asset), options)
     table = "documents" if request is None else request.table
     usage = request if isinstance(request, UsageRequest) else None
     version = spec.code_version or (None if request is None else code_version_of(request))

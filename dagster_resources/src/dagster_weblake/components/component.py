@@ -1,6 +1,6 @@
 """What all components are: an asset or two, with a resource, and two places where a subclass has its say.
 
-Imports: attributes, placing; assets, execution, failures, landing, requests, resource, specs.
+Imports: attributes, placing; assets, execution, failures, keywords, landing, requests, resource, specs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import dagster as dg
 from pydantic import PrivateAttr, model_validator
 
 from dagster_weblake import landing
-from dagster_weblake.assets import StepOptions, build_weblake_assets
+from dagster_weblake.assets import build_weblake_assets
 from dagster_weblake.components.attributes import (
     ResolvedAsset,
     ResolvedBackfillPolicy,
@@ -24,6 +24,7 @@ from dagster_weblake.components.attributes import (
 from dagster_weblake.components.placing import Block
 from dagster_weblake.execution import materialize
 from dagster_weblake.failures import DEFAULT_RETRIES, told
+from dagster_weblake.keywords import StepOptions
 from dagster_weblake.requests import LoadRequest, Request
 from dagster_weblake.resource import WeblakeResource
 from dagster_weblake.specs import Wait, build_weblake_specs, job_key

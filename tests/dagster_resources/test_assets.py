@@ -24,7 +24,6 @@ from dagster_weblake import (
     build_weblake_specs,
     weblake_assets,
 )
-from weblake.errors import InvalidOption
 
 
 class Where(dg.Config):
@@ -265,7 +264,7 @@ def test_a_job_and_what_it_lands_are_two_assets(bench: Bench, site: GatedSite) -
 
 
 def test_what_is_no_job_has_none_to_wait_for() -> None:
-    with pytest.raises(InvalidOption, match="wait='sensor' is for jobs"):
+    with pytest.raises(dg.DagsterInvalidDefinitionError, match="Asset 'page': wait='sensor' is for jobs"):
         build_weblake_assets("page", ScrapeRequest(url="https://a.example/"), wait="sensor")
 
 

@@ -114,7 +114,7 @@ def test_hundreds_of_jobs_have_their_turn_within_bounds(
     bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(collect, "LOOKS", 70)
-    docs = waiting([])
+    docs = waiting([f"{site.url}/"])
     ticker = Ticker(bench, build_collect_sensor(docs), docs)
     quick = [start(bench.service, [f"{site.url}/page/{number}"]) for number in range(23)]
     ended(bench.service, *quick)
@@ -179,7 +179,7 @@ def test_a_lost_cursor_loses_no_job_and_repeats_none(bench: Bench, site: GatedSi
 
 def test_a_job_is_collected_at_its_limits(bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collect, "UNSEEN_S", 0.0)
-    docs = waiting([])
+    docs = waiting([f"{site.url}/"])
     ticker = Ticker(bench, build_collect_sensor(docs), docs)
     job_id = start(bench.service, [f"{site.url}/page/1", *site.held(1)])
     with bench.service.client() as client:
@@ -196,7 +196,7 @@ def test_a_job_is_collected_at_its_limits(bench: Bench, site: GatedSite, monkeyp
 
 
 def test_a_job_just_started_may_not_be_found_yet(bench: Bench) -> None:
-    docs = waiting([])
+    docs = waiting(["https://a.example/"])
     ticker = Ticker(bench, build_collect_sensor(docs), docs)
     told(bench, "00000000-0000-4000-8000-000000000000")
     assert ticker.tick().said == "1 job is pending."
@@ -224,7 +224,7 @@ def test_what_names_no_job_is_passed_over(bench: Bench, site: GatedSite) -> None
 
 
 def test_the_same_load_told_again_is_collected_once(bench: Bench, site: GatedSite) -> None:
-    docs = waiting([])
+    docs = waiting([f"{site.url}/"])
     ticker = Ticker(bench, build_collect_sensor(docs), docs)
     job_id = start(bench.service, [f"{site.url}/page/1"])
     ended(bench.service, job_id)

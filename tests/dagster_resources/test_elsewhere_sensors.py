@@ -232,7 +232,7 @@ def test_what_had_landed_before_counts_where_asked_for(bench: Bench, site: Gated
 
 def test_kinds_predicates_and_partitions(bench: Bench, site: GatedSite) -> None:
     days = dg.StaticPartitionsDefinition(["one", "two"])
-    batches = build_weblake_assets("batches", BatchScrapeRequest(urls=[]), partitions_def=days)
+    batches = build_weblake_assets("batches", BatchScrapeRequest(urls=["https://a.example/"]), partitions_def=days)
     sensor = build_loads_elsewhere_sensor(
         {"batch_scrape": batches, "crawl": "crawls"},
         where=lambda receipt: receipt.stored < 3,

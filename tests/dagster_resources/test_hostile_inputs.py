@@ -224,11 +224,12 @@ def test_an_address_in_the_catalog_has_no_user_and_no_query() -> None:
         for url in (
             "https://me:test-secret@a.example/x@y?token=test-secret#test-secret",
             "https://a.example/#test-secret",
-            "me:test-secret@a.example",
         )
     ]
-    assert described[:2] == [f"Pages of a crawl of {A}x@y.", f"Pages of a crawl of {A}."]
-    assert "test-secret" not in str(described)
+    assert described == [f"Pages of a crawl of {A}x@y.", f"Pages of a crawl of {A}."]
+    with pytest.raises(dg.DagsterInvalidDefinitionError, match="url has the scheme 'me'") as caught:
+        build_weblake_specs("docs", CrawlRequest(url="me:test-secret@a.example"))
+    assert "test-secret" not in str(caught.value)
 
 
 def test_of_a_spec_everything_is_kept() -> None:

@@ -1,5 +1,5 @@
 """Assets that land what they ask for: from a request, or from a function that makes one. Imports: execution, failures,
-keywords, landing, requests, specs.
+keywords, landing, requests, specs, validation.
 
     docs = build_weblake_assets("docs", CrawlRequest(url="https://docs.example.com/", options={"limit": 500}))
 
@@ -35,6 +35,7 @@ from dagster_weblake.requests import (
 )
 from dagster_weblake.resource import WeblakeResource
 from dagster_weblake.specs import Named, Wait, build_weblake_specs, job_of
+from dagster_weblake.validation import check_terms
 
 #: A function that says what to ask for; its parameters are what those of a Dagster asset are.
 Asks = Callable[..., Request]
@@ -76,7 +77,8 @@ def build_weblake_assets(
         **options: What the catalog shows and how the steps run: see SpecOptions and StepOptions.
 
     Raises:
-        InvalidOption: `wait="sensor"` for something that is no job.
+        DagsterInvalidDefinitionError: The contract refuses the request, or `wait="sensor"` is for something that is no
+            job. The service is not asked.
         TypeError: A keyword argument that does not exist.
     """
     check_names("build_weblake_assets", options, _FACTORY)
@@ -128,6 +130,7 @@ def weblake_assets(
         **options: What the catalog shows and how the steps run: see SpecOptions and StepOptions.
 
     Raises:
+        DagsterInvalidDefinitionError: `terms` has a value that is of a wrong type or out of its range.
         TypeError: A keyword argument that does not exist.
     """
     check_names("weblake_assets", options, _DECORATOR)
@@ -147,6 +150,8 @@ def weblake_assets(
         parameters = [_parameter("context", dg.AssetExecutionContext), *(given[1:] if with_context else given)]
         inputs = {each.name: dg.AssetIn() for each in parameters[1:] if _is_input(each)} | dict(ins or {})
         specs = build_weblake_specs(named, wait=wait, to=to, partitions_def=partitions_def, **spec_options(options))
+        if terms is not None:
+            check_terms(terms, specs[-1].key)
         if not specs[-1].description:
             text = inspect.getdoc(asks) or f"Pages of the request that `{asks.__name__}` returns."
             specs = [*specs[:-1], specs[-1].replace_attributes(description=text)]

@@ -72,7 +72,24 @@ class LoadRequest:
     owns_job: ClassVar[bool] = True
 
     def terms(self) -> Terms:
-        """The tolerances and limits, as the core has them."""
+        """Return the tolerances and limits, as the core has them.
+
+        Raises:
+            InvalidOption: One of them is of a wrong type or out of its range.
+        """
+        if not isinstance(self.deadline, timedelta):
+            raise InvalidOption(
+                f"deadline is of type {type(self.deadline).__name__}.",
+                hint="Give a datetime.timedelta, such as timedelta(hours=6).",
+            )
+        for name in ("missing_ratio", "fail_ratio", "max_credits", "poll_interval"):
+            value = getattr(self, name)
+            if (value is not None or name != "max_credits") and (
+                isinstance(value, bool) or not isinstance(value, int | float)
+            ):
+                raise InvalidOption(f"{name} is of type {type(value).__name__}.", hint="Give a number.")
+        if not self.poll_interval > 0:
+            raise InvalidOption(f"poll_interval is {self.poll_interval}.", hint="Give a number of seconds above 0.")
         return orchestration.Terms(
             allow_partial=self.allow_partial,
             missing_ratio=self.missing_ratio,
@@ -246,10 +263,15 @@ class ActivityRequest:
 Request = CrawlRequest | BatchScrapeRequest | ScrapeRequest | ParseRequest | JobRequest | UsageRequest | ActivityRequest
 
 
-def _options(options: _Options, part: Part) -> _Options:
+def check_option_names(options: Mapping[str, object]) -> None:
+    """Raise InvalidOption for what a request has a field for, and for a name that is no text."""
     for name in options:
         if not isinstance(name, str) or name in _NO_OPTIONS:
             raise InvalidOption(f"{name!r} is no option.", hint="What the request has a field for is given there.")
+
+
+def _options(options: _Options, part: Part) -> _Options:
+    check_option_names(options)
     return filled(options, part)
 
 

@@ -1,10 +1,11 @@
-"""Asset specs for what lands: table, columns, kinds, code version. Imports: keywords, metadata, requests."""
+"""Asset specs for what lands: table, columns, kinds, code version. Imports: keywords, metadata, requests,
+validation."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Literal, Unpack
+from typing import Literal, Unpack, get_args
 
 import dagster as dg
 
@@ -21,6 +22,7 @@ from dagster_weblake.requests import (
     UsageRequest,
     code_version_of,
 )
+from dagster_weblake.validation import check_request, invalid
 from weblake.errors import InvalidOption
 
 #: How an asset waits for its job: in the step that started it, or not at all, until a sensor sees its end.
@@ -55,6 +57,11 @@ def build_weblake_specs(
         to: The dataset's root, where it is not the resource's.
         partitions_def: The partitions, where the spec has none.
         **options: See SpecOptions.
+
+    Raises:
+        DagsterInvalidDefinitionError: The contract refuses the request, or `wait="sensor"` is for something that is no
+            job. The service is not asked.
+        TypeError: A keyword argument that does not exist.
     """
     check_names(
         "build_weblake_specs",
@@ -62,6 +69,15 @@ def build_weblake_specs(
         ("asset", "request", "wait", "to", "partitions_def", *SpecOptions.__annotations__),
     )
     spec = with_options(asset if isinstance(asset, dg.AssetSpec) else dg.AssetSpec(asset), options)
+    if wait not in get_args(Wait):
+        raise invalid(spec.key, InvalidOption(f"wait is {wait!r}.", hint="Give 'step' or 'sensor'."))
+    if request is not None:
+        check_request(request, spec.key)
+        if wait == "sensor":
+            try:
+                job_of(request)
+            except InvalidOption as error:
+                raise invalid(spec.key, error) from None
     table = "documents" if request is None else request.table
     usage = request if isinstance(request, UsageRequest) else None
     version = spec.code_version or (None if request is None else code_version_of(request))
@@ -81,8 +97,6 @@ def build_weblake_specs(
     )
     if wait == "step":
         return [data]
-    if request is not None:
-        job_of(request)
     job = dg.AssetSpec(
         job_key(data.key),
         deps=spec.deps,

@@ -1,0 +1,135 @@
+"""Checks requests when definitions load: against the contract, without the environment, storage or the service."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import get_args
+
+import dagster as dg
+
+from dagster_weblake.given import ENV_VARS
+from dagster_weblake.requests import (
+    BatchScrapeRequest,
+    CrawlRequest,
+    JobRequest,
+    LoadRequest,
+    ParseRequest,
+    Request,
+    ScrapeRequest,
+    check_option_names,
+)
+from dagster_weblake.url_inputs import urls_of
+from weblake import options as contract
+from weblake import orchestration
+from weblake.errors import InvalidOption
+
+#: In place of a text that is known when the step runs only.
+_ANY_TEXT, _ANY_URL = "x", "https://example.com/"
+
+
+def check_request(request: object, asset: dg.AssetKey) -> None:
+    """Check what a definition says of a request.
+
+    Values that are known when the step runs only are left to the step: an EnvVar, a text with `{partition_…}`, the
+    content of a file, and what an upstream asset returns.
+
+    Raises:
+        DagsterInvalidDefinitionError: The contract or the integration refuses it; the message names the asset and the
+            option.
+    """
+    try:
+        if not isinstance(request, get_args(Request)):
+            names = ", ".join(each.__name__ for each in get_args(Request))
+            raise InvalidOption(f"The request is of type {type(request).__name__}.", hint=f"Give one of {names}.")
+        if isinstance(request, LoadRequest):
+            request.terms()
+            _check_call(request)
+    except InvalidOption as error:
+        raise invalid(asset, error) from None
+
+
+def check_terms(terms: LoadRequest, asset: dg.AssetKey) -> None:
+    """Check the limits and tolerances of a request.
+
+    Raises:
+        DagsterInvalidDefinitionError: One of them is of a wrong type or out of its range.
+    """
+    try:
+        terms.terms()
+    except InvalidOption as error:
+        raise invalid(asset, error) from None
+
+
+def invalid(asset: dg.AssetKey, error: InvalidOption) -> dg.DagsterInvalidDefinitionError:
+    """Return the error of a definition, in place of the error of an option."""
+    return dg.DagsterInvalidDefinitionError(f"Asset {asset.to_user_string()!r}: {error}")
+
+
+def _check_call(request: LoadRequest) -> None:
+    if isinstance(request, CrawlRequest):
+        _check_options(contract.CrawlRequest, request.options, url=_url(request.url))
+    elif isinstance(request, ScrapeRequest):
+        _check_options(contract.ScrapeRequest, request.options, url=_url(request.url))
+    elif isinstance(request, BatchScrapeRequest):
+        urls = [_ANY_URL]
+        if isinstance(request.urls, list | tuple) and not isinstance(request.urls, dg.AssetKey):
+            urls = urls_of([_ANY_URL if _is_unknown_yet(url) else url for url in request.urls])
+        _check_options(contract.BatchScrapeRequest, request.options, urls=urls)
+    elif isinstance(request, ParseRequest):
+        _check_options(contract.ParseOptions, request.options)
+    elif isinstance(request, JobRequest) and request.kind is not None and request.job_id is not None:
+        orchestration.elsewhere_order(request.kind, request.job_id.strip())
+
+
+def _check_options(form: type, options: Mapping[str, object], **more: object) -> None:
+    if not isinstance(options, Mapping):
+        raise InvalidOption(f"options is of type {type(options).__name__}.", hint='Give a dict: {"limit": 10}.')
+    check_option_names(options)
+    try:
+        contract.to_wire(form, {**_without_env_vars(options), **more})
+    except InvalidOption as error:
+        # What is filled in later may well fit: the step checks it again.
+        if not any(f"`{path}`" in error.message for path in _unknown_yet(options)):
+            raise
+
+
+def _url(value: object) -> str:
+    """Return an address in place of one that is known when the step runs only; no message shows the value."""
+    if _is_unknown_yet(value):
+        return _ANY_URL
+    if not isinstance(value, str):
+        raise InvalidOption(f"url is of type {type(value).__name__}.", hint="Give a text, such as https://…")
+    problem = contract.url_problem(value)
+    if problem is not None:
+        raise InvalidOption(f"url {problem}.", hint="Correct the address.")
+    return value
+
+
+def _without_env_vars(value: object) -> dict[str, object]:
+    found = _replaced(value)
+    assert isinstance(found, dict)
+    return found
+
+
+def _replaced(value: object) -> object:
+    if isinstance(value, ENV_VARS):
+        return _ANY_TEXT if isinstance(value, dg.EnvVar) else 1
+    if isinstance(value, Mapping):
+        return {name: _replaced(each) for name, each in value.items()}
+    return [_replaced(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _is_unknown_yet(value: object) -> bool:
+    return isinstance(value, ENV_VARS) or (isinstance(value, str) and "{partition_" in value)
+
+
+def _unknown_yet(value: object, path: str = "") -> Iterator[str]:
+    """Yield the paths of values that are known when the step runs only, as messages have them: `a.b[0]`."""
+    if _is_unknown_yet(value):
+        yield path
+    elif isinstance(value, Mapping):
+        for name, each in value.items():
+            yield from _unknown_yet(each, f"{path}.{name}" if path else str(name))
+    elif isinstance(value, list | tuple):
+        for index, each in enumerate(value):
+            yield from _unknown_yet(each, f"{path}[{index}]")

@@ -1,0 +1,96 @@
+"""Requests are checked when definitions load: in Dagster's words, with the asset's and the option's name."""
+
+from __future__ import annotations
+
+import socket
+from datetime import timedelta
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from dagster_weblake import (
+    BatchScrapeRequest,
+    CrawlRequest,
+    JobRequest,
+    ParseRequest,
+    ScrapeRequest,
+    build_weblake_assets,
+    weblake_assets,
+)
+from dagster_weblake.requests import LoadRequest, Request
+
+URL = "https://docs.example.com/"
+
+
+@pytest.fixture(autouse=True)
+def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("a definition opened a connection")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (CrawlRequest(url=URL, options={"limitt": 3}), "'limitt' is not an option here. Did you mean `limit`"),  # type: ignore[typeddict-unknown-key]
+        (CrawlRequest(url=URL, options={"maxDiscoveryDepth": 1}), "maxDiscoveryDepth"),  # type: ignore[typeddict-unknown-key]
+        (CrawlRequest(url=URL, options={"limit": "3"}), "limit"),  # type: ignore[typeddict-item]
+        (CrawlRequest(url="ftp://a.example/"), "url has the scheme 'ftp'"),
+        (CrawlRequest(url=URL, options={"url": URL}), "'url' is no option"),  # type: ignore[typeddict-unknown-key]
+        (CrawlRequest(url=URL, options=None), "options is of type NoneType"),  # type: ignore[arg-type]
+        (CrawlRequest(url=7), "url is of type int"),  # type: ignore[arg-type]
+        (ScrapeRequest(url="", options={}), "url is empty"),
+        (ScrapeRequest(url=URL, options={"formats": ["markdwn"]}), "markdwn"),  # type: ignore[list-item]
+        (BatchScrapeRequest(urls=[URL], options={"max_age": -1}), "max_age"),
+        (BatchScrapeRequest(urls=[]), "no URL"),
+        (BatchScrapeRequest(urls=[URL, 7]), "Entry 1 of the URLs is of type int"),
+        (ParseRequest(file="a.pdf", options={"format": ["markdown"]}), "'format' is not an option"),  # type: ignore[typeddict-unknown-key]
+        (JobRequest(kind="cwarl", job_id="x"), "cwarl"),
+        (CrawlRequest(url=URL, fail_ratio=2), "fail_ratio is 2"),
+        (CrawlRequest(url=URL, max_credits="5"), "max_credits is of type str"),  # type: ignore[arg-type]
+        (CrawlRequest(url=URL, deadline="6h"), "deadline is of type str. Give a datetime.timedelta"),  # type: ignore[arg-type]
+        (CrawlRequest(url=URL, poll_interval=0), "poll_interval is 0"),
+        ({"url": URL}, "request is of type dict. Give one of CrawlRequest"),
+    ],
+)
+def test_a_wrong_request_is_an_error_of_its_definition(request_: Any, message: str) -> None:
+    with pytest.raises(dg.DagsterInvalidDefinitionError) as caught:
+        build_weblake_assets(["web", "docs"], request_)
+    assert str(caught.value).startswith("Asset 'web/docs': ")
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        CrawlRequest(url="https://{partition_key}/", options={"include_paths": ["{partition_key}/.*"]}),
+        CrawlRequest(url=dg.EnvVar("NOT_SET_SITE"), options={"limit": dg.EnvVar.int("NOT_SET_LIMIT")}),  # type: ignore[typeddict-item]
+        ScrapeRequest(url=URL, options={"location": {"country": "{partition_key}"}}),
+        ScrapeRequest(url=URL, options={"headers": {"cookie": dg.EnvVar("NOT_SET_COOKIE")}}),
+        BatchScrapeRequest(urls="s3://no-such-bucket/urls.csv"),
+        BatchScrapeRequest(urls=dg.AssetKey("upstream")),
+        BatchScrapeRequest(urls=[f"{URL}{{partition_key}}", dg.EnvVar("NOT_SET_SITE")]),
+        ParseRequest(file="{partition_key}.pdf"),
+        JobRequest(),
+    ],
+)
+def test_what_only_the_step_knows_is_left_to_the_step(request_: Request) -> None:
+    assert build_weblake_assets("docs", request_, partitions_def=dg.StaticPartitionsDefinition(["de"]))
+
+
+def test_what_only_the_step_knows_hides_no_other_mistake() -> None:
+    options: Any = {"headers": {"cookie": dg.EnvVar("NOT_SET_COOKIE")}, "formatss": ["markdown"]}
+    with pytest.raises(dg.DagsterInvalidDefinitionError, match="'formatss' is not an option here"):
+        build_weblake_assets("docs", ScrapeRequest(url=URL, options=options))
+
+
+def test_the_terms_of_a_decorated_asset_and_its_wait_are_checked() -> None:
+    with pytest.raises(dg.DagsterInvalidDefinitionError, match=r"Asset 'docs': .*fail_ratio"):
+        weblake_assets("docs", wait="sensor", terms=LoadRequest(fail_ratio=-1))(lambda: CrawlRequest(url=URL))
+    with pytest.raises(dg.DagsterInvalidDefinitionError, match="Asset 'docs': wait is 'sensro'"):
+        weblake_assets("docs", wait="sensro")(lambda: CrawlRequest(url=URL))  # type: ignore[arg-type]
+    terms = LoadRequest(deadline=timedelta(hours=1))
+    assert weblake_assets("docs", wait="sensor", terms=terms)(lambda: CrawlRequest(url=URL))

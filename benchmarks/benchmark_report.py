@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +83,7 @@ def chart(table: Any) -> str:
 
 def machine(rounds: int) -> str:
     """When and on what it was measured, as a sentence."""
-    return f"Measured {datetime.now(UTC):%Y-%m-%d}, medians of {rounds} rounds, on {_machine()}."
+    return f"Measured {datetime.now(timezone.utc):%Y-%m-%d}, medians of {rounds} rounds, on {_machine()}."
 
 
 def _machine() -> str:

@@ -15,7 +15,7 @@ import random
 import shutil
 import uuid
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import msgspec
@@ -28,7 +28,7 @@ from weblake.receipt import LandedFile, Receipt
 from weblake.tables import arrays, schemas
 from weblake.tables.parquet import ParquetFile
 
-BEGAN = datetime(2026, 1, 1, 6, tzinfo=UTC)
+BEGAN = datetime(2026, 1, 1, 6, tzinfo=timezone.utc)
 BATCH = 1000
 
 

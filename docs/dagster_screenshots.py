@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from itertools import cycle, pairwise
 from pathlib import Path
 from sqlite3 import Connection
@@ -40,7 +40,7 @@ BUCKET, ROOT = "lake", "s3://lake/web"
 #: The crawl and what follows from it; the asset that a sensor has collected.
 SITE, COLLECTED = ("site_pages", "watch_list", "watched_pages", "page_report"), "site_documents"
 #: The first month of the example's usage; pages scraped in each month from then on, over and over.
-FIRST, USED = datetime(2026, 4, 1, 12, tzinfo=UTC), (38, 52, 41, 77, 64, 90, 71)
+FIRST, USED = datetime(2026, 4, 1, 12, tzinfo=timezone.utc), (38, 52, 41, 77, 64, 90, 71)
 #: The code location's name, and what the plots of a partitioned asset are explained with.
 LOCATION, BY_PARTITION = "web_lake.definitions", "When graphing values by partition"
 #: Pixels of a window in which a whole page can be seen, and of one that is as high as most screens.
@@ -121,7 +121,7 @@ def example(folder: Path) -> Iterator[Example]:
     :param folder: an empty directory for all that is written.
     """
     key = f"canary-{secrets.token_hex(16)}"
-    now = datetime.now(UTC)
+    now = datetime.now(timezone.utc)
     months = _months(now)
     database = folder / "service.db"
     _set_back(database, now - months[0])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from airflow.sdk import Asset, dag, task
@@ -22,7 +22,7 @@ def land_announced_jobs() -> None:
     @task(inlets=[JOBS_DONE])
     def announced(ti: Any = None, inlet_events: Any = None, asset_state_store: Any = None) -> list[dict[str, str]]:
         """The jobs since the last run that landed all of its own, each once."""
-        since, done = datetime.now(UTC) - LOOK_BACK, asset_state_store.get("landed_up_to")
+        since, done = datetime.now(timezone.utc) - LOOK_BACK, asset_state_store.get("landed_up_to")
         if done:
             since = max(since, datetime.fromisoformat(done) - MARGIN)
         events = list(inlet_events[JOBS_DONE].after(since.isoformat()))

@@ -12,7 +12,9 @@ import functools
 import threading
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+
+from typing_extensions import Self
 
 from weblake import operations, settings
 from weblake.errors import WeblakeError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 from weblake import layout
 from weblake.layout import Layout
@@ -47,7 +47,8 @@ class Dataset:
             StorageRefused: It cannot, or the tables have another set of partition keys.
         """
         layout.check_partition(partition or {})
-        names = [layout.load_path(table, partition, datetime.now(UTC), load_id) for table in layout.LOAD_TABLES]
+        now = datetime.now(timezone.utc)
+        names = [layout.load_path(table, partition, now, load_id) for table in layout.LOAD_TABLES]
         names.append(layout.refused_path(PAGE_ERRORS, load_id))  # both tables' refused files are in one folder
         self.storage.preflight(DOCUMENTS, names)
         self.layout.claim(DOCUMENTS, tuple(partition) if partition else layout.DEFAULT_KEYS)

@@ -6,16 +6,17 @@ few at a time. The activity list goes back 24 hours. Imports: client, errors, mo
 
 from __future__ import annotations
 
-import asyncio
 import random
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
-from weblake import usage
+from typing_extensions import Self
+
+from weblake import aio, usage
 from weblake.errors import FixRequest, JobGone, PermissionDenied, WeblakeError
 from weblake.models import parse_time
 from weblake.waiting import JobRef, glance
@@ -110,9 +111,8 @@ async def ask_all(
 
     left = None if until is None else until - time.monotonic()
     with suppress(TimeoutError):
-        async with asyncio.timeout(left), asyncio.TaskGroup() as group:
-            for _ in range(min(at_once, len(jobs))):
-                group.create_task(work())
+        async with aio.timeout(left):
+            await aio.run_together(work() for _ in range(min(at_once, len(jobs))))
     return Answers(heads, failed)
 
 

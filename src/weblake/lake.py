@@ -6,7 +6,8 @@ Imports: client, load, options, orders, publishing, receipt, storage.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Unpack
+
+from typing_extensions import Unpack
 
 from weblake import load, options, orders
 from weblake.client import Client

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, date, datetime
+from datetime import date, datetime, timezone
 from urllib.parse import unquote
 
 import msgspec
@@ -99,7 +99,7 @@ def load_path(table: str, partition: Mapping[str, str] | None, created: datetime
         created: When the intent was recorded: its UTC date is the load's `load_date`, however late it is written.
         load_id: 16 hexadecimal digits.
     """
-    keys = dict(partition) if partition else {DEFAULT_KEYS[0]: created.astimezone(UTC).date().isoformat()}
+    keys = dict(partition) if partition else {DEFAULT_KEYS[0]: created.astimezone(timezone.utc).date().isoformat()}
     check_partition(keys)
     return f"{_table(table)}/{_folders(keys)}/{checked_load_id(load_id)}-00000.parquet"
 

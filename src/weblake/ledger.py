@@ -21,11 +21,12 @@ import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Annotated, TypeVar
 
 import msgspec
 
+from weblake.compat import read_time
 from weblake.errors import StorageRefused
 from weblake.identity import JOB_KINDS, checked_load_id, job_load_id
 from weblake.layout import LEDGER, check_whole
@@ -56,7 +57,7 @@ def new_nonce() -> str:
 
 def utc_now() -> str:
     """The time, as records have it."""
-    return datetime.now(UTC).isoformat()
+    return datetime.now(timezone.utc).isoformat()
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
@@ -94,7 +95,7 @@ class Intent(Record, frozen=True, kw_only=True):
 
     def created(self) -> datetime:
         """`created_at`, UTC-aware."""
-        return datetime.fromisoformat(self.created_at)
+        return read_time(self.created_at)
 
     def created_seconds(self) -> float:
         """`created_at` in seconds of the epoch."""
@@ -102,7 +103,7 @@ class Intent(Record, frozen=True, kw_only=True):
 
     def age_s(self) -> float:
         """Seconds since it went on record, by this machine's clock; never below zero."""
-        return max(0.0, (datetime.now(UTC) - self.created()).total_seconds())
+        return max(0.0, (datetime.now(timezone.utc) - self.created()).total_seconds())
 
 
 class Start(Record, frozen=True, kw_only=True):
@@ -122,7 +123,7 @@ class Start(Record, frozen=True, kw_only=True):
 
     def at_seconds(self) -> float:
         """`at` in seconds of the epoch."""
-        return datetime.fromisoformat(self.at).timestamp()
+        return read_time(self.at).timestamp()
 
 
 class Void(Record, frozen=True, kw_only=True):
@@ -149,7 +150,7 @@ class Job(Record, frozen=True, kw_only=True):
 
     def age_s(self) -> float:
         """Seconds since it went on record, by this machine's clock; never below zero."""
-        return max(0.0, (datetime.now(UTC) - datetime.fromisoformat(self.at)).total_seconds())
+        return max(0.0, (datetime.now(timezone.utc) - read_time(self.at)).total_seconds())
 
 
 class Owner(Record, frozen=True, kw_only=True):
@@ -360,7 +361,7 @@ class Ledger:
             LoadRecords(load_id=key, intent=intents.get(key), done=dones.get(key), retired=gone.get(key))
             for key in intents.keys() | dones.keys()
         ]
-        yield from sorted(found, key=lambda load: (datetime.fromisoformat(load.at()), load.load_id))
+        yield from sorted(found, key=lambda load: (read_time(load.at()), load.load_id))
 
     def _names(self) -> dict[str, list[str]]:
         """The load ids that have a record of each step; not of half a ledger, which a compaction has begun to copy."""
@@ -420,7 +421,7 @@ class Ledger:
                 raise self._unknown(name, f"it has version {version}, which this weblake does not know")
             record = msgspec.json.decode(data, type=kind)
             for stamp in ("at", "created_at"):
-                datetime.fromisoformat(getattr(record, stamp, "2026-01-01"))
+                read_time(getattr(record, stamp, "2026-01-01"))
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise self._unknown(name, "it is damaged") from error
         if record.load_id != load_id:

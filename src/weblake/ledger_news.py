@@ -10,10 +10,10 @@ import re
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
+from weblake.compat import read_time
 from weblake.layout import LEDGER, check_whole
 from weblake.ledger import READERS, Intent, Ledger
 from weblake.submitted import url_key
@@ -105,7 +105,7 @@ class LedgerNews:
             return
         if isinstance(job_id := done.get("job_id"), str):
             self._job_ids.add(job_id.lower())
-        self._landed[load_id] = round(datetime.fromisoformat(str(done["at"])).timestamp() * 1000)
+        self._landed[load_id] = round(read_time(str(done["at"])).timestamp() * 1000)
 
     def _read_open(self, load_id: str) -> None:
         intent, last = self._ledger.intent(load_id), self._ledger.last_start(load_id)

@@ -14,6 +14,8 @@ from typing import Any
 
 import httpcore
 
+from weblake import aio
+
 #: Bytes that came and were not read yet, from which on the peer is left to wait.
 MOST_HELD = 1 << 18
 #: Bytes handed to asyncio at once: it copies what the peer does not take.
@@ -39,7 +41,7 @@ class LoopStream(httpcore.AsyncNetworkStream, asyncio.Protocol):
 
     # --- what httpcore asks for ---
 
-    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109 - httpcore's signature
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         """Reads what is there, at most `max_bytes`; nothing at the end."""
         while not self._parts:
             if self._trouble is not None:
@@ -58,7 +60,7 @@ class LoopStream(httpcore.AsyncNetworkStream, asyncio.Protocol):
             self._transport.resume_reading()
         return part
 
-    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109 - httpcore's signature
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
         """Writes it all, as fast as the peer takes it."""
         for start in range(0, len(buffer), PIECE):
             if self._transport is None or self._transport.is_closing():
@@ -76,14 +78,14 @@ class LoopStream(httpcore.AsyncNetworkStream, asyncio.Protocol):
         self,
         ssl_context: ssl.SSLContext,
         server_hostname: str | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 - httpcore's signature
+        timeout: float | None = None,
     ) -> httpcore.AsyncNetworkStream:
         """The same connection, encrypted, or none: where the handshake fails it is closed."""
         plain, secure = self._transport, LoopStream()
         if plain is None or plain.is_closing():
             raise httpcore.ConnectError("the connection was closed before the TLS handshake")
         try:
-            async with asyncio.timeout(timeout):
+            async with aio.timeout(timeout):
                 made = await asyncio.get_running_loop().start_tls(
                     plain, secure, ssl_context, server_hostname=server_hostname
                 )
@@ -153,13 +155,13 @@ class LoopBackend(httpcore.AsyncNetworkBackend):
         self,
         host: str,
         port: int,
-        timeout: float | None = None,  # noqa: ASYNC109 - httpcore's signature
+        timeout: float | None = None,
         *_args: Any,
         **_kwargs: Any,
     ) -> httpcore.AsyncNetworkStream:
         """Tries the addresses of a host, the next one soon beside one that does not answer."""
         try:
-            async with asyncio.timeout(timeout):
+            async with aio.timeout(timeout):
                 _, stream = await asyncio.get_running_loop().create_connection(
                     LoopStream, host, port, happy_eyeballs_delay=NEXT_ADDRESS_S
                 )

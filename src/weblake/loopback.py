@@ -14,7 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Self
+
+from typing_extensions import Self
 
 #: Seconds that a connection may be idle.
 IDLE_S = 30

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from urllib.parse import parse_qsl, urlsplit
 
+from weblake.compat import re
 from weblake.errors import MalformedReply
 from weblake.secrets import one_line
 

@@ -1,8 +1,8 @@
 """What an integration with an orchestrator builds on: names of inner rooms; nothing else of weblake is its business.
 
-Beside this door an integration uses `weblake`, `weblake.errors` and `weblake.options`; .importlinter holds it to that.
-Each name is imported when it is first asked for: a scheduler that parses a graph, or a triggerer that waits for ten
-thousand jobs, must not load Arrow.
+Beside this module an integration uses `weblake`, its `errors`, `options`, `aio` and `compat`; .importlinter holds it to
+that. Each name is imported when it is first asked for: a scheduler that parses a graph, or a triggerer that waits for
+ten thousand jobs, must not load Arrow.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from weblake.ledger import Intent, Job
     from weblake.ledger_news import LedgerNews
     from weblake.load import Watch, begin, land, landed
-    from weblake.models import is_terminal
+    from weblake.models import is_terminal, parse_time
     from weblake.orders import Naming, Order, Slot, Terms
     from weblake.orders import batch as batch_order
     from weblake.orders import crawl as crawl_order
@@ -97,6 +97,7 @@ _HOMES = {
     "over_budget": "weblake.waiting:over_budget",
     "parquet_list": "weblake.url_lists:parquet_list",
     "parse_order": "weblake.orders:parse",
+    "parse_time": "weblake.models:parse_time",
     "place": "weblake.generations:place",
     "place_elsewhere": "weblake.generations:place_elsewhere",
     "read_shard": "weblake.url_shards:read_shard",
@@ -162,6 +163,7 @@ __all__ = [
     "over_budget",
     "parquet_list",
     "parse_order",
+    "parse_time",
     "place",
     "place_elsewhere",
     "read_shard",

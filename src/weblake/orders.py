@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal, Unpack
+from typing import Literal
 
 from msgspec.structs import replace
+from typing_extensions import Unpack
 
 from weblake import operations, options, replies, wire
 from weblake.errors import CreditsExhausted, InvalidOption, MalformedReply

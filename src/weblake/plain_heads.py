@@ -6,11 +6,11 @@ otherwise than h11 does, only sooner. Imports: secrets.
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
 import httpcore
 
+from weblake.compat import re
 from weblake.secrets import Unshown
 
 _NAME = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]++"

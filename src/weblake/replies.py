@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import UTC
+from datetime import timezone
 from email.utils import parsedate_to_datetime
 
 from weblake import wire
@@ -171,6 +171,6 @@ def http_date(text: str) -> float | None:
     """Seconds since 1970 of a date in a header, or None. One that names no zone is in UTC, as all of HTTP is."""
     try:
         then = parsedate_to_datetime(text)
-        return (then if then.tzinfo else then.replace(tzinfo=UTC)).timestamp()
+        return (then if then.tzinfo else then.replace(tzinfo=timezone.utc)).timestamp()
     except (ValueError, OverflowError, TypeError):
         return None

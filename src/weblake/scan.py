@@ -6,8 +6,9 @@ The cutters look only at what they need: strings and brackets. What lies inside 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
+
+from weblake.compat import re
 
 _TEXT = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'  # possessive: no backtracking, so no memory per escape
 _STRING = re.compile(_TEXT, re.DOTALL)

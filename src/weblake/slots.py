@@ -21,6 +21,7 @@ from datetime import datetime
 import msgspec
 
 from weblake import layout
+from weblake.compat import read_time
 from weblake.errors import StorageRefused
 from weblake.identity import load_id_of
 from weblake.ledger import READERS, Intent, Ledger, Record, UtcTime, new_nonce, utc_now
@@ -57,7 +58,7 @@ class SlotEntry(Record, frozen=True, kw_only=True):
 
     def created(self) -> datetime:
         """`created_at`, UTC-aware."""
-        return datetime.fromisoformat(self.created_at)
+        return read_time(self.created_at)
 
     def path(self, table: str) -> str:
         """The name that the load's own file has in a table."""

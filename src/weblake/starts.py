@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from dataclasses import replace as replace_plan
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 from msgspec.structs import replace
 
@@ -324,7 +324,7 @@ def _refusal(error: WeblakeError) -> str:
 
 def _timestamp() -> Flow[str]:
     seconds = yield from now(wall=True)
-    return datetime.fromtimestamp(seconds, UTC).isoformat()
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat()
 
 
 def _replays(reply: Reply, operation: Operation[models.ActivityPage]) -> bool:

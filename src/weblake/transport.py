@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 import httpcore
 import httpx
 
+from weblake import aio
 from weblake.bodies import BodyRefused, BoundedBody
 from weblake.deadlines import DeadlineBackend, ending
 from weblake.errors import InvalidOption, WeblakeError
@@ -224,7 +225,7 @@ class AsyncHttpTransport(_Wire):
         line = connection = None
         try:
             line = self._line(request)
-            async with asyncio.timeout(request.deadline_s):
+            async with aio.timeout(request.deadline_s):
                 connection = await line.lent()
                 wire = self._wired(request)
                 async with aclosing(await connection.handle_async_request(wire)) as response:

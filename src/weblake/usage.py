@@ -6,7 +6,7 @@ Landing them is the next room's: whoever only asks what is new (a triggerer) mus
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 from msgspec import structs
 
@@ -52,7 +52,7 @@ def report(what: str, retry: Retry, *, by_api_key: bool = False) -> Flow[Report]
     for row in history.periods:
         same = rows.get((row.start_date, row.api_key))
         rows[row.start_date, row.api_key] = row if same is None else _added(same, row)
-    return Report(name, tuple(rows.values()), datetime.now(UTC))
+    return Report(name, tuple(rows.values()), datetime.now(timezone.utc))
 
 
 def _added(one: UsagePeriod, other: UsagePeriod) -> UsagePeriod:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 import msgspec
 
@@ -69,7 +69,7 @@ def land_activity(entries: Iterable[ActivityEntry], storage: Storage) -> list[La
         StorageRefused: The storage failed; or others add to a day without end.
     """
     layout.check_whole(storage)
-    now = datetime.now(UTC)
+    now = datetime.now(timezone.utc)
     days: dict[str, Rows] = {}
     for entry in entries:
         created = parse_time(entry.created_at or "")

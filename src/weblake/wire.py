@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +17,7 @@ import msgspec
 from msgspec import Raw
 
 from weblake import scan
+from weblake.compat import re
 from weblake.errors import MalformedReply
 
 #: JSON text as it travels. A Raw is a buffer too: bytes(raw) copies it, memoryview(raw) does not.

@@ -20,7 +20,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import httpx
 import lab_grep
@@ -28,6 +28,7 @@ from airflow_home import AIRFLOW, clean_environment, template_database
 from airflow_rest import AirflowRest
 from lab_home import free_port
 from lab_processes import Processes, descendants, stacks, tail
+from typing_extensions import Self
 
 #: What a test needs that a production installation does not: short intervals, and nothing that leaves the machine.
 SETTINGS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from contextlib import aclosing
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 from airflow.sdk import Asset
 from airflow.sdk.execution_time.context import AssetStateStoreAccessor, AssetStateStoreAccessors
@@ -35,7 +35,7 @@ def test_a_job_that_completes_fires_once_and_earlier_ones_do_not(
         assert [payload["job_id"] for _, payload in running.fired] == [job_id, held]
         first = running.fired[0][1]
         created = datetime.fromisoformat(first.pop("created_at"))
-        assert abs(created - datetime.now(UTC)) < timedelta(minutes=1)
+        assert abs(created - datetime.now(timezone.utc)) < timedelta(minutes=1)
         assert first == {
             "kind": "batch_scrape", "job_id": job_id, "status": "completed", "completed": 2, "total": 2,
             "credits_used": 2, "target": f"{site.url}/page/1",

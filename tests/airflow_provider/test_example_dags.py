@@ -6,7 +6,7 @@ import json
 import struct
 import warnings
 from base64 import b64decode
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -40,7 +40,7 @@ DAGS = {
     "screenshot_capture": ["screenshot_capture"],
     "warehouse_ingestion": ["warehouse_ingestion"],
 }
-NIGHT = datetime(2026, 11, 20, tzinfo=UTC)
+NIGHT = datetime(2026, 11, 20, tzinfo=timezone.utc)
 
 
 def read(file: Path) -> Any:
@@ -182,11 +182,11 @@ def test_the_nightly_scrape_lands_its_list_and_a_second_night_of_a_day_takes_its
         "SELECT count(*), count(markdown), count(links) FROM read_parquet(?)", [f"{lake}/documents/**/*.parquet"]
     ).fetchall()
     assert columns == (receipt["stored"],) * 3
-    again = nightly(site.pages(2), datetime(2026, 11, 20, 5, tzinfo=UTC))
+    again = nightly(site.pages(2), datetime(2026, 11, 20, 5, tzinfo=timezone.utc))
     assert states(again) == {"scrape": "success"}
     assert files(lake) == ["documents/load_date=2026-11-20"], "one file: the later night has taken the earlier's place"
     assert urls_in(lake) == set(site.pages(2))
-    assert states(nightly(site.pages(1), datetime(2026, 11, 21, tzinfo=UTC))) == {"scrape": "success"}
+    assert states(nightly(site.pages(1), datetime(2026, 11, 21, tzinfo=timezone.utc))) == {"scrape": "success"}
     assert files(lake) == ["documents/load_date=2026-11-20", "documents/load_date=2026-11-21"]
     assert weblake_connection.counts()["batch_scrape_started"] == 3
 
@@ -204,7 +204,7 @@ def test_a_run_without_a_logical_date_lands_under_the_day_it_runs(run: Run, lake
     ran = run(
         "site_crawl_by_day",
         logical_date=None,
-        run_after=datetime(2026, 11, 19, 23, 59, tzinfo=UTC),
+        run_after=datetime(2026, 11, 19, 23, 59, tzinfo=timezone.utc),
         params={"site": f"{site.url}/", "max_credits": 3},
     )
     assert ran.logical_date is None
@@ -387,7 +387,7 @@ def test_pictures_land_and_become_files_of_the_day(
     assert weblake_connection.counts()["batch_scrape_started"] == 1
 
     # A Clear buys again, here with a shorter list: what its load does not have is gone from the day, and another stays.
-    other = photographed(site.pages(1), datetime(2026, 11, 21, tzinfo=UTC))
+    other = photographed(site.pages(1), datetime(2026, 11, 21, tzinfo=timezone.utc))
     assert returned(other, "write_files")["pictures"] == 1
     cleared = photographed(site.pages(1), max_tries=9)
     assert returned(cleared, "write_files")["pictures"] == 1
@@ -447,7 +447,7 @@ def test_the_warehouse_takes_each_load_once_and_drops_what_was_replaced(
     second = returned(nightly(site.pages(2, first=7), max_tries=9), "scrape")
     assert second["load_id"] != first["load_id"]
     assert weblake_connection.counts()["batch_scrape_started"] == 2
-    other = returned(nightly(site.pages(1), datetime(2026, 11, 21, tzinfo=UTC)), "scrape")
+    other = returned(nightly(site.pages(1), datetime(2026, 11, 21, tzinfo=timezone.utc)), "scrape")
     assert returned(run("warehouse_ingestion"), "ingest") == {"loads": 2, "rows": 3, "replaced": 1}
     rows = warehouse(lake, "SELECT load_id, url FROM pages ORDER BY url")
     assert rows == [(other["load_id"], site.pages(1)[0]), *((second["load_id"], url) for url in site.pages(2, first=7))]
@@ -462,7 +462,7 @@ def test_an_ingestion_that_dies_half_way_leaves_nothing_behind(
     nightly: Run, run: Run, lake: Path, site: GatedSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nightly(site.pages(2))
-    nightly(site.pages(3), datetime(2026, 11, 21, tzinfo=UTC))
+    nightly(site.pages(3), datetime(2026, 11, 21, tzinfo=timezone.utc))
     (last,) = lake.glob("documents/load_date=2026-11-21/*.parquet")
     away = last.rename(lake / "away.parquet")
     assert states(run("warehouse_ingestion", max_tries=0)) == {"ingest": "failed"}

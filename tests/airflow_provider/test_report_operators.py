@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +49,7 @@ def reported(service: WeblakeService, *periods: dict[str, object]) -> None:
 
 
 def month(back: int = 0) -> str:
-    now = datetime.now(UTC)
+    now = datetime.now(timezone.utc)
     count = now.year * 12 + now.month - 1 - back
     return f"{count // 12}-{count % 12 + 1:02}"
 
@@ -131,7 +131,7 @@ def test_the_running_period_need_not_be_a_month(run_dag: Run, weblake_connection
     from airflow_provider_weblake.operators.weblake import WeblakeUsageOperator
 
     def day(days: int) -> str:
-        return (datetime.now(UTC) + timedelta(days=days)).isoformat()
+        return (datetime.now(timezone.utc) + timedelta(days=days)).isoformat()
 
     reported(
         weblake_connection,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 import pytest
 from airflow.sdk import DAG, RetryAction, RetryDecision
@@ -95,7 +95,8 @@ def test_an_unavailable_service_that_names_a_time_is_not_asked_before(weblake_se
 def test_next_century_is_not_waited_for(weblake_service: WeblakeService, status: int) -> None:
     decision = decide(caused_by(weblake_service, {"status": status, "retry_after": 999_999_999_999}))
     assert seconds(decision) <= RETRY_AFTER_MOST_S * (1 + SPREAD) + 1
-    assert datetime.now(UTC) + (decision.retry_delay or timedelta()) < datetime(2200, 1, 1, tzinfo=UTC)
+    latest = datetime(2200, 1, 1, tzinfo=timezone.utc)
+    assert datetime.now(timezone.utc) + (decision.retry_delay or timedelta()) < latest
 
 
 def test_a_job_that_ended_badly_is_for_the_task_to_decide() -> None:

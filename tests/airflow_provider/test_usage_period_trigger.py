@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -29,7 +29,7 @@ def test_a_usage_period_fires_once_when_it_has_closed(
 ) -> None:
     async def story() -> None:
         await land(weblake_service, f"{site.url}/page/1", f"{site.url}/page/2")
-        month = f"{datetime.now(UTC):%Y-%m}"
+        month = f"{datetime.now(timezone.utc):%Y-%m}"
         async with triggerer() as before:
             before.watch(usage(), "usage")
             await until(lambda: supervisor.of("usage"), watched=before)
@@ -77,7 +77,7 @@ def test_a_new_watcher_takes_note_of_the_newest_closed_period_or_fires_it(
         periods = [event["period"] for _, event in running.fired]
         assert len(periods) == (1 if fire_latest else 0)
         noted = supervisor.of("usage")[0]["last_period_start"]
-        assert noted[:7] > f"{datetime.now(UTC):%Y-%m}"
+        assert noted[:7] > f"{datetime.now(timezone.utc):%Y-%m}"
         assert periods in ([], [noted[:7]])
         if fire_latest:
             assert running.fired[0][1]["total"] > 0

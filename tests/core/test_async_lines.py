@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 
-from weblake import AsyncClient, steps, waiting
+from weblake import AsyncClient, aio, steps, waiting
 from weblake.errors import ServiceUnreachable
 from weblake.starts import cancel
 from weblake.transport import MAX_CONNECTIONS, MAX_POLLS
@@ -35,7 +35,7 @@ class Service:
 
     async def has(self, many: int) -> None:
         """Waits until so many requests are under way."""
-        async with asyncio.timeout(30):
+        async with aio.timeout(30):
             while self.under_way < many:
                 self._came.clear()
                 await self._came.wait()

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from weblake import http11
+from weblake import aio, http11
 from weblake.deadlines import ending
 from weblake.loop_connections import LoopConnection
 from weblake.loop_lines import Line
@@ -115,7 +115,7 @@ def opened(request: pytest.FixtureRequest) -> Open:
 
 def told(story: Coroutine[object, object, None]) -> None:
     async def within() -> None:
-        async with asyncio.timeout(30):
+        async with aio.timeout(30):
             await story
 
     asyncio.run(within())

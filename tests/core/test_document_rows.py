@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from decimal import Decimal
 from unittest import mock
 
@@ -17,7 +17,7 @@ from weblake import wire
 from weblake.tables import arrays, document_rows, schemas
 from weblake.tables import texts as texts_of_a_batch
 
-WHEN = datetime(2026, 11, 21, 12, 30, 15, 123456, tzinfo=UTC)
+WHEN = datetime(2026, 11, 21, 12, 30, 15, 123456, tzinfo=timezone.utc)
 LOAD = {"load_id": "0123456789abcdef", "job_id": "job-1", "job_kind": "crawl"}
 
 
@@ -138,9 +138,9 @@ class Expected:
     @staticmethod
     def time(value: object) -> object:
         known = {
-            "2026-11-20T10:00:00.000Z": datetime(2026, 11, 20, 10, tzinfo=UTC),
-            "2026-11-20T10:00:00+02:00": datetime(2026, 11, 20, 8, tzinfo=UTC),
-            "2026-11-20T10:00:00.123456": datetime(2026, 11, 20, 10, 0, 0, 123456, tzinfo=UTC),
+            "2026-11-20T10:00:00.000Z": datetime(2026, 11, 20, 10, tzinfo=timezone.utc),
+            "2026-11-20T10:00:00+02:00": datetime(2026, 11, 20, 8, tzinfo=timezone.utc),
+            "2026-11-20T10:00:00.123456": datetime(2026, 11, 20, 10, 0, 0, 123456, tzinfo=timezone.utc),
             None: None,
         }
         return known.get(value, WRONG) if value is None or is_text(value) else WRONG

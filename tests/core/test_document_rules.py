@@ -7,7 +7,7 @@ import math
 import subprocess
 import sys
 import textwrap
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ from weblake.errors import MalformedReply
 from weblake.tables import arrays, document_rows, schemas
 from weblake.tables.documents import Parsed, parse
 
-WHEN = datetime(2026, 11, 21, 12, 30, 15, 123456, tzinfo=UTC)
+WHEN = datetime(2026, 11, 21, 12, 30, 15, 123456, tzinfo=timezone.utc)
 LOAD = {"load_id": "0123456789abcdef", "job_id": "job-1", "job_kind": "crawl"}
 BODIES = ["markdown", "summary", "html", "screenshot", "audio", "video", "answer", "highlights"]
 BOTTOMLESS = "[" * 5000 + "]" * 5000
@@ -208,7 +208,7 @@ cells = {
     pa.int64(): st.integers(-(2**63), 2**63 - 1),
     pa.float64(): st.floats(allow_nan=False),
     pa.bool_(): st.booleans(),
-    schemas.TIMESTAMP: st.datetimes(timezones=st.just(UTC)),
+    schemas.TIMESTAMP: st.datetimes(timezones=st.just(timezone.utc)),
     pa.list_(pa.string()): st.lists(texts | st.none(), max_size=3),
     pa.map_(pa.string(), pa.string()): st.dictionaries(texts, texts | st.none(), max_size=3),
 }
@@ -238,9 +238,9 @@ def test_decoding_imports_no_pandas(tmp_path: Path) -> None:
     script = textwrap.dedent(
         """
         import sys
-        from datetime import datetime, UTC
+        from datetime import datetime, timezone
         from weblake.tables import arrays, document_rows, parquet, schemas
-        batches = document_rows.DocumentBatches("l", "j", "crawl", datetime.now(UTC))
+        batches = document_rows.DocumentBatches("l", "j", "crawl", datetime.now(timezone.utc))
         raw = b'{"markdown":"x","links":["a"],"metadata":{"title":["t"],"statusCode":200,"ogLocaleAlternate":["de"]},'
         raw += b'"actions":{"scrapes":[{"url":"u","html":"h"}]},'
         raw += b'"changeTracking":{"previousScrapeAt":"2026-01-01T00:00:00Z"}}'

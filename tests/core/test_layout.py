@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import os
 import threading
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from weblake.layout import Layout, activity_path, check_partition, keys_of, load
 from weblake.storage import Storage, open_storage
 
 LOAD = "0123456789abcdef"
-NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+NOON = datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
 ODD = [
     *("a b", " lead", "trail ", "a=b", "a/b", "a\\b", "50%", "%41", "50%25", "a+b", "a:b", "x?y", "[x]", "{a,b}", "*"),
     *("a&b", "a'b", 'a"b', "a#b", "..", "a;b", "|", "<>", "~", "$x", "@", "(", "!", "`", "é", "e\u0301", "日本", "𝒳"),

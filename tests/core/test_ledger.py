@@ -4,7 +4,7 @@ import json
 import os
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 import msgspec
 import pytest
@@ -63,7 +63,7 @@ def test_a_load_from_intent_to_retirement(ledger: Ledger, storage: Storage) -> N
     assert ledger.begin(ours) == ours
     assert ledger.intent(LOAD) == ours
     assert list(ledger.intent(LOAD).partition) == ["site", "ds"]  # type: ignore[union-attr, arg-type]
-    assert ours.created() == datetime(2026, 11, 21, 6, 0, 0, 123456, UTC)
+    assert ours.created() == datetime(2026, 11, 21, 6, 0, 0, 123456, timezone.utc)
     assert ledger.last_start(LOAD) is None
     assert ledger.record_start(start())
     assert not ledger.record_start(start())
@@ -136,7 +136,7 @@ def test_load_ids_are_checked(ledger: Ledger, load_id: str) -> None:
 
 
 def test_loads_come_in_the_order_in_which_they_landed(ledger: Ledger) -> None:
-    day = datetime(2026, 11, 1, tzinfo=UTC)
+    day = datetime(2026, 11, 1, tzinfo=timezone.utc)
     ids = [f"{n:016x}" for n in (5, 3, 9, 1)]
     for n, load_id in enumerate(ids):
         ledger.begin(intent(load_id, created_at=(day + timedelta(days=n)).isoformat()))

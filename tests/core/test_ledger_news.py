@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
@@ -27,7 +27,7 @@ def uuid() -> str:
 
 def begun(dataset: Dataset, *, at: datetime | None = None, kind: str = "batch_scrape") -> str:
     load_id = secrets.token_hex(8)
-    when = (at or datetime.now(UTC)).isoformat()
+    when = (at or datetime.now(timezone.utc)).isoformat()
     dataset.ledger.begin(
         Intent(load_id=load_id, kind=kind, endpoint=kind, created_at=when, request_sha256="", first_target=URL)
     )
@@ -35,7 +35,7 @@ def begun(dataset: Dataset, *, at: datetime | None = None, kind: str = "batch_sc
 
 
 def started(dataset: Dataset, load_id: str) -> Start:
-    start = Start(load_id=load_id, n=1, key="test-key", at=datetime.now(UTC).isoformat())
+    start = Start(load_id=load_id, n=1, key="test-key", at=datetime.now(timezone.utc).isoformat())
     dataset.ledger.record_start(start)
     return start
 
@@ -49,7 +49,7 @@ def test_what_has_landed_and_whose_jobs_there_are(storage: Storage) -> None:
     jobs = {load_id: uuid() for load_id in (running, landed)}
     for load_id, job_id in jobs.items():
         started(dataset, load_id)
-        now = datetime.now(UTC).isoformat()
+        now = datetime.now(timezone.utc).isoformat()
         dataset.ledger.record_job(Job(load_id=load_id, job_id=job_id, kind="batch_scrape", at=now))
     at = "2026-11-21T06:00:00+00:00"
     receipt = Receipt(load_id=landed, kind="batch_scrape", job_id=jobs[landed])
@@ -113,7 +113,7 @@ def test_a_job_may_be_ours_while_a_start_is_unanswered(storage: Storage) -> None
 
 def test_a_start_that_cannot_be_looked_up_any_more_holds_nothing_back(local_root: str) -> None:
     dataset = Dataset.at(open_storage(local_root))
-    started(dataset, begun(dataset, at=datetime.now(UTC) - timedelta(hours=26)))
+    started(dataset, begun(dataset, at=datetime.now(timezone.utc) - timedelta(hours=26)))
     news = LedgerNews(dataset)
     assert news.refresh()
     assert not news.may_be_ours("batch_scrape", ListedJob(uuid(), round(time.time() * 1000), URL))

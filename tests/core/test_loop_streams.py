@@ -19,6 +19,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from weblake import aio
 from weblake.loop_streams import MOST_HELD, LoopBackend, LoopStream
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -30,7 +31,7 @@ def contexts(tmp_path_factory: pytest.TempPathFactory) -> Contexts:
     """Of a server whose certificate names 127.0.0.1, and of a client that trusts it."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
-    now, day = datetime.datetime.now(datetime.UTC), datetime.timedelta(days=1)
+    now, day = datetime.datetime.now(datetime.timezone.utc), datetime.timedelta(days=1)
     builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now - day, now + day)
     address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
     made = builder.add_extension(address, critical=False)
@@ -77,7 +78,7 @@ async def news_of(stream: httpcore.AsyncNetworkStream) -> None:
 
 def told(story: Coroutine[object, object, None]) -> None:
     async def within() -> None:
-        async with asyncio.timeout(30):
+        async with aio.timeout(30):
             await story
 
     asyncio.run(within())
@@ -150,7 +151,7 @@ def test_a_writer_whose_peer_takes_nothing_waits_and_can_be_stopped(contexts: Co
         async with served(silent, contexts[0] if secure else None) as port:
             stream = await connected(port, contexts[1] if secure else None)
             with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.3):
+                async with aio.timeout(0.3):
                     await stream.write(b"x" * (32 << 20))
             await stream.aclose()
             with pytest.raises(httpcore.WriteError):

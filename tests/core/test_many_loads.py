@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from weblake.publishing import Dataset, find, history
 from weblake.receipt import Receipt
 from weblake.storage.local import LocalStorage
 
-BEGUN = datetime(2026, 1, 1, tzinfo=UTC)
+BEGUN = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
 def filled(root: Path, count: int) -> Dataset:
@@ -40,7 +40,7 @@ def filled(root: Path, count: int) -> Dataset:
 @proves(
     "P14",
     at="src/weblake/ledger.py",
-    line="        yield from sorted(found, key=lambda load: (datetime.fromisoformat(load.at()), load.load_id))",
+    line="        yield from sorted(found, key=lambda load: (read_time(load.at()), load.load_id))",
     becomes="        yield from found",
     case="2000",
 )

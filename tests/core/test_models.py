@@ -2,7 +2,7 @@
 
 import json
 import pickle
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import msgspec
@@ -151,7 +151,7 @@ def test_times(text: str, expected: str) -> None:
     found = parse_time(text)
     assert found is not None
     assert found.isoformat() == expected
-    assert found.tzinfo is UTC
+    assert found.tzinfo is timezone.utc
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_what_is_no_time(value: object) -> None:
 def test_times_come_back(time: datetime, minutes: int) -> None:
     there = time.replace(tzinfo=timezone(timedelta(minutes=minutes)))
     assert parse_time(there.isoformat()) == there
-    assert parse_time(time.isoformat()) == time.replace(tzinfo=UTC)
+    assert parse_time(time.isoformat()) == time.replace(tzinfo=timezone.utc)
 
 
 @given(st.text())

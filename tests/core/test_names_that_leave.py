@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import posixpath
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,7 @@ from weblake.layout import LEDGER, keys_of, load_path, refused_path, submitted_p
 from weblake.ledger import Ledger
 from weblake.storage import open_storage
 
-NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+NOON = datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
 JOB = "01234567-89ab-4cde-8123-456789abcdef"
 LOAD = "0123456789abcdef"
 AWAY = [

@@ -142,7 +142,7 @@ def test_words_may_be_written_in_snake_case() -> None:
 
 
 def test_what_comes_out_is_plain_and_the_callers_own_stays_as_it_was() -> None:
-    class Proxy(enum.StrEnum):
+    class Proxy(str, enum.Enum):
         AUTO = "auto"
 
     class Ages(enum.IntEnum):

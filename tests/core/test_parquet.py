@@ -8,7 +8,7 @@ import json
 import subprocess
 import sys
 import textwrap
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
 import duckdb
@@ -21,7 +21,7 @@ import pytest
 from weblake.errors import StorageRefused
 from weblake.tables import arrays, document_rows, parquet, schemas
 
-WHEN = datetime(2026, 11, 21, 12, 30, 15, 123456, tzinfo=UTC)
+WHEN = datetime(2026, 11, 21, 12, 30, 15, 123456, tzinfo=timezone.utc)
 RECEIPT = {"load_id": "0123456789abcdef", "stored": 3, "complete": True}
 
 FULL = {
@@ -70,7 +70,7 @@ def plain(value: object) -> object:
             return dict(zip(value["key"], value["value"], strict=True))
         return {key: plain(inner) for key, inner in value.items()}
     if isinstance(value, datetime):
-        return value.astimezone(UTC).replace(tzinfo=None)
+        return value.astimezone(timezone.utc).replace(tzinfo=None)
     if isinstance(value, list | tuple) or type(value).__name__ == "ndarray":
         return [plain(inner) for inner in value]
     return None if value is None or value is pd.NaT or value is pd.NA or value != value else value
@@ -329,14 +329,14 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from weblake.tables import arrays, document_rows, parquet, schemas
 from weblake.errors import StorageRefused
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 limit = int(sys.argv[3])
 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 path = Path(sys.argv[1])
 try:
     with parquet.ParquetFile(path, schemas.DOCUMENTS, group_bytes=100_000) as writer:
         for _ in range(3):
-            batches = document_rows.DocumentBatches("l", "j", "crawl", datetime.now(UTC))
+            batches = document_rows.DocumentBatches("l", "j", "crawl", datetime.now(timezone.utc))
             batches.append(batches.parse(json.dumps({"markdown": os.urandom(100_000).hex()}).encode()))
             writer.write(batches.flush()())
         writer.close(b"{}")
@@ -357,7 +357,7 @@ def test_a_full_disk_is_refused_and_nothing_stays(tmp_path: Path, limit: int) ->
 
 MEMORY = """
 import json, os, random, resource, sys, tempfile
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 import pyarrow as pa
 from weblake import wire
@@ -366,7 +366,7 @@ random.seed(7)
 words = [random.randbytes(4).hex() for _ in range(4000)]
 document = lambda: {"markdown": " ".join(random.choices(words, k=5000)), "metadata": {"title": "t"}}
 body = json.dumps({"status": "completed", "data": [document() for _ in range(100)]}).encode()
-batches = document_rows.DocumentBatches("l", "j", "crawl", datetime.now(UTC))
+batches = document_rows.DocumentBatches("l", "j", "crawl", datetime.now(timezone.utc))
 with parquet.ParquetFile(Path(sys.argv[1]), schemas.DOCUMENTS) as writer:
     for _ in range(int(sys.argv[2])):
         for raw in wire.read_chunk(bytes(body)).documents:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
 import polars as pl
@@ -22,7 +22,7 @@ from weblake.storage import Storage, open_storage
 from weblake.tables import arrays, parquet, schemas
 
 OLD, NEW = "0" * 16, "1" * 16
-WHEN = datetime(2026, 11, 21, tzinfo=UTC)
+WHEN = datetime(2026, 11, 21, tzinfo=timezone.utc)
 ROWS_OF_A_GROUP = 10
 
 

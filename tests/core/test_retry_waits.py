@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
 
 import pytest
@@ -166,13 +166,13 @@ FORMS = {
     "no zone": lambda at: at.strftime("%a, %d %b %Y %H:%M:%S"),
     "a zone of which nobody knows": lambda at: at.strftime("%a, %d %b %Y %H:%M:%S -0000"),
 }
-NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+NOON = datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
 
 
 @proves(
     "H3",
     at="src/weblake/replies.py",
-    line="return (then if then.tzinfo else then.replace(tzinfo=UTC)).timestamp()",
+    line="return (then if then.tzinfo else then.replace(tzinfo=timezone.utc)).timestamp()",
     becomes="return then.timestamp()",
     case="Asia/Tokyo-no zone",
 )
@@ -223,7 +223,7 @@ def test_h3_without_a_date_of_its_own_it_is_reckoned_by_ours(date: str) -> None:
 @settings(deadline=None)
 @given(at=st.datetimes(datetime(1970, 1, 1), datetime(9999, 12, 31)), ours=st.floats(0, 2.5e11))
 def test_h3_a_date_that_has_passed_is_now_and_one_far_ahead_is_the_callers(at: datetime, ours: float) -> None:
-    then = at.replace(tzinfo=UTC, microsecond=0)
+    then = at.replace(tzinfo=timezone.utc, microsecond=0)
     line = Line([reply(429, {}, {"retry-after": format_datetime(then, usegmt=True)}, wall=ours), reply()])
     ahead = then.timestamp() - ours
     assume(not 59.9 < ahead <= 60)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import msgspec
@@ -21,7 +21,7 @@ from weblake.storage.local import LocalStorage
 from weblake.tables import schemas
 from weblake.tables.parquet import ParquetFile
 
-BEGAN = datetime(2026, 11, 21, 6, tzinfo=UTC)
+BEGAN = datetime(2026, 11, 21, 6, tzinfo=timezone.utc)
 
 
 def intent(

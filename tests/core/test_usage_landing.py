@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -83,7 +83,7 @@ def test_a_day_is_merged_by_id_and_its_records_stay_for_a_day(storage: Storage) 
         "id": "c",
         "endpoint": "scrape",
         "api_version": None,
-        "created_at": datetime(2026, 11, 20, 10, tzinfo=UTC),
+        "created_at": datetime(2026, 11, 20, 10, tzinfo=timezone.utc),
         "target": "https://a.example/c",
     }
     assert len(storage.list(PENDING)) == 3
@@ -191,7 +191,7 @@ def test_a_day_to_which_others_add_without_end_is_given_up(monkeypatch: pytest.M
 
 def test_a_usage_month_is_replaced_whole(storage: Storage) -> None:
     def report(*periods: UsagePeriod) -> Report:
-        return Report("credits_by_key", periods, datetime(2026, 11, 21, tzinfo=UTC))
+        return Report("credits_by_key", periods, datetime(2026, 11, 21, tzinfo=timezone.utc))
 
     def period(key: str, credits: float) -> UsagePeriod:
         return UsagePeriod(start_date="2026-11-01T00:00:00Z", end_date=None, api_key=key, total_credits=credits)
@@ -210,7 +210,7 @@ def test_only_the_months_that_are_wanted_are_written() -> None:
         UsagePeriod(start_date=f"2026-{month:02}-01T00:00:00.000Z", end_date=None, api_key=None, total_credits=month)
         for month in (9, 10, 11)
     ]
-    found = Report("credits", tuple(months), datetime.now(UTC))
+    found = Report("credits", tuple(months), datetime.now(timezone.utc))
     assert [file.path for file in land_report(found, storage, ["2026-10", "2026-12"])] == [
         "usage_periods/report=credits/period=2026-10/usage.parquet"
     ]

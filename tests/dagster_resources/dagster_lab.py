@@ -20,13 +20,14 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import httpx
 import lab_grep
 from dagster_api import DagsterApi
 from lab_home import cache, free_port
 from lab_processes import Processes, descendants, lives, tail
+from typing_extensions import Self
 
 #: What a test needs that a production installation does not: short intervals, and nothing that leaves the machine.
 INSTANCE: dict[str, Any] = {

@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +88,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         stack.callback(site.close)
         service = stack.enter_context(_service(keys[0]))
         billing = stack.enter_context(_service(keys[1]))
-        first = f"{datetime.now(UTC):%Y-%m-01}"
+        first = f"{datetime.now(timezone.utc):%Y-%m-01}"
         with Client(billing.url, keys[1]) as client:
             for month in range(MONTHS):
                 for _ in range(month + 1):

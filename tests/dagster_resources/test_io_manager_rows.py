@@ -2,7 +2,7 @@
 
 # Without deferred annotations: Dagster reads those of `context` as they stand.
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Any
 
 import dagster as dg
@@ -163,7 +163,7 @@ def land_usage(lake: Lake, *months: int) -> None:
             )
             for month in months
         )
-        orchestration.land_report(orchestration.Report(name, periods, datetime.now(UTC)), lake.dataset.storage)
+        orchestration.land_report(orchestration.Report(name, periods, datetime.now(timezone.utc)), lake.dataset.storage)
 
 
 def test_months_of_usage_are_read_by_their_partitions(instance: dg.DagsterInstance, lake: Lake) -> None:

@@ -7,7 +7,7 @@ import json
 import secrets
 import uuid
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from xml.etree import ElementTree
 
 import dagster as dg
@@ -73,7 +73,7 @@ def survives_dagster(metadata: Mapping[str, dg.MetadataValue], partition: str | 
 
 
 def test_a_load_tells_its_account(weblake_service: WeblakeService, site, local_root: str) -> None:
-    before = datetime.now(UTC).timestamp()
+    before = datetime.now(timezone.utc).timestamp()
     urls = [*site.pages(7), refusing_url()]
     dataset, landing = landed(weblake_service, local_root, urls)
     metadata = told.load_metadata(dataset, landing, partitioned=False)
@@ -85,7 +85,7 @@ def test_a_load_tells_its_account(weblake_service: WeblakeService, site, local_r
     assert (found.robots_blocked, found.rejected, found.missing, found.duplicates) == (0, 0, 0, 0)
     assert found.credits_used == 7
     assert found.root == local_root
-    assert before - 1 <= (found.landed_at or 0) <= datetime.now(UTC).timestamp()
+    assert before - 1 <= (found.landed_at or 0) <= datetime.now(timezone.utc).timestamp()
     shown = values(metadata)
     assert shown["weblake/receipt"] == receipt.to_dict()
     assert shown["dagster/row_count"] == 7
@@ -254,7 +254,7 @@ def report(*rows: tuple[str, float, str | None], name: str = "credits") -> Repor
         end = f"{year + number_of // 12}-{number_of % 12 + 1:02d}-01T00:00:00.000Z"
         amounts = {"total_credits": used} if name.startswith("credits") else {"total_tokens": used}
         periods.append(UsagePeriod(start_date=f"{month}-01T00:00:00.000Z", end_date=end, api_key=key, **amounts))
-    return Report(name, tuple(periods), datetime(2026, 11, 21, 12, tzinfo=UTC))
+    return Report(name, tuple(periods), datetime(2026, 11, 21, 12, tzinfo=timezone.utc))
 
 
 YEAR = report(*((f"2026-{month:02d}", month * 1000.0, None) for month in range(1, 12)))
@@ -270,7 +270,7 @@ def test_usage_of_one_month(local_root: str) -> None:
     assert isinstance(metadata["weblake/credits"], dg.FloatMetadataValue)  # which Dagster plots
     assert shown["dagster/partition_row_count"] == 1
     assert shown["weblake/period_open"] is False
-    assert shown["weblake/period_start"] == datetime(2026, 3, 1, tzinfo=UTC).timestamp()
+    assert shown["weblake/period_start"] == datetime(2026, 3, 1, tzinfo=timezone.utc).timestamp()
     assert len(pd.read_parquet(str(shown["dagster/uri"]))) == 1
     november = values(usage_metadata(YEAR, files, dataset, period="2026-11", budget=None))
     assert november["weblake/period_open"] is True

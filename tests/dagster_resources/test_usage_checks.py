@@ -1,6 +1,6 @@
 """The check of a month's budget, on reports that really landed."""
 
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 import dagster as dg
 import pytest
@@ -40,7 +40,7 @@ def test_usage_is_held_against_its_budget(weblake_service: WeblakeService, site,
         files = orchestration.land_report(client.run(orchestration.report("credits", client.retry)), dataset.storage)
     found = lab.run(usage, build_usage_checks(usage))[name]
     assert (found.passed, found.severity) == (False, dg.AssetCheckSeverity.ERROR)
-    month = f"{datetime.now(UTC):%Y-%m}"
+    month = f"{datetime.now(timezone.utc):%Y-%m}"
     assert (found.description or "").startswith(f"{month} has used 3 of 2 credits so far, reported {month}")
     assert (found.metadata["credits"].value, found.metadata["left"].value) == (3.0, -1.0)
     assert lab.run(usage, build_usage_checks(usage, budget=3))[name].passed
@@ -53,7 +53,7 @@ def test_usage_is_held_against_its_budget(weblake_service: WeblakeService, site,
 
 
 def test_usage_by_key_is_added_up(lab: Lab) -> None:
-    dataset, now = orchestration.open_dataset(lab.root), datetime.now(UTC)
+    dataset, now = orchestration.open_dataset(lab.root), datetime.now(timezone.utc)
     start = f"{now:%Y-%m}-01T00:00:00Z"
     rows = tuple(UsagePeriod(start_date=start, api_key=key, total_tokens=40.0) for key in ("a", "b"))
     orchestration.land_report(Report("tokens_by_key", rows, now), dataset.storage)

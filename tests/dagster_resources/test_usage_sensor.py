@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 import dagster as dg
 import pytest
@@ -18,7 +18,7 @@ MONTH_S = 31 * 24 * 3600.0
 
 
 def month(ahead: int) -> str:
-    now = datetime.now(UTC)
+    now = datetime.now(timezone.utc)
     return f"{now.year + (now.month + ahead - 1) // 12}-{(now.month + ahead - 1) % 12 + 1:02}"
 
 

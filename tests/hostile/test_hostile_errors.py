@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
 
 import pytest
@@ -115,7 +115,7 @@ def test_a_service_that_comes_up_is_found(service: ScriptedService, lake: Lake) 
 
 
 def date(seconds: float) -> str:
-    return format_datetime(datetime.now(UTC) + timedelta(seconds=seconds), usegmt=True)
+    return format_datetime(datetime.now(timezone.utc) + timedelta(seconds=seconds), usegmt=True)
 
 
 LONG_AGO, SECONDS_LATER = (f"Sat, 01 Jan 2000 00:00:0{n} GMT" for n in (0, 1))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 import pytest
 from catalogue import proves
@@ -22,7 +22,7 @@ def test_failed_and_blocked_pages_are_rows(service: ScriptedService, lake: Lake)
     receipt = lake.land(job=JOB, process=True).landed(pages(2), failed=1, robots_blocked=1, missing=0)
     first, second = sorted(page_errors(lake.root), key=lambda row: row["outcome"])
     assert (first["url"], first["outcome"], first["code"]) == (url_of(2), "failed", "SCRAPE_TIMEOUT")
-    assert first["occurred_at"] == datetime(2026, 11, 21, 10, tzinfo=UTC)
+    assert first["occurred_at"] == datetime(2026, 11, 21, 10, tzinfo=timezone.utc)
     assert (second["url"], second["outcome"]) == (url_of(3), "robots_blocked")
     assert first["job_id"] == JOB
     assert len(receipt["files"]) == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 import pytest
 from catalogue import proves
@@ -18,7 +18,7 @@ STARTED = {"success": True, "id": JOB, "url": f"https://service.test/v2/batch/sc
 
 
 def entry(job_id: str = JOB, age_s: float = 0.0, **more: object) -> dict[str, object]:
-    at = (datetime.now(UTC) - timedelta(seconds=age_s)).isoformat().replace("+00:00", "Z")
+    at = (datetime.now(timezone.utc) - timedelta(seconds=age_s)).isoformat().replace("+00:00", "Z")
     return {"id": job_id, "endpoint": "batch_scrape", "api_version": "v2", "created_at": at, "target": URLS[0]} | more
 
 

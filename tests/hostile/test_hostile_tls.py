@@ -37,7 +37,7 @@ def named(name: str) -> x509.Name:
 def certificate(host: str = "localhost", *, by: Signer | None = None, authority: bool = False, age: int = 0) -> Signer:
     """A certificate of its own signature, or of `by`; the days of its validity lie `age` days back."""
     key = ec.generate_private_key(ec.SECP256R1())
-    now = datetime.datetime.now(datetime.UTC) - age * DAY
+    now = datetime.datetime.now(datetime.timezone.utc) - age * DAY
     made = (
         x509.CertificateBuilder()
         .subject_name(named(host))

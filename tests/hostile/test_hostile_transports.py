@@ -78,8 +78,8 @@ SLOW = {
 @proves(
     "H11",
     at="src/weblake/transport.py",
-    line="asyncio.timeout(request.deadline_s):",
-    becomes="asyncio.timeout(None):",
+    line="aio.timeout(request.deadline_s):",
+    becomes="aio.timeout(None):",
     case="loop-a body",
 )
 @pytest.mark.parametrize("play", SLOW.values(), ids=SLOW)

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, tzinfo
+from datetime import datetime, timezone, tzinfo
 from types import SimpleNamespace
 from typing import TypeVar
 from unittest import mock
@@ -42,7 +42,7 @@ FAULTS = [
 ]
 
 #: When every world begins: a case must play again exactly.
-BEGAN = datetime(2026, 11, 21, 6, tzinfo=UTC).timestamp()
+BEGAN = datetime(2026, 11, 21, 6, tzinfo=timezone.utc).timestamp()
 
 _KINDS = {"/v2/batch/scrape": "batch_scrape", "/v2/crawl": "crawl"}
 _PATHS = {kind: path for path, kind in _KINDS.items()}
@@ -110,7 +110,7 @@ class Job:
     @property
     def entry(self) -> dict[str, object]:
         """As the activity list has it."""
-        created = datetime.fromtimestamp(self.created, UTC).isoformat()
+        created = datetime.fromtimestamp(self.created, timezone.utc).isoformat()
         return {"id": self.job_id, "endpoint": self.kind, "created_at": created, "target": self.target}
 
     def chunk(self, at: int, *, lag: bool) -> dict[str, object]:
@@ -205,7 +205,7 @@ class World:
 
     def period(self) -> dict[str, object]:
         self.reported.add(self.credits())
-        first = datetime.fromtimestamp(self.clock.wall_base, UTC).replace(day=1, hour=0, minute=0, second=0)
+        first = datetime.fromtimestamp(self.clock.wall_base, timezone.utc).replace(day=1, hour=0, minute=0, second=0)
         return {"startDate": first.isoformat(), "endDate": None, "totalCredits": self.credits()}
 
     def reply(self, body: object, status: int = 200, retry_after: str = "") -> Reply:

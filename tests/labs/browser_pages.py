@@ -22,9 +22,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from lab_processes import Processes, tail
+from typing_extensions import Self
 
 WIDTH, HEIGHT = 1400, 900
 #: Seconds between two looks, and for how long a page must look the same before it is taken for finished.

@@ -20,6 +20,7 @@ from browser_lab import demand_chromium
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
+from weblake import aio
 from weblake.service.sessions.cdp import CdpError, Listener
 
 _FLAGS = (
@@ -44,7 +45,7 @@ async def chromium(folder: Path, url: str = "about:blank") -> AsyncIterator[str]
     )
     try:
         port = folder / "DevToolsActivePort"
-        async with asyncio.timeout(60):
+        async with aio.timeout(60):
             while not port.is_file() or len(port.read_text().split()) < 2:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         number, path = port.read_text().split()
@@ -147,7 +148,7 @@ class Page:
 
     async def until(self, code: str, value: object = True) -> None:
         """Waits until an expression has this value."""
-        async with asyncio.timeout(20):
+        async with aio.timeout(20):
             while (found := await self.run(code)) != value:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         assert found == value
@@ -198,6 +199,6 @@ class Viewer:
 
     async def until(self, look: Callable[[], object], seconds: float = 20) -> None:
         """Waits until something is so."""
-        async with asyncio.timeout(seconds):
+        async with aio.timeout(seconds):
             while not look():  # noqa: ASYNC110
                 await asyncio.sleep(0.02)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import weblake
@@ -20,7 +20,7 @@ from weblake.tables import schemas
 from weblake.tables.document_rows import DocumentBatches
 from weblake.tables.parquet import ParquetFile
 
-BEGAN = datetime(2026, 11, 21, 6, tzinfo=UTC)
+BEGAN = datetime(2026, 11, 21, 6, tzinfo=timezone.utc)
 
 
 def load_id(n: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 from weblake.steps import Reply
 
@@ -13,7 +13,7 @@ BEGAN = 1_800_000_000.0
 
 
 def stamp(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat()
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat()
 
 
 class Headers(dict[str, str]):

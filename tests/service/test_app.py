@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from importlib.resources import files
 from typing import Any
 
@@ -269,7 +269,7 @@ def test_usage_by_month_and_by_key(make_bench: Any) -> None:
     (period,) = bench.http.get("/v2/team/credit-usage/historical").json()["periods"]
     assert period["totalCredits"] == 3
     assert "apiKey" not in period
-    now = datetime.now(UTC)
+    now = datetime.now(timezone.utc)
     assert period["startDate"] == f"{now:%Y-%m}-01T00:00:00.000Z"
     assert period["endDate"] > f"{now:%Y-%m}-27T23:59:59.999Z"
     for spelling in ("True", "1", "TRUE", ""):
@@ -384,7 +384,7 @@ def test_the_admin_routes(bench: Any) -> None:
 
 
 def _now() -> float:
-    return datetime.now(UTC).timestamp()
+    return datetime.now(timezone.utc).timestamp()
 
 
 def test_a_reset_stops_running_jobs(bench: Any) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import weblake
+from weblake import aio
 from weblake.errors import CreditsExhausted, RateLimited
 from weblake.retry import Patience
 from weblake.testing import (
@@ -53,7 +54,7 @@ def test_an_asynchronous_test_uses_it(weblake_service: WeblakeService, weblake_s
     async def main() -> int | None:
         async with weblake_service.async_client() as client:
             job = (await client.start_batch_scrape(weblake_site.urls("/guides/"))).id
-            async with asyncio.timeout(20):
+            async with aio.timeout(20):
                 while (status := await client.get_batch_scrape(job)).status == "scraping":  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
         return status.completed

@@ -17,6 +17,7 @@ import pytest
 from catalogue import proves
 from polling import until
 
+from weblake import aio
 from weblake.service.failures import PageFailure
 from weblake.service.files.converted import Task
 from weblake.service.files.converters import Converters
@@ -60,7 +61,7 @@ def test_s9_a_process_that_passes_its_deadline_is_killed() -> None:
         await converters.convert(Task("office"), document("tides.docx"))
         before = converters.pids
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.2):
+            async with aio.timeout(0.2):
                 await converters.convert(Task("office", html=True), sheet)
         after = converters.pids
         assert (await converters.convert(Task("office"), document("tides.docx"))).html
@@ -167,7 +168,7 @@ def test_a_process_without_work_ends() -> None:
     async def work(converters: Converters) -> None:
         await converters.convert(Task("office"), document("tides.docx"))
         pid = converters.pids[0]
-        async with asyncio.timeout(20):
+        async with aio.timeout(20):
             while not gone(pid):  # noqa: ASYNC110 - the system tells nobody
                 await asyncio.sleep(0.005)
         assert converters.pids == []
@@ -181,7 +182,7 @@ def test_a_process_that_died_meanwhile_is_replaced() -> None:
         await converters.convert(Task("office"), document("tides.docx"))
         pid = converters.pids[0]
         os.kill(pid, signal.SIGKILL)
-        async with asyncio.timeout(20):
+        async with aio.timeout(20):
             while not gone(pid):  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
         result = None

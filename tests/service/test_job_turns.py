@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from weblake import aio
 from weblake.service.config import Access
 from weblake.service.jobs import page_queue, records
 from weblake.service.jobs.gate import FIRST, Gate, of_one_site
@@ -48,7 +49,7 @@ def test_one_place_in_eight_is_kept_from_any_one_site() -> None:
         slow = [asyncio.create_task(hold(gate, "slow.test")) for _ in range(20)]
         await asyncio.sleep(0)
         assert gate.held("team") == of_one_site(8) == 7
-        async with asyncio.timeout(5), gate.place("team", "fast.test", "other") as waited:
+        async with aio.timeout(5), gate.place("team", "fast.test", "other") as waited:
             assert not waited
             assert gate.held("team") == 8
         for task in slow:

@@ -19,6 +19,7 @@ from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
+from weblake import aio
 from weblake.loopback import Answer, Asked, LoopbackServer
 from weblake.service.sessions import live_page
 from weblake.service.sessions.live_view import LiveView
@@ -88,7 +89,7 @@ class Service:
 
     async def __aenter__(self) -> str:
         self._serving = asyncio.create_task(self._server.serve())
-        async with asyncio.timeout(20):
+        async with aio.timeout(20):
             while not self._server.started:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         return f"http://127.0.0.1:{self._server.servers[0].sockets[0].getsockname()[1]}"
@@ -105,7 +106,7 @@ async def shown(
 ) -> AsyncIterator[tuple[Window, Page]]:
     """The live view of a new browser in a window of another, and the page that it shows."""
     async with (
-        asyncio.timeout(120),
+        aio.timeout(120),
         chromium(folder / "seen", f"{site}/") as address,
         connected(address) as beside,
         Service(address) as url,

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from cdp_lab import CdpClient, Page, Viewer, chromium, connected
 
+from weblake import aio
 from weblake.loopback import Answer, Asked, LoopbackServer
 from weblake.service.sessions import live_messages as said
 from weblake.service.sessions import live_page, live_view
@@ -165,7 +166,7 @@ def test_of_the_pages_that_were_there_before_no_empty_one_is_shown(urls: tuple[s
         async def send(_: object) -> None:
             pass
 
-        async with asyncio.timeout(10):
+        async with aio.timeout(10):
             await LiveView(browser, interactive=False).run(until_it_shows, send, send)
         return browser.shown
 
@@ -270,13 +271,13 @@ async def opened(
             yield Lab(site, cdp, page, viewer, running, inputs, view)
         finally:
             viewer.leave()
-            async with asyncio.timeout(10):
+            async with aio.timeout(10):
                 await running
 
 
 def live(folder: Path, site: str, work: Callable[[Lab], Awaitable[None]], path: str = "/", **how: bool) -> None:
     async def run() -> None:
-        async with asyncio.timeout(120), opened(folder, site, path, **how) as lab:
+        async with aio.timeout(120), opened(folder, site, path, **how) as lab:
             await work(lab)
 
     asyncio.run(run())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
@@ -149,7 +149,7 @@ def test_months_are_cut_in_utc_to_the_millisecond(at: float) -> None:
     assert iso(first).endswith("-01T00:00:00.000Z")
     assert iso(last).endswith("T23:59:59.999Z")
     assert iso(at) <= iso(last)
-    assert abs(datetime.fromisoformat(iso(at)).astimezone(UTC).timestamp() - at) < 0.0011
+    assert abs(datetime.fromisoformat(iso(at)).astimezone(timezone.utc).timestamp() - at) < 0.0011
 
 
 def test_everything_that_ran_is_listed_and_can_be_read_back(bench: Any) -> None:

@@ -17,9 +17,9 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Unpack
 
 import dagster as dg
+from typing_extensions import Unpack
 
 from dagster_weblake import landing
 from dagster_weblake.execution import materialize

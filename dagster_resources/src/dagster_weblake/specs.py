@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Literal, Unpack, get_args
+from typing import Literal, get_args
 
 import dagster as dg
+from typing_extensions import Unpack
 
 from dagster_weblake import metadata
 from dagster_weblake.keywords import SpecOptions, check_names, with_options

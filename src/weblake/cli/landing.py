@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,6 +20,7 @@ from weblake.cli.tree import (
     connect,
     given_options,
 )
+from weblake.compat import read_time
 from weblake.errors import FixRequest, InvalidOption
 
 if TYPE_CHECKING:
@@ -271,7 +271,7 @@ def _detach(client: Client, dataset: Dataset, order: Order, terms: Terms, as_jso
 def say_if_old(landing: Landing, order: Order) -> None:
     """Says that a load is not new, when it landed, and how to get another one."""
     if landing.landed_at is not None:
-        when = datetime.fromisoformat(landing.landed_at)
+        when = read_time(landing.landed_at)
         again = " --new buys it again, --key TEXT makes it another load." if order.start is not None else ""
         shown.note(
             f"weblake: this load has landed already, on {when:%Y-%m-%d %H:%M} UTC (load {landing.receipt.load_id}); "

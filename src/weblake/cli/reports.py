@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from enum import StrEnum
+from enum import Enum
 from typing import Annotated
 
 import typer
@@ -12,7 +12,7 @@ from weblake import shown
 from weblake.cli.tree import BaseUrl, Insecure, Json, To, connect
 
 
-class What(StrEnum):
+class What(str, Enum):
     """What usage is counted in."""
 
     credits = "credits"

@@ -9,17 +9,17 @@ import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from functools import cache
 from html import escape
 
 import msgspec
 
 #: The hour at which the site was last written.
-NOW = datetime(2026, 11, 2, 12, tzinfo=UTC)
+NOW = datetime(2026, 11, 2, 12, tzinfo=timezone.utc)
 #: The year that stands on one long page.
 YEAR = 2025
-_EPOCH = datetime(2025, 1, 1, tzinfo=UTC)
+_EPOCH = datetime(2025, 1, 1, tzinfo=timezone.utc)
 
 # Not from the locale: the site is the same everywhere.
 _MONTHS = (
@@ -165,7 +165,7 @@ def year_page(station: Station) -> str:
 def _month(station: Station, month: int) -> Iterator[str]:
     yield f'<h2 id="m{month:02}">{_MONTHS[month - 1]}</h2>'
     yield "<table><thead><tr><th>Hour (UTC)</th><th>Level (cm)</th><th>The water</th></tr></thead><tbody>"
-    at = datetime(YEAR, month, 1, tzinfo=UTC)
+    at = datetime(YEAR, month, 1, tzinfo=timezone.utc)
     before = station.level(at - timedelta(hours=1))
     while at.month == month:
         level = station.level(at)
@@ -191,7 +191,7 @@ def _hydrograph(station: Station, levels: list[int]) -> str:
 def _storms(year: int) -> list[tuple[float, float]]:
     """When it began to rain, in hours since the epoch, and how much, as a share of the normal level."""
     dice = random.Random(f"storms of {year}")  # noqa: S311 - weather, no secret
-    first = (datetime(year, 1, 1, tzinfo=UTC) - _EPOCH).total_seconds() / 3600
+    first = (datetime(year, 1, 1, tzinfo=timezone.utc) - _EPOCH).total_seconds() / 3600
     return [(first + dice.uniform(0, 8766), dice.betavariate(1.2, 5) * 0.9) for _ in range(_STORMS_A_YEAR)]
 
 

@@ -5,10 +5,11 @@ Times are texts as they came; `parse_time` reads them.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 from msgspec import field
 
+from weblake.compat import read_time
 from weblake.models.documents import Document
 from weblake.models.lenient import Model, Number
 
@@ -26,8 +27,8 @@ def parse_time(text: object) -> datetime | None:
     if not isinstance(text, str):
         return None
     try:
-        time = datetime.fromisoformat(text.strip().replace("z", "Z"))
-        return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+        time = read_time(text.strip().replace("z", "Z"))
+        return time.replace(tzinfo=timezone.utc) if time.tzinfo is None else time.astimezone(timezone.utc)
     except (ValueError, OverflowError):
         return None
 

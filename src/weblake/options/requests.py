@@ -8,9 +8,10 @@ not sent, and the service decides.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, Required, TypedDict
+from typing import Annotated, Literal, TypedDict
 
 from msgspec import Meta
+from typing_extensions import Required
 
 from weblake.options import rules, shapes
 

@@ -8,9 +8,10 @@ that the type checker, the check at run time (checks.py) and the reader see one 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal, Required, TypedDict
+from typing import Annotated, Literal, TypedDict
 
 from msgspec import Meta
+from typing_extensions import Required
 
 #: Contents that belong to the user: never renamed, only checked to be JSON.
 Free = Mapping[str, object]

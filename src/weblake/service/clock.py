@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 
 class Clock:
@@ -52,7 +52,7 @@ class Clock:
 def iso(seconds: float) -> str:
     """A time as the API writes it: ISO 8601, UTC, milliseconds, `Z`."""
     whole, milliseconds = divmod(_milliseconds(seconds), 1000)
-    return datetime.fromtimestamp(whole, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{milliseconds:03d}Z"
+    return datetime.fromtimestamp(whole, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.") + f"{milliseconds:03d}Z"
 
 
 def iso_seconds(seconds: float) -> str:
@@ -62,14 +62,14 @@ def iso_seconds(seconds: float) -> str:
 
 def month_of(seconds: float) -> str:
     """The billing period of a time: its UTC month, such as `2026-11`."""
-    return datetime.fromtimestamp(_milliseconds(seconds) // 1000, UTC).strftime("%Y-%m")
+    return datetime.fromtimestamp(_milliseconds(seconds) // 1000, timezone.utc).strftime("%Y-%m")
 
 
 def month_bounds(month: str) -> tuple[float, float]:
     """First and last instant (to the millisecond) of a UTC month."""
     year, number = int(month[:4]), int(month[5:7])
-    start = datetime(year, number, 1, tzinfo=UTC)
-    after = datetime(year + number // 12, number % 12 + 1, 1, tzinfo=UTC)
+    start = datetime(year, number, 1, tzinfo=timezone.utc)
+    after = datetime(year + number // 12, number % 12 + 1, 1, tzinfo=timezone.utc)
     return start.timestamp(), after.timestamp() - 0.001
 
 

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import os
 import stat
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,7 +119,7 @@ def _parse(text: bytes, path: str | Path) -> _File:
     try:
         if str(path).endswith(".json"):
             return msgspec.json.decode(text, type=_File)
-        return msgspec.convert(tomllib.loads(text.decode()), _File)
+        return msgspec.toml.decode(text, type=_File)
     except msgspec.ValidationError as error:
         _refuse(path, str(error), "`weblake serve --help` shows the form.")
     except (ValueError, RecursionError) as error:

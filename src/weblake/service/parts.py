@@ -15,6 +15,7 @@ from sqlite3 import Connection
 
 from starlette.requests import Request
 
+from weblake import aio
 from weblake.home import home
 from weblake.service.clock import Clock
 from weblake.service.config import Access, ServiceConfig, ServiceKey, digest
@@ -154,7 +155,7 @@ class Parts:
             except Exception:  # noqa: BLE001 - the next round tries again
                 _LOG.exception("The clean-up failed.")
             try:
-                async with asyncio.timeout(_CLEAN_EVERY):
+                async with aio.timeout(_CLEAN_EVERY):
                     await self._clean_now.wait()
             except TimeoutError:
                 continue

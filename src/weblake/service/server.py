@@ -18,9 +18,10 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
 import uvicorn
+from typing_extensions import Self
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from weblake.errors import InvalidOption

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
 
+from weblake import aio
+
 
 class Turns:
     """The names under which somebody acts or waits; used on one event loop."""
@@ -23,7 +25,8 @@ class Turns:
         lock, users = self._locks.setdefault(name, (asyncio.Lock(), []))
         users.append(None)
         try:
-            await asyncio.wait_for(lock.acquire(), wait_s)
+            async with aio.timeout(wait_s):
+                await lock.acquire()
             try:
                 yield
             finally:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from itertools import accumulate, chain
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -136,7 +136,7 @@ def _microseconds(value: object) -> int | None:
     if value is None:
         return None
     assert isinstance(value, datetime)
-    return ((value if value.tzinfo else value.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND
+    return ((value if value.tzinfo else value.replace(tzinfo=timezone.utc)) - _EPOCH) // _MICROSECOND
 
 
 def _bool(kind: pa.DataType, values: Sequence[object]) -> pa.Array:

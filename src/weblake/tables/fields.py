@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 import msgspec
 from msgspec import Raw
 
 from weblake import headroom, wire
+from weblake.compat import read_time
 from weblake.errors import MalformedReply
 
 #: What a reader raises where the value is not of its type.
@@ -93,8 +94,8 @@ def _read_time(raw: Raw, fit: Fit) -> datetime | None:
     if found is None:
         return None
     try:
-        time = datetime.fromisoformat(found)
-        return (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC)
+        time = read_time(found)
+        return (time if time.tzinfo else time.replace(tzinfo=timezone.utc)).astimezone(timezone.utc)
     except (ValueError, OverflowError):
         fit.whole = False
         return None

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import IO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from typing_extensions import Self
 
 from weblake.ahead import begun
 from weblake.errors import StorageRefused

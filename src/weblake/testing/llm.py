@@ -12,7 +12,9 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
+
+from typing_extensions import Self
 
 from weblake.loopback import Answer, Asked, LoopbackServer
 from weblake.testing.llm_answers import default_answer

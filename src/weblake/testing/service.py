@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
+from weblake.compat import read_time
 from weblake.testing.control import Control
 from weblake.testing.faults import WeblakeFaults
 
@@ -94,7 +95,7 @@ class WeblakeService:
 
     def now(self) -> datetime:
         """The service's time, in UTC."""
-        return datetime.fromisoformat(str(self._control.get("clock")["now"]))
+        return read_time(str(self._control.get("clock")["now"]))
 
     def advance(self, seconds: float) -> datetime:
         """Moves the service's clock forward and returns its time: jobs and caches age, webhooks are tried again.
@@ -102,7 +103,7 @@ class WeblakeService:
         Raises:
             ValueError: `seconds` is negative or no number.
         """
-        return datetime.fromisoformat(str(self._control.send("POST", "clock/advance", {"seconds": seconds})["now"]))
+        return read_time(str(self._control.send("POST", "clock/advance", {"seconds": seconds})["now"]))
 
     def reset(self) -> None:
         """Empties the service, as before each test: jobs, pages, usage, faults, logs, clock; the key stays."""

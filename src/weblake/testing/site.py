@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType, TracebackType
-from typing import Self
+
+from typing_extensions import Self
 
 from weblake.loopback import Answer, Asked, LoopbackServer
 from weblake.testing.site_hindrances import Hindrances, checked

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from functools import lru_cache
 from html import escape
 
@@ -16,7 +16,7 @@ from weblake.testing.site_text import Prose
 HTML = "text/html; charset=utf-8"
 SECTIONS = {"guides": 4, "products": 4, "news": 6}
 _NEWS_A_PAGE = 3
-_FIRST_DAY = datetime(2025, 1, 6, 9, 0, tzinfo=UTC)
+_FIRST_DAY = datetime(2025, 1, 6, 9, 0, tzinfo=timezone.utc)
 #: Linked from the front page, and kept from crawlers by robots.txt.
 BLOCKED = "/private/staff"
 

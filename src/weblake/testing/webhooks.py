@@ -8,7 +8,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
+
+from typing_extensions import Self
 
 from weblake import webhooks
 from weblake.loopback import Answer, Asked, LoopbackServer

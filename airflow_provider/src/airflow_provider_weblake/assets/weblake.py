@@ -12,10 +12,11 @@ slash at its end. So a DAG that is scheduled on the asset finds it whatever conn
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, TypedDict
 from urllib.parse import SplitResult, quote, unquote, urlsplit, urlunsplit
 
 from airflow.sdk import Asset
+from typing_extensions import Unpack
 
 from weblake.errors import InvalidOption
 

@@ -8,7 +8,7 @@ is until all are done: a shard that is no longer what was cut fails and buys not
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from airflow.sdk import DAG, Param, task
@@ -24,7 +24,7 @@ with DAG(
     "million_url_shards",
     doc_md=__doc__,
     schedule="@weekly",
-    start_date=datetime(2026, 11, 1, tzinfo=UTC),
+    start_date=datetime(2026, 11, 1, tzinfo=timezone.utc),
     catchup=False,
     max_active_runs=1,
     params={

@@ -8,7 +8,7 @@ again takes the place of the one before. Point WEBLAKE_ROOT and the connection `
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 from airflow.sdk import DAG, Param
 
@@ -24,7 +24,7 @@ with DAG(
     "nightly_batch_scrape",
     doc_md=__doc__,
     schedule="@daily",
-    start_date=datetime(2026, 11, 1, tzinfo=UTC),
+    start_date=datetime(2026, 11, 1, tzinfo=timezone.utc),
     catchup=False,
     params={
         "urls": Param("s3://aws_default@lists/urls.parquet", type="string", description="The list: Parquet, CSV, text"),

@@ -10,7 +10,7 @@ It takes a service with browsers, such as `weblake[browser]` beside a Chromium: 
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from airflow.sdk import DAG, Param, task
@@ -28,7 +28,7 @@ with DAG(
     "screenshot_capture",
     doc_md=__doc__,
     schedule="@daily",
-    start_date=datetime(2026, 11, 1, tzinfo=UTC),
+    start_date=datetime(2026, 11, 1, tzinfo=timezone.utc),
     catchup=False,
     params={
         "urls": Param("s3://aws_default@lists/urls.parquet", type="string", description="The list: Parquet, CSV, text"),

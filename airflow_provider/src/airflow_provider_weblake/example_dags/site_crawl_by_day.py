@@ -7,7 +7,7 @@ of DAGs, in any file, may be scheduled on the same asset: its address follows fr
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Any
 
 from airflow.sdk import DAG, Param, task
@@ -24,7 +24,7 @@ with DAG(
     "site_crawl_by_day",
     doc_md=__doc__,
     schedule="@daily",
-    start_date=datetime(2026, 11, 1, tzinfo=UTC),
+    start_date=datetime(2026, 11, 1, tzinfo=timezone.utc),
     catchup=False,
     # Two crawls of a site at a time are no kindness to it.
     max_active_runs=1,

@@ -6,7 +6,7 @@ Reading usage and activity costs nothing. A month's file is replaced whole, so a
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Any
 
 from airflow.sdk import DAG, Param, task
@@ -20,7 +20,7 @@ with DAG(
     "usage_with_budget",
     doc_md=__doc__,
     schedule="@daily",
-    start_date=datetime(2026, 11, 1, tzinfo=UTC),
+    start_date=datetime(2026, 11, 1, tzinfo=timezone.utc),
     catchup=False,
     params={"budget": Param(100_000, type="number", description="Credits that a month may use")},
     default_args={"retries": 4},

@@ -44,7 +44,7 @@ class Killing:
 
     def decide(self) -> None:
         """Cancels, or leaves the job to the run that takes the task over; never raises."""
-        if isinstance(sys.exception(), AirflowTaskTimeout):
+        if isinstance(sys.exc_info()[1], AirflowTaskTimeout):
             self._cancel("its execution_timeout has passed")
             return
         known, state = self._state()

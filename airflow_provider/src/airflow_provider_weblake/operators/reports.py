@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from airflow_provider_weblake import lineage
@@ -167,8 +166,9 @@ def _months(found: Report) -> dict[str, dict[tuple[str | None, str | None], floa
     months: dict[str, dict[tuple[str | None, str | None], float]] = {}
     for period in found.periods:
         total = period.total_credits if found.name.startswith("credits") else period.total_tokens
-        start = _time(period.start_date) or _time(period.end_date) or found.reported_at
-        months.setdefault(f"{start:%Y-%m}", {})[(period.start_date, period.api_key)] = float(total or 0)
+        start, end = orchestration.parse_time(period.start_date), orchestration.parse_time(period.end_date)
+        month = months.setdefault(f"{start or end or found.reported_at:%Y-%m}", {})
+        month[(period.start_date, period.api_key)] = float(total or 0)
     return months
 
 
@@ -177,22 +177,13 @@ def _current(found: Report, months: Mapping[str, Mapping[tuple[str | None, str |
     now = found.reported_at
     running: dict[tuple[str | None, str | None], float] = {}
     for period in found.periods:
-        start, end = _time(period.start_date), _time(period.end_date)
+        start, end = orchestration.parse_time(period.start_date), orchestration.parse_time(period.end_date)
         month = f"{start or end or now:%Y-%m}"
         # An end may be the first moment after the period or its last day.
         if month == f"{now:%Y-%m}" or (start is not None and end is not None and start <= now < end):
             key = (period.start_date, period.api_key)
             running[key] = months[month][key]
     return sum(running.values())
-
-
-def _time(text: str | None) -> datetime | None:
-    """A time in UTC, as the core reads it for the files' paths."""
-    try:
-        time = datetime.fromisoformat((text or "").strip().replace("z", "Z"))
-        return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
-    except (ValueError, OverflowError):
-        return None
 
 
 def _budget(given: float | str | None) -> float | None:

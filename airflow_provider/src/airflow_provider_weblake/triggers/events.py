@@ -9,7 +9,7 @@ arguments hold ids, numbers and the connection's name, and equal arguments are o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -79,7 +79,7 @@ class WeblakeUsagePeriodTrigger(Watcher[orchestration.Report]):
 
     def follow(self, memory: Memory | None, seen: orchestration.Report) -> tuple[Memory | None, list[Memory]]:
         """Fires the periods that closed after the one in memory, oldest first."""
-        periods = orchestration.closed_periods(seen, datetime.now(UTC))
+        periods = orchestration.closed_periods(seen, datetime.now(timezone.utc))
         closed = [_period_event(seen.name, period) for period in periods]
         if memory is None:
             fired = closed[-1:] if self.fire_latest else []
@@ -169,7 +169,7 @@ class WeblakeJobsCompletedTrigger(Watcher[orchestration.Round]):
             "completed": _number(head.get("completed")),
             "total": _number(head.get("total")),
             "credits_used": _number(head.get("creditsUsed")),
-            "created_at": _iso(datetime.fromtimestamp(job.created / 1000, UTC)),
+            "created_at": _iso(datetime.fromtimestamp(job.created / 1000, timezone.utc)),
             "target": _shown(job.target),
         }
 

@@ -16,15 +16,17 @@ import random
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
 from contextlib import AsyncExitStack, aclosing
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from functools import partial
-from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
 
 from airflow.sdk.exceptions import AirflowException, AirflowRuntimeError
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
+from typing_extensions import Self
 
 from airflow_provider_weblake.hooks.shared import shared_client
+from weblake import aio
 from weblake.errors import InvalidOption, RetryLater, WeblakeError
 
 if TYPE_CHECKING:
@@ -77,7 +79,7 @@ class Look(Generic[S]):
         """They are. A note that cannot be written now is written after the next look."""
         for keep in self._keep:
             try:
-                async with asyncio.timeout(WRITE_S):
+                async with aio.timeout(WRITE_S):
                     await keep()
             except Exception as error:  # noqa: BLE001 - one asset's store must not end the poll of all others
                 _LOG.warning("A watcher's state could not be stored; the next poll tries again: %r", error)
@@ -214,7 +216,7 @@ class Watcher(BaseEventTrigger, Generic[S]):
 
     async def keep(self, memory: Memory) -> None:
         """Writes the memory into the state store of every asset that is watched."""
-        note = {**memory, "noted_at": datetime.now(UTC).isoformat(timespec="milliseconds")}
+        note = {**memory, "noted_at": datetime.now(timezone.utc).isoformat(timespec="milliseconds")}
         for store in self._stores():
             await store.aset(self._key, note)
         self._kept = memory

@@ -20,7 +20,7 @@ from airflow.triggers.base import BaseTrigger, TaskSuccessEvent, TriggerEvent
 from airflow_provider_weblake.hooks.shared import shared_client
 from airflow_provider_weblake.task_state import GOES_ON, state_of
 from airflow_provider_weblake.triggers.events import WeblakeJobsCompletedTrigger, WeblakeUsagePeriodTrigger
-from weblake import errors, orchestration
+from weblake import aio, errors, orchestration
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -216,7 +216,7 @@ class WeblakeJobTrigger(BaseTrigger):
         try:
             if ti is None:
                 raise LookupError("a trigger without a task")
-            async with asyncio.timeout(ANSWER_S):
+            async with aio.timeout(ANSWER_S):
                 state = await asyncio.to_thread(state_of, ti)
         except Exception as error:  # noqa: BLE001  # whatever it is: without an answer nothing is cancelled
             self.log.warning("This trigger is stopped, and Airflow does not say why: %s goes on.", self._job.words)
@@ -234,7 +234,7 @@ class WeblakeJobTrigger(BaseTrigger):
     async def _in_time(self, why: str) -> AsyncIterator[None]:
         """A cancel that fails, or takes too long, is told in the log."""
         try:
-            async with asyncio.timeout(CANCEL_S):
+            async with aio.timeout(CANCEL_S):
                 yield
         except (errors.WeblakeError, AirflowException, TimeoutError) as error:
             said = str(error) or f"no answer within {CANCEL_S:g} s"

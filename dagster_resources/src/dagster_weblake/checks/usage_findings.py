@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def usage_under_budget(dataset: Dataset, report: str, budget: float) -> Finding:
     """The current month has used no more than its budget so far."""
     unit = report.removesuffix("_by_key")
-    month = f"{datetime.now(UTC):%Y-%m}"
+    month = f"{datetime.now(timezone.utc):%Y-%m}"
     name = f"usage_periods/report={report}/period={month}/usage.parquet"
     limit = {"budget": real(budget), "period": text(month)}
     if not dataset.storage.exists(name):

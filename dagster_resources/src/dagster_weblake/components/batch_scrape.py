@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Self, cast
+from typing import Annotated, Any, cast
 
 import dagster as dg
 from pydantic import Field, field_validator, model_validator
+from typing_extensions import Self
 
 from dagster_weblake.components.attributes import text_attribute, urls_of_yaml
 from dagster_weblake.components.job_component import JobComponent

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Annotated
 
 import dagster as dg
 from pydantic import PrivateAttr, model_validator
+from typing_extensions import Self
 
 from dagster_weblake import landing
 from dagster_weblake.assets import build_weblake_assets

@@ -8,10 +8,11 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Annotated, Literal, Self, TypedDict
+from typing import Annotated, Literal, TypedDict
 
 import dagster as dg
 from pydantic import field_validator, model_validator
+from typing_extensions import Self
 
 from dagster_weblake.checks import build_document_checks
 from dagster_weblake.components.attributes import (

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Self, cast
+from typing import cast
 
 import dagster as dg
 from pydantic import BaseModel, ConfigDict, ValidationError
+from typing_extensions import Self
 
 Path = tuple[str | int, ...]
 

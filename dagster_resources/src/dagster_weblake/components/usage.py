@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import re
 from datetime import date
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
 import dagster as dg
 from pydantic import field_validator, model_validator
+from typing_extensions import Self
 
 from dagster_weblake.checks import build_usage_checks
 from dagster_weblake.components.attributes import ResolvedBackfillPolicy, SensorBlock, text_attribute

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -19,6 +19,7 @@ from dagster._core.definitions.metadata.metadata_set import NamespacedMetadataSe
 from dagster_weblake.metadata.columns import column_schema
 from dagster_weblake.metadata.files import file_uri, sizes, table_uri
 from dagster_weblake.metadata.shown_text import amount, plain, real, shown_table, text
+from weblake.compat import read_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -244,7 +245,7 @@ def _landed_at(dataset: orchestration.Dataset, landing: orchestration.Landing) -
     if at is None:
         done = dataset.ledger.done(landing.receipt.load_id)
         at = str(done["at"]) if done is not None else None
-    return datetime.now(UTC) if at is None else datetime.fromisoformat(at)
+    return datetime.now(timezone.utc) if at is None else read_time(at)
 
 
 def _preview(dataset: orchestration.Dataset, name: str, load_id: str) -> dict[str, dg.MetadataValue]:

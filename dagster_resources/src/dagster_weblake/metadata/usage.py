@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -18,6 +18,7 @@ import dagster as dg
 from dagster_weblake.metadata.columns import column_schema
 from dagster_weblake.metadata.files import file_uri, sizes, table_uri
 from dagster_weblake.metadata.shown_text import amount, number, plain, real, shown_table, text
+from weblake import orchestration
 
 if TYPE_CHECKING:
     import weblake
@@ -55,7 +56,7 @@ def months_of(found: orchestration.Report) -> list[Month]:
     unit = unit_of(found)
     rows: dict[str, dict[tuple[str | None, str | None], tuple[datetime | None, datetime | None, float]]] = {}
     for period in found.periods:
-        start, end = _time(period.start_date), _time(period.end_date)
+        start, end = orchestration.parse_time(period.start_date), orchestration.parse_time(period.end_date)
         value = amount(period.total_credits if unit == "credits" else period.total_tokens)
         name = f"{start or end or found.reported_at:%Y-%m}"
         rows.setdefault(name, {})[period.start_date, period.api_key] = (start, end, value or 0.0)
@@ -192,12 +193,3 @@ def chart(months: Sequence[Month], unit: str) -> str:
         f'<text y="104" text-anchor="middle" x="{places}">{initials}</text></svg>'
     )
     return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
-
-
-def _time(given: str | None) -> datetime | None:
-    """A time in UTC, read as the landed files have it."""
-    try:
-        found = datetime.fromisoformat((given or "").strip())
-        return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
-    except (ValueError, OverflowError):
-        return None

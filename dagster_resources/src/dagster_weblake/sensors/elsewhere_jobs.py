@@ -15,7 +15,7 @@ import dagster as dg
 
 from dagster_weblake.sensors import ticks
 from dagster_weblake.sensors.ticks import One
-from weblake import orchestration
+from weblake import aio, orchestration
 from weblake.errors import InvalidOption, WeblakeError
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ class _Tick:
 
     async def _ask(self, kind: Kind, seen: orchestration.Seen) -> orchestration.Round:
         until = self.until - LEDGER_S
-        async with asyncio.timeout(ticks.left(self.until)), self.resource.get_async_client() as client:
+        async with aio.timeout(ticks.left(self.until)), self.resource.get_async_client() as client:
             return await self.known.jobs[kind](client, watcher=seen, until=until)
 
     def _requests(self, waiting: dict[str, str]) -> list[dg.RunRequest]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Self
 
 import dagster as dg
+from typing_extensions import Self
 
 from weblake import orchestration
 

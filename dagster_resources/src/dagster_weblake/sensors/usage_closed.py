@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Literal
 from zoneinfo import ZoneInfo
 
@@ -96,7 +96,7 @@ def _tick(context: dg.SensorEvaluationContext, resource: WeblakeResource, wanted
     except RetryLater as error:
         context.log.warning(f"Usage could not be read; the next tick does: {error}")
         return dg.SensorResult(skip_reason=f"Trouble: {error}", cursor=context.cursor)
-    closed = orchestration.closed_periods(found, datetime.now(UTC))
+    closed = orchestration.closed_periods(found, datetime.now(timezone.utc))
     settled = _remembered(memory, closed, fire_latest=wanted.fire_latest)
     news = [period for period in closed if _text(period.start) > settled]
     there = ticks.launched(context, wanted.sensor, [_run_key(wanted, period) for period in news])
@@ -163,4 +163,4 @@ def _run_key(wanted: _Wanted, period: orchestration.ClosedPeriod) -> str:
 
 
 def _text(time: datetime) -> str:
-    return time.astimezone(UTC).isoformat(timespec="milliseconds")
+    return time.astimezone(timezone.utc).isoformat(timespec="milliseconds")

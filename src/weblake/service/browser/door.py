@@ -5,7 +5,6 @@ Imports: addresses, asked, failures, fetch, lanes, settings, visit, visitor.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 
 import httpx
 
+from weblake import aio
 from weblake.service.browser.lanes import Lanes
 from weblake.service.browser.settings import private_of, settings_of
 from weblake.service.browser.visit import NotAPage, Visit
@@ -85,7 +85,7 @@ class Browsers:
         async with self._lanes.lane(visitor.team, settings_of(options), own) as lane:
             lane.gateway.begin(block_ads=options.get("block_ads") is not False, most=_MOST_BYTES)
             try:
-                async with asyncio.timeout(timeout_s):
+                async with aio.timeout(timeout_s):
                     fetched = await Visit(lane, shown, options, private, timeout_s).run()
             except TimeoutError as error:
                 message = f"{shown} was not done in the browser within {timeout_s:g} s. Allow more with `timeout`."
@@ -95,7 +95,7 @@ class Browsers:
             if not visitor.keeps:
                 return Visited(fetched)
             try:
-                async with asyncio.timeout(_STATE):
+                async with aio.timeout(_STATE):
                     state = await lane.context.storage_state(indexed_db=True)
             except TimeoutError as error:
                 message = f"The profile could not be read out within {_STATE:g} s, so it was not saved. Try again."

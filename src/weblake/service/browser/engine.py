@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from weblake import aio
 from weblake.service.browser import chromium
 from weblake.service.browser.folders import Folder, remove_left
 from weblake.service.failures import PageFailure
@@ -94,6 +96,7 @@ class Engine:
             await asyncio.to_thread(self._folder.remove)
 
 
-async def _within(closing: object) -> None:
+async def _within(closing: Awaitable[None]) -> None:
     with suppress(Exception):
-        await asyncio.wait_for(closing, _CLOSE)  # type: ignore[arg-type]
+        async with aio.timeout(_CLOSE):
+            await closing

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from weblake import aio
 from weblake.service.browser.engine import Engine
 from weblake.service.browser.gateway import Gateway
 from weblake.service.browser.settings import Settings
@@ -49,7 +50,7 @@ class Lane:
     async def clean(self) -> bool:
         """Leaves nothing of the last page but a blank one for the next; False where that cannot be said for sure."""
         try:
-            async with asyncio.timeout(_CLEANING):
+            async with aio.timeout(_CLEANING):
                 for page in self.context.pages:
                     await page.close()
                 page = await self.context.new_page()
@@ -69,7 +70,8 @@ class Lane:
         """Closes the context; False where Chromium does not answer."""
         await self.gateway.aclose()
         try:
-            await asyncio.wait_for(self.context.close(), _CLOSING)
+            async with aio.timeout(_CLOSING):
+                await self.context.close()
         except Exception:  # noqa: BLE001 - hung, crashed or gone: the caller ends the whole browser
             return not self.engine.alive
         return True
@@ -151,7 +153,7 @@ class Lanes:
         gateway = Gateway(self._pools, allow_private=self._allow_private)
         try:
             made = {**settings.context(engine.browser.version), **own}
-            async with asyncio.timeout(_OPENING):
+            async with aio.timeout(_OPENING):
                 context = await engine.browser.new_context(**made, proxy=await gateway.open())
         except TimeoutError as error:
             await gateway.aclose()

@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 import httpx
 
+from weblake import aio
 from weblake.service.failures import PageFailure
 from weblake.service.web.addresses import resolve
 from weblake.service.web.connect import proxy_for
@@ -38,7 +39,7 @@ async def connect_tunnel(url: httpx.URL, *, allow_private: bool, trust_env: bool
     said = ""
     for place, address in enumerate(addresses, 1):
         try:
-            async with asyncio.timeout(_TURN if place < len(addresses) else _LAST):
+            async with aio.timeout(_TURN if place < len(addresses) else _LAST):
                 return await asyncio.open_connection(address, port)
         except (OSError, TimeoutError) as error:
             said = getattr(error, "strerror", None) or str(error) or type(error).__name__
@@ -60,7 +61,7 @@ async def _by_proxy(proxy: httpx.URL, host: str, port: int) -> Streams:
     login = f"{unquote(proxy.username)}:{unquote(proxy.password)}"
     auth = f"Proxy-Authorization: Basic {base64.b64encode(login.encode()).decode()}\r\n" if proxy.userinfo else ""
     try:
-        async with asyncio.timeout(_LAST):
+        async with aio.timeout(_LAST):
             tls = ssl.create_default_context() if proxy.scheme == "https" else None
             reader, writer = await asyncio.open_connection(
                 proxy.host, proxy.port or (443 if tls else 80), ssl=tls, limit=_HEAD

@@ -180,7 +180,7 @@ class ConsolePages:
         name: str = request.path_params["name"]
         if name not in _STATIC:
             not_found("The console has no such file.")
-        body = files("weblake.service.console").joinpath("static", name).read_bytes()
+        body = files("weblake.service.console").joinpath("static").joinpath(name).read_bytes()
         return Response(body, media_type=_STATIC[name], headers={"Cache-Control": "no-cache"})
 
     def _job(self, db: Connection, request: Request, access: Access) -> looking.Job:

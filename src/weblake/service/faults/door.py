@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from weblake import aio
 from weblake.service.faults.menu import Faults
 from weblake.service.faults.replies import Spoilt, asked_otherwise, send_instead
 from weblake.service.faults.rules import Effect
@@ -48,7 +49,7 @@ class FaultDoor:
         """Waits, and says whether the service was reset or stopped meanwhile: the request must not be handled then."""
         over = self._faults.over
         with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
+            async with aio.timeout(seconds):
                 await over.wait()
         return over.is_set()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -59,7 +58,8 @@ def read_file(path: str | Path) -> list[Rule]:
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
-        value = tomllib.loads(text) if path.suffix.lower() == ".toml" else msgspec.json.decode(text.encode())
+        decode = msgspec.toml.decode if path.suffix.lower() == ".toml" else msgspec.json.decode
+        value = decode(text)
         return read_rules(value)
     except OSError as error:
         raise InvalidOption(

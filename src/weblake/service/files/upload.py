@@ -5,7 +5,6 @@ A file goes to disk where it is not small, so that waiting uploads take no memor
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import re
 import tempfile
@@ -18,6 +17,7 @@ from python_multipart.exceptions import FormParserError, MultipartParseError
 from python_multipart.multipart import MultipartParser, MultipartState, parse_options_header
 from starlette.requests import ClientDisconnect, Request
 
+from weblake import aio
 from weblake.service.answers import Refusal, bad_request
 
 #: Bytes of a file at most: 50 MB.
@@ -81,7 +81,7 @@ async def read_form(request: Request) -> UploadForm:
     reading = _Reading()
     try:
         parser = MultipartParser(boundary, reading.callbacks())  # type: ignore[arg-type]
-        async with asyncio.timeout(_LONGEST):
+        async with aio.timeout(_LONGEST):
             await _feed(request, parser)
         if parser.state != MultipartState.END:
             bad_request("The form breaks off: its last boundary is missing. Send it again.")
@@ -113,7 +113,7 @@ async def _feed(request: Request, parser: MultipartParser) -> None:
         if refusal.status == 413 and "expect" not in request.headers:
             heard = 0
             try:
-                async with asyncio.timeout(_HEARD_OUT_S):
+                async with aio.timeout(_HEARD_OUT_S):
                     async for chunk in stream:
                         heard += len(chunk)
                         if heard > _HEARD_OUT:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from weblake import aio
 from weblake.service.failures import PageFailure
 from weblake.service.jobs.gathering import Gathered
 from weblake.service.jobs.model_job import Finished, ModelJob
@@ -36,13 +37,8 @@ async def extract_data(job: ModelJob) -> Finished:
         async with turns:
             return job.steps.get(place) or await _read(job, place, url)
 
-    try:
-        async with asyncio.TaskGroup() as group:
-            reading = [group.create_task(one(place, url)) for place, url in enumerate(urls, _CHOICE + 1)]
-    except ExceptionGroup as wrapped:
-        # Who runs the job looks for what it was: a locked database is tried again.
-        raise wrapped.exceptions[0] from None
-    pages = [task.result() for task in reading]
+    # A locked database is raised as it is, and the job is tried again.
+    pages = await aio.run_together(one(place, url) for place, url in enumerate(urls, _CHOICE + 1))
     good = [page for page in pages if "text" in page]
     notes = [chosen["note"]] if chosen.get("note") else []
     if not good:

@@ -4,11 +4,11 @@ llm, model_work, records.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
 from sqlite3 import Connection, Row
 
+from weblake import aio
 from weblake.service.config import ServiceConfig
 from weblake.service.failures import PageFailure
 from weblake.service.jobs import model_work, records
@@ -54,7 +54,7 @@ class ModelRun:
         timeout = self._plan.get("timeout")
         limit = timeout / 1000 if isinstance(timeout, int) else _TIMEOUT_S
         try:
-            async with asyncio.timeout(limit):
+            async with aio.timeout(limit):
                 done = await self._work()
         except TimeoutError:
             await self._fail(f"The job was not done within {limit:g} s.")

@@ -127,9 +127,8 @@ class Jobs:
             try:
                 await run.run()
             except sqlite3.OperationalError as error:
-                # An error that the store has passed on has no code of its own.
-                locked = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
-                if not locked or tries == _TRIES - 1:
+                # SQLite's text for SQLITE_BUSY: errors carry the code only from Python 3.11 on.
+                if str(error) != "database is locked" or tries == _TRIES - 1:
                     raise
                 _LOG.warning("Job %s waits: another program has the database locked.", job_id)
             else:

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from sqlite3 import Connection, Row
 
-from weblake import webhooks
+from weblake import aio, webhooks
 from weblake.service.clock import Clock
 from weblake.service.config import ServiceConfig
 from weblake.service.failures import PageFailure
@@ -87,7 +87,7 @@ class WebhookDelivery:
                 _LOG.exception("Webhook deliveries could not be read.")
             wait = _LOOK_AGAIN if due is None else min(_LOOK_AGAIN, max(0.0, due - self._clock.now()))
             try:
-                async with asyncio.timeout(wait):
+                async with aio.timeout(wait):
                     await self._bell.wait()
             except TimeoutError:
                 continue
@@ -121,7 +121,7 @@ class WebhookDelivery:
     async def _try(self, row: Row) -> tuple[bool, str]:
         """Posts a delivery; returns whether it was acknowledged, and how the receiver answered."""
         try:
-            async with asyncio.timeout(TIMEOUT):
+            async with aio.timeout(TIMEOUT):
                 status = await self._post(row["url"], row["body"], self._headers(row))
         except TimeoutError:
             return False, f"no answer within {TIMEOUT:.0f} s"

@@ -5,10 +5,9 @@ What comes back passes the check that POST /v2/crawl makes, so it can be sent th
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
-from weblake import options
+from weblake import aio, options
 from weblake.errors import InvalidOption
 from weblake.service.answers import Refusal
 from weblake.service.failures import PageFailure
@@ -71,7 +70,7 @@ async def generate(model: Model, url: str, wish: str) -> tuple[dict[str, Any], d
 
     messages = prompts.ask(_TASK.format(url=url), wish=wish, schema=_SCHEMA)
     try:
-        async with asyncio.timeout(_TIMEOUT_S):
+        async with aio.timeout(_TIMEOUT_S):
             found = await json_of(model, messages, check, _SCHEMA)
     except TimeoutError:
         raise Refusal(

@@ -5,10 +5,10 @@ Everything is made of the markdown that the page's own filters left, so that par
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
 
+from weblake import aio
 from weblake.service.failures import PageFailure
 from weblake.service.llm import prompts
 from weblake.service.llm.asking import json_of, text_of
@@ -97,12 +97,8 @@ async def make(
         assert tracked is not None
         assert previous is not None
         tasks.append(_tell_changes(model, tracked, previous, text, made))
-    try:
-        async with asyncio.TaskGroup() as group:
-            running = [group.create_task(_quiet(one, timeout_s)) for one in tasks]
-    except ExceptionGroup as wrapped:
-        raise wrapped.exceptions[0] from None
-    failure = next((done.result() for done in running if done.result() is not None), None)
+    ends = await aio.run_together(_quiet(one, timeout_s) for one in tasks)
+    failure = next((end for end in ends if end is not None), None)
     if failure is not None:
         raise failure
     return made
@@ -119,7 +115,7 @@ async def _quiet(part: Awaitable[None], timeout_s: float) -> PageFailure | None:
     """A failure as a value: the group would wrap it, and cancel what is paid for already."""
     try:
         # Cleaning ends with the same second, and is no reason to have no page: it goes by its own clock.
-        async with asyncio.timeout(timeout_s + _GRACE_S):
+        async with aio.timeout(timeout_s + _GRACE_S):
             await part
     except TimeoutError:
         message = "The language model was not done within the time of the page. Allow more with `timeout`."
@@ -183,7 +179,7 @@ async def _clean(
         made.warnings.append(_CLEAN_LONG)
     elif text.strip():
         try:
-            async with asyncio.timeout(timeout_s):
+            async with aio.timeout(timeout_s):
                 answer = await model.complete(prompts.ask(prompts.CLEAN, text))
         except TimeoutError:
             made.warnings.append(_CLEAN_FAILED.format(why="the time of the page was over. Allow more with `timeout`."))

@@ -13,6 +13,7 @@ from functools import partial
 from html import escape
 from urllib.parse import quote
 
+from weblake import aio
 from weblake.service.failures import PageFailure
 from weblake.service.files.converters import Converters
 from weblake.service.files.kinds import HTML, PDF, kind_of_name
@@ -126,7 +127,7 @@ def page_of(fetched: Fetched, source_url: str, options: Mapping[str, object]) ->
 async def deadline(what: str, timeout_s: float) -> AsyncIterator[None]:
     """Ends what is done within it after so many seconds, and raises PageFailure."""
     try:
-        async with asyncio.timeout(timeout_s):
+        async with aio.timeout(timeout_s):
             yield
     except TimeoutError as error:
         message = f"{what} was not converted within {timeout_s:g} s. Allow more with `timeout`."

@@ -5,7 +5,6 @@ Imports: accounts, answers, countries, failures, intake, languages, parts, repla
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from sqlite3 import Connection
 
@@ -13,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from weblake import options
+from weblake import aio, options
 from weblake.service.answers import Refusal, bad_request, encode, raw_answer, read_object
 from weblake.service.config import Access
 from weblake.service.failures import PageFailure
@@ -60,7 +59,7 @@ class MapRoutes:
         await parts.store.read(lambda db: accounts.demand(db, access.team, _PRICE, plan, now))
         timeout = asked.get("timeout")
         try:
-            async with asyncio.timeout(timeout / 1000 if isinstance(timeout, int) and timeout > 0 else None):
+            async with aio.timeout(timeout / 1000 if isinstance(timeout, int) and timeout > 0 else None):
                 reply = encode(await self._find(access, url, asked))
         except TimeoutError:
             message = f"The map of {url} was not done within {timeout} ms. Allow more with `timeout`."

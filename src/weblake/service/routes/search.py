@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from weblake import aio
 from weblake.service.answers import Refusal, encode, raw_answer
 from weblake.service.config import Access, Plan
 from weblake.service.failures import PageFailure
@@ -56,7 +57,7 @@ class SearchRoutes:
         parts.rate.take(access.team)
         search_id = await self._parts.ids.drawn(self._parts.store)
         try:
-            async with asyncio.timeout(asked.timeout_ms / 1000):
+            async with aio.timeout(asked.timeout_ms / 1000):
                 found = await self._find(access, asked)
                 price = _price(len(found))
                 await self._afford(access, asked, price, len(found), plan)

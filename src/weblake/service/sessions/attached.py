@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from weblake import aio
 from weblake.service.sessions.cdp import Cdp, CdpError
 
 #: Seconds that a page may take to answer a command.
@@ -89,7 +90,7 @@ class Attached:
             raise HandsError(self._gone)
         task = self._start(method, params)
         try:
-            async with asyncio.timeout(_ANSWER):
+            async with aio.timeout(_ANSWER):
                 return await task
         except asyncio.CancelledError:
             # Ended by us, since the page is gone and nobody answers for it; or we are what is cancelled.
@@ -162,7 +163,7 @@ class Attached:
 
     async def _until(self, done: Callable[[], bool], timeout_s: float) -> bool:
         with suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
+            async with aio.timeout(timeout_s):
                 while not done() and not self._gone:
                     self._news.clear()
                     await self._news.wait()

@@ -44,4 +44,4 @@ def static(name: str) -> bytes:
 
 
 def _file(name: str) -> bytes:
-    return files("weblake.service.sessions").joinpath("view", name).read_bytes()
+    return files("weblake.service.sessions").joinpath("view").joinpath(name).read_bytes()

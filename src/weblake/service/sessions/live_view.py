@@ -25,6 +25,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any
 
+from weblake import aio
 from weblake.service.sessions import live_messages as said
 from weblake.service.sessions.cdp import Cdp, CdpError
 from weblake.service.sessions.live_pictures import Picture, Pictures
@@ -324,7 +325,7 @@ class LiveView:
     async def _photograph(self) -> None:
         session = self._session
         with suppress(CdpError, TimeoutError, KeyError):
-            async with asyncio.timeout(_COMMAND):
+            async with aio.timeout(_COMMAND):
                 layout = await self._cdp.send("Page.getLayoutMetrics", None, session)
                 view = layout["cssVisualViewport"]
                 width, height = float(view["clientWidth"]), float(view["clientHeight"])

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from weblake import aio
 from weblake.service.browser import chromium
 from weblake.service.browser.folders import Folder
 from weblake.service.browser.settings import Settings
@@ -150,7 +151,8 @@ class OwnChromium:
             with suppress(ConnectionError, RuntimeError):
                 await self.say(b'{"id":2147483647,"method":"Browser.close"}')
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._process.wait(), _LEAVE)
+            async with aio.timeout(_LEAVE):
+                await self._process.wait()
         if self._process.returncode is None:
             # Its children are in its group. Once it has been waited for, the number may be another's.
             with suppress(ProcessLookupError, PermissionError):

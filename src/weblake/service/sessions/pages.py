@@ -6,6 +6,7 @@ import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
 
+from weblake import aio
 from weblake.service.sessions.attached import Attached, HandsError
 from weblake.service.sessions.cdp import Cdp, CdpError
 
@@ -83,7 +84,7 @@ async def _look(cdp: Cdp, page: str) -> tuple[bool, bool, float]:
     """Whether a page is visible, whether it has the focus, and when it was loaded."""
 
     with suppress(CdpError, HandsError, TimeoutError):
-        async with asyncio.timeout(_LOOK):
+        async with aio.timeout(_LOOK):
             attached = await Attached.attach(cdp, page, watch=False)
             try:
                 visible, focused, loaded = await attached.evaluate(_FRONT, gesture=False)

@@ -8,12 +8,12 @@ Imports: asking, cdp, failures, hands, llm, mux, sessions.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from weblake import aio
 from weblake.service.failures import PageFailure
 from weblake.service.llm import prompts
 from weblake.service.llm.asking import json_of
@@ -93,7 +93,7 @@ async def follow(model: Model, live: Live, prompt: str, timeout_s: float) -> Fol
     try:
         client = await live.session.client()
         try:
-            async with asyncio.timeout(timeout_s):
+            async with aio.timeout(timeout_s):
                 return await _follow(model, client, prompt)
         except TimeoutError:
             return None

@@ -13,6 +13,7 @@ import secrets
 from contextlib import suppress
 from typing import Any
 
+from weblake import aio
 from weblake.service.browser.folders import remove_left
 from weblake.service.browser.gateway import Gateway
 from weblake.service.browser.settings import Settings
@@ -62,7 +63,7 @@ class Session:
             gateway.begin(block_ads=block_ads, most=_MOST_BYTES)
             chromium = await OwnChromium.start(proxy, settings)
             mux = Mux(chromium)
-            async with asyncio.timeout(_START):
+            async with aio.timeout(_START):
                 session = cls(chromium, mux, await mux.client(), gateway, settings)
                 await session._prepare()
             return session

@@ -15,6 +15,7 @@ from functools import partial
 from sqlite3 import Row
 from typing import TypeVar
 
+from weblake import aio
 from weblake.service.answers import Refusal
 from weblake.service.clock import Clock
 from weblake.service.config import ServiceConfig
@@ -253,7 +254,7 @@ class Sessions:
                 _LOG.exception("The browser sessions could not be noted.")
             wait = min([_NOTE_EVERY, *(one.due - now for one in living if one.due > now)]) if used else None
             try:
-                async with asyncio.timeout(wait):
+                async with aio.timeout(wait):
                     await self._look.wait()
             except TimeoutError:
                 continue

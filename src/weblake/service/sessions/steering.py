@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import httpx
 
+from weblake import aio
 from weblake.service.browser.engine import Engine
 from weblake.service.browser.lanes import Lane
 from weblake.service.browser.settings import private_of
@@ -69,7 +70,8 @@ class Steering:
         playwright, self._playwright = self._playwright, None
         if playwright is not None:
             with suppress(Exception):
-                await asyncio.wait_for(playwright.stop(), 3.0)
+                async with aio.timeout(3.0):
+                    await playwright.stop()
 
     def cdp_url(self, live: Live) -> str:
         """Where clients of the browser's protocol on this machine connect."""
@@ -89,7 +91,7 @@ class Steering:
             return
         context = await self._context(live)
         if state:
-            async with asyncio.timeout(_STATE):
+            async with aio.timeout(_STATE):
                 await context.set_storage_state(json.loads(state))
         if profile.saves:
             live.after.push_async_callback(self._save, live, profile, context)
@@ -119,7 +121,7 @@ class Steering:
         try:
             if private.login and not private.headers and context.pages:
                 await send_headers(context.pages[0], shown, private, lane.gateway.login)
-            async with asyncio.timeout(timeout_s):
+            async with aio.timeout(timeout_s):
                 await Visit(lane, shown, plain, private, timeout_s).run()
         except TimeoutError as error:
             message = f"{shown} was not done in the browser within {timeout_s:g} s."
@@ -157,14 +159,15 @@ class Steering:
     async def _leave(self, live: Live, browser: Browser) -> None:
         self._contexts.pop(live.id, None)
         with suppress(Exception):
-            await asyncio.wait_for(browser.close(), 3.0)
+            async with aio.timeout(3.0):
+                await browser.close()
 
     async def _save(self, live: Live, profile: Profile, context: BrowserContext) -> None:
         if live.session.gone.is_set():
             _LOG.warning("The profile %r was not saved: the browser of its session ended by itself.", profile.name)
             return
         try:
-            async with asyncio.timeout(_STATE):
+            async with aio.timeout(_STATE):
                 state = await context.storage_state(indexed_db=True)
         except Exception as error:  # noqa: BLE001 - the session ends all the same
             _LOG.warning("The profile %r was not saved: %s", profile.name, str(error).splitlines()[0][:300])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from urllib.parse import urlsplit
 
 from weblake.service.answers import bad_request
@@ -215,6 +215,6 @@ def _day(text: str) -> float:
     try:
         if found is None:
             raise ValueError(text)
-        return datetime(int(found[3]), int(found[1]), int(found[2]), tzinfo=UTC).timestamp()
+        return datetime(int(found[3]), int(found[1]), int(found[2]), tzinfo=timezone.utc).timestamp()
     except ValueError:
         bad_request(f"tbs holds the date {text[:20]!r}: write it as month/day/year, such as 12/31/2026.")

@@ -9,7 +9,6 @@ cookies into another's scrape. Cookies live as long as one chain of redirects.
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -19,6 +18,7 @@ from http import HTTPStatus
 import httpcore
 import httpx
 
+from weblake import aio
 from weblake.service.failures import PageFailure
 from weblake.service.web.addresses import clean_url
 from weblake.service.web.chain import Chain
@@ -90,7 +90,7 @@ class Fetcher:
         chain = Chain(clean_url(url, allow_private=self.allow_private), headers or {}, self.user_agent)
         limit = self.max_body if max_body is None else max_body
         try:
-            async with asyncio.timeout(timeout_s):
+            async with aio.timeout(timeout_s):
                 while True:
                     fetched = await self._hop(chain, verify, limit, cut)
                     if fetched is not None:
@@ -108,7 +108,7 @@ class Fetcher:
         """
         chain = Chain(clean_url(url, allow_private=self.allow_private), headers or {}, self.user_agent)
         try:
-            async with asyncio.timeout(timeout_s), self._failing(chain):
+            async with aio.timeout(timeout_s), self._failing(chain):
                 pool = await self._pools.pool_for(chain.url, verify=True)
                 response = await pool.handle_async_request(chain.request("POST", body))
                 await response.aclose()

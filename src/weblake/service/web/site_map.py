@@ -6,8 +6,10 @@ import asyncio
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from weblake import aio
 from weblake.service.failures import PageFailure
 from weblake.service.jobs.fresh_pages import FreshPage
 from weblake.service.web.canonical import key_of, site_of, split, visited
@@ -120,9 +122,9 @@ async def _both(web: Web, url: str, mode: str) -> tuple[FreshPage | PageFailure 
         return None, await web.sitemap(url, _MOST)
     if mode == "skip":
         return await _page(web, url), []
-    async with asyncio.TaskGroup() as tasks:
-        page, listed = tasks.create_task(_page(web, url)), tasks.create_task(web.sitemap(url, _MOST))
-    return page.result(), listed.result()
+    both: list[Any] = await aio.run_together([_page(web, url), web.sitemap(url, _MOST)])
+    page, listed = both
+    return page, listed
 
 
 async def _page(web: Web, url: str) -> FreshPage | PageFailure:

@@ -17,6 +17,7 @@ from xml.etree.ElementTree import Element, ParseError
 from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import iterparse
 
+from weblake import aio
 from weblake.service.failures import PageFailure
 from weblake.service.page.media import text_of
 from weblake.service.web.fetch import Fetched, Fetcher
@@ -56,7 +57,7 @@ async def sitemap_urls(
     """
     search = _Search(fetcher, limit)
     try:
-        async with asyncio.timeout(timeout_s):
+        async with aio.timeout(timeout_s):
             named = await robots.sitemaps(origin_url)
             await search.read([urljoin(origin_url, one) for one in named] or [urljoin(origin_url, "/sitemap.xml")])
             if not search.urls and named:
@@ -80,11 +81,9 @@ class _Search:
         while waiting and len(self.urls) < self._limit and len(self._seen) < _MAX_FILES and self._room > 0:
             turn = self._next(waiting)
             most = min(_MAX_FILE, max(1, self._room // _WIDTH))
-            async with asyncio.TaskGroup() as tasks:
-                reading = [tasks.create_task(self._fetch(file, most)) for file, _ in turn]
+            reading = await aio.run_together(self._fetch(file, most) for file, _ in turn)
             # What came first in the sitemaps stays first, whichever file was faster.
-            for (_, depth), task in zip(turn, reading, strict=True):
-                fetched = task.result()
+            for (_, depth), fetched in zip(turn, reading, strict=True):
                 if fetched is None:
                     continue
                 more = await self._take(fetched, most)

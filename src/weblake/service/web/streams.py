@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import select
 import ssl
-from typing import Any, Self
+from typing import Any
 
 import httpcore
+from typing_extensions import Self
 
 
 class Stream(httpcore.AsyncNetworkStream):
@@ -23,11 +24,11 @@ class Stream(httpcore.AsyncNetworkStream):
         if self._poll is not None:
             self._poll.register(self._socket.fileno(), select.POLLIN)
 
-    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109 - httpcore's signature
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         """Reads what there is."""
         return await self._inner.read(max_bytes, timeout)
 
-    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109 - httpcore's signature
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
         """Writes everything."""
         await self._inner.write(buffer, timeout)
 
@@ -39,7 +40,7 @@ class Stream(httpcore.AsyncNetworkStream):
         self,
         ssl_context: ssl.SSLContext,
         server_hostname: str | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 - httpcore's signature
+        timeout: float | None = None,
     ) -> Self:
         """The same connection with TLS on it."""
         return type(self)(await self._inner.start_tls(ssl_context, server_hostname, timeout))

@@ -29,7 +29,7 @@ async def connected(url: str) -> AsyncIterator[Connection]:
         socket = await connect(
             url, max_size=None, proxy=None, compression=None, ping_interval=None, open_timeout=_OPEN, close_timeout=0.5
         )
-    except (OSError, TimeoutError, InvalidHandshake, InvalidURI) as error:
+    except (OSError, TimeoutError, asyncio.TimeoutError, InvalidHandshake, InvalidURI) as error:
         raise CdpError(f"There is no browser at CDP_URL: {error}") from error
     connection = Connection(socket)
     reading = asyncio.create_task(connection.read())

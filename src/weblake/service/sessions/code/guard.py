@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from typing import Any
 
+from weblake import aio
 from weblake.service.sessions.attached import HandsError
 from weblake.service.sessions.cdp import Cdp, CdpError
 from weblake.service.sessions.pages import front_page
@@ -71,7 +72,7 @@ class Guard:
     async def front(self) -> str | None:
         """The page in front. None where nobody says, which the code will hear when it connects itself."""
         with suppress(CdpError, HandsError, TimeoutError):
-            async with asyncio.timeout(_ANSWER):
+            async with aio.timeout(_ANSWER):
                 return await front_page(self._cdp) if self._cdp else None
         return None
 
@@ -83,11 +84,11 @@ class Guard:
         assert self._cdp is not None
         with suppress(CdpError):
             try:
-                async with asyncio.timeout(_FREE):
+                async with aio.timeout(_FREE):
                     await self._cdp.send("Runtime.evaluate", {"expression": "1"}, session)
             except TimeoutError:
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(_FREE):
+                    async with aio.timeout(_FREE):
                         await self._cdp.send("Runtime.terminateExecution", None, session)
 
     def _do(self, key: str, work: Coroutine[Any, Any, None]) -> None:
@@ -136,7 +137,7 @@ async def guarding(cdp_url: str) -> AsyncIterator[Guard]:
     async with AsyncExitStack() as stack:
         guard = Guard(None)
         with suppress(CdpError, TimeoutError):
-            async with asyncio.timeout(_ANSWER):
+            async with aio.timeout(_ANSWER):
                 guard = Guard(await stack.enter_async_context(connected(cdp_url)))
                 await guard.watch()
         try:

@@ -17,6 +17,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from weblake import aio
 from weblake.service.sessions.code import keeper
 from weblake.service.sessions.code.guard import Guard, guarding
 from weblake.service.sessions.code.languages import LanguageMissing, lay_out, search_path
@@ -139,13 +140,15 @@ async def _run(
         }
         process.stdin.write(json.dumps(told).encode() + b"\n")
         try:
-            await asyncio.wait_for(process.wait(), timeout_s)
+            async with aio.timeout(timeout_s):
+                await process.wait()
         except TimeoutError:
             killed = True
     finally:
         await _end(process, environment[keeper.MARK])
         with suppress(TimeoutError):
-            await asyncio.wait_for(reading, _CLOSING)
+            async with aio.timeout(_CLOSING):
+                await reading
     exit_code = -signal.SIGKILL if killed else _status(room)
     return Execution(
         stdout=stdout.text(),
@@ -163,7 +166,8 @@ async def _end(process: asyncio.subprocess.Process, mark: str) -> None:
     # At once and without waiting: from here on the keeper ends everything, whatever happens to this task.
     process.stdin.close()
     try:
-        await asyncio.wait_for(process.wait(), _ENDING)
+        async with aio.timeout(_ENDING):
+            await process.wait()
         if process.returncode == 0:
             return
     except TimeoutError:
@@ -175,7 +179,8 @@ async def _end(process: asyncio.subprocess.Process, mark: str) -> None:
     # The code killed or stopped its keeper.
     await asyncio.to_thread(keeper.end_all, lambda: keeper.marked(mark))
     with suppress(TimeoutError):
-        await asyncio.wait_for(process.wait(), _CLOSING)
+        async with aio.timeout(_CLOSING):
+            await process.wait()
 
 
 def _status(room: Path) -> int | None:

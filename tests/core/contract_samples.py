@@ -58,13 +58,11 @@ def strict(schema: Schema) -> Schema:
     return out
 
 
-def valid(schema: Schema, value: object, *, received: bool = False) -> bool:
-    """Whether a value may be sent; with `received`, whether a service takes it, which leaves unknown names out."""
-    known = (id(schema), received)
-    if known not in _CHECKS:
-        judged = schema if received else strict(schema)
-        _CHECKS[known] = (schema, jsonschema.Draft202012Validator(judged, format_checker=FORMATS))
-    return bool(_CHECKS[known][1].is_valid(value))
+def valid(schema: Schema, value: object) -> bool:
+    """Whether a value may be sent."""
+    if id(schema) not in _CHECKS:
+        _CHECKS[id(schema)] = (schema, jsonschema.Draft202012Validator(strict(schema), format_checker=FORMATS))
+    return bool(_CHECKS[id(schema)][1].is_valid(value))
 
 
 FORMATS = jsonschema.FormatChecker(formats=["uuid"])

@@ -254,15 +254,37 @@ def test_any_text_is_an_address_or_not(text: str) -> None:
     assert o.url_problem(text) is None or isinstance(o.url_problem(text), str)
 
 
-def test_unknown_names_of_a_received_body_are_left_out_where_the_contract_is_open() -> None:
-    body = {"url": "example.com", "maxAge": 1, "brandNew": 1, "max_age": 2, "location": {"brandNew": 1}}
-    assert o.from_wire(o.ScrapeRequest, body) == {"url": "example.com", "max_age": 1, "location": {}}
-    with pytest.raises(InvalidOption, match="brandNew"):
-        o.from_wire(o.CrawlRequest, {"url": "example.com", "webhook": {"url": "http://example.com", "brandNew": 1}})
-    with pytest.raises(InvalidOption, match="brandNew"):
-        o.from_wire(o.ScrapeRequest, {"url": "example.com", "parsers": [{"type": "pdf", "brandNew": 1}]})
+@pytest.mark.parametrize(
+    ("cls", "body", "says", "hint"),
+    [
+        (o.ScrapeRequest, {"onlyMainContnt": True}, "'onlyMainContnt' is not an option here.", "`onlyMainContent`"),
+        (o.ScrapeRequest, {"max_age": 2}, "'max_age' is not an option here.", "`maxAge`"),
+        (o.ScrapeRequest, {"brandNew": 1}, "'brandNew' is not an option here.", "Known here: "),
+        (o.ScrapeRequest, {"location": {"contry": "DE"}}, "'contry' is not an option of `location`.", "`country`"),
+        (o.ScrapeRequest, {"formats": [{"type": "json", "prompt": "x", "scheme": {}}]}, "`formats[0]`", "`schema`"),
+        (o.ScrapeRequest, {"parsers": [{"type": "pdf", "maxPage": 1}]}, "'maxPage'", "`maxPages`"),
+        (
+            o.CrawlRequest,
+            {"scrapeOptions": {"waitfor": 1}},
+            "option of `scrapeOptions`",
+            "`waitFor`",
+        ),
+        (o.CrawlRequest, {"webhook": {"url": "http://example.com", "evnts": []}}, "'evnts'", "`events`"),
+    ],
+)
+def test_an_unknown_name_in_a_received_body_is_refused(cls: type, body: dict[str, Any], says: str, hint: str) -> None:
+    """A name that is misspelt and ignored is the worst that a test double can do: the public service refuses it too."""
+    with pytest.raises(InvalidOption) as caught:
+        o.from_wire(cls, {"url": "example.com", **body})
+    assert says in caught.value.message
+    assert hint in caught.value.hint
+    left = o.from_wire(cls, {"url": "example.com", **body}, ignore_unknown=True)
+    assert left["url"] == "example.com"
+
+
+def test_a_received_body_is_an_object() -> None:
     with pytest.raises(InvalidOption, match="not an object"):
-        o.from_wire(o.ScrapeRequest, [body])
+        o.from_wire(o.ScrapeRequest, [{}])
 
 
 def test_a_giant_integer_may_be_received_in_free_contents() -> None:

@@ -65,9 +65,18 @@ def test_invalid_options_are_named(bench: Any) -> None:
     assert bench.http.post("/v2/scrape", json={"url": "ftp://site.test/"}).status_code == 400
 
 
-def test_unknown_top_level_keys_are_ignored(bench: Any) -> None:
-    body = {"url": A, "origin": "sdk", "fastMode": True, "integration": None, "new": 1}
-    assert bench.http.post("/v2/scrape", json=body).status_code == 200
+def test_an_unknown_key_is_refused_by_name_with_the_nearest_one(bench: Any) -> None:
+    refused = bench.http.post("/v2/scrape", json={"url": A, "onlyMainContnt": False})
+    said = "'onlyMainContnt' is not an option here. Did you mean `onlyMainContent`?"
+    assert (refused.status_code, refused.json()["error"], refused.json()["code"]) == (400, said, "BAD_REQUEST")
+    nested = {"url": A, "scrapeOptions": {"formats": [{"type": "screenshot", "fullpage": True}]}}
+    refused = bench.http.post("/v2/crawl", json=nested)
+    said = "'fullpage' is not an option of `scrapeOptions.formats[0]`. Did you mean `fullPage`?"
+    assert (refused.status_code, refused.json()["error"]) == (400, said)
+
+
+def test_what_the_public_sdk_sends_with_every_request_is_taken(bench: Any) -> None:
+    assert bench.http.post("/v2/scrape", json={"url": A, "origin": "sdk", "integration": None}).status_code == 200
 
 
 def test_a_body_that_is_too_large(make_bench: Any) -> None:

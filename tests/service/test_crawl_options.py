@@ -150,10 +150,10 @@ def test_a_crawl_that_finds_nothing_says_so(bench: Any) -> None:
 
 def test_the_active_list_shows_scrape_options_as_they_came(bench: Any) -> None:
     bench.web.held.add("*")
-    given = {"formats": [{"type": "markdown"}], "onlyMainContent": False, "zeroDataRetention": False}
+    given = {"formats": [{"type": "markdown"}], "onlyMainContent": False}
     first, second = bench.crawl(HOME, scrapeOptions=given), bench.crawl("http://b.test")
     bench.batch(HOME)
     crawls = bench.http.get("/v2/crawl/active").json()["crawls"]
     assert [one["id"] for one in crawls] == [second, first]
-    assert crawls[1]["options"]["scrapeOptions"] == {"formats": [{"type": "markdown"}], "onlyMainContent": False}
+    assert crawls[1]["options"]["scrapeOptions"] == given
     assert (crawls[0]["options"], crawls[0]["url"]) == ({"scrapeOptions": {}}, "http://b.test")

@@ -13,7 +13,7 @@ from weblake.service import app
 from weblake.service.serve import serve
 from weblake.service.server import LocalService
 
-OPEN = {"/_weblake/health", "/openapi.yaml"}
+OPEN = {"/health", "/_weblake/health", "/openapi.yaml"}
 GROUPS = [one for name, one in vars(app).items() if name.endswith("Routes") and inspect.isclass(one)]
 #: What a page can make a browser send to another origin without asking there first.
 SIMPLE = ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", None]
@@ -150,3 +150,13 @@ def test_s8_the_control_api_answers_to_this_machine_only() -> None:
 
             asyncio.run(front(scope, receive, send))
             assert sent[0]["status"] == 403
+
+
+def test_a_probe_of_a_container_platform_needs_no_key_and_learns_nothing_else(bench: Any) -> None:
+    with httpx.Client(base_url=bench.service.url, trust_env=False) as nobody:
+        for headers in ({}, {"Host": "10.0.0.7:8080"}):
+            answer = nobody.get("/health", headers=headers)
+            assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+        assert nobody.head("/health").status_code == 200
+        assert nobody.post("/health").status_code == 405
+        assert nobody.get("/health/").status_code == 401

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 
 from weblake.options.checks import Reader, to_wire_names
 from weblake.options.requests import (
-    CLOSED,
     RULES,
     ActivityOptions,
     AgentOptions,
@@ -38,6 +37,7 @@ from weblake.options.requests import (
     SearchOptions,
     SearchRequest,
     UsageOptions,
+    sent_by_sdk,
 )
 from weblake.options.values import url_problem
 
@@ -91,12 +91,17 @@ def to_wire(cls: type, options: Mapping[str, object]) -> dict[str, object]:
     return named
 
 
-def from_wire(cls: type, body: object) -> dict[str, object]:
+def from_wire(cls: type, body: object, *, ignore_unknown: bool = False) -> dict[str, object]:
     """The options of a received request, checked, under their snake_case names.
 
-    Unknown names are left out, but in a webhook and a parser, which the contract closes.
+    Names that the public SDK sends although the contract does not list them for this request are left out.
+
+    Args:
+        cls: One of the classes here, such as `ScrapeRequest`.
+        body: The decoded body.
+        ignore_unknown: Whether unknown names are left out instead of refused; for options that a language model wrote.
 
     Raises:
         InvalidOption: As `to_wire`, and where the body is no object; the message has the name on the wire.
     """
-    return Reader(RULES, wire=True, closed=CLOSED).top(cls, body)
+    return Reader(RULES, wire=True, ignore_unknown=ignore_unknown, left_out=sent_by_sdk(cls)).top(cls, body)

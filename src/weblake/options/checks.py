@@ -38,15 +38,22 @@ def _renamed(shape: Shape, value: object) -> object:
 class Reader:
     """Checks options; `wire` says whether they come from the wire or from a caller.
 
-    From the wire, unknown names are left out, but for the `closed` classes, which take none.
+    Unknown names are refused, but for those of `left_out` beside the options of the request itself; with
+    `ignore_unknown` all of them are left out.
     """
 
     def __init__(
-        self, rules: Mapping[type, Sequence[Rule]], *, wire: bool, closed: frozenset[type] = frozenset()
+        self,
+        rules: Mapping[type, Sequence[Rule]],
+        *,
+        wire: bool,
+        ignore_unknown: bool = False,
+        left_out: frozenset[str] = frozenset(),
     ) -> None:
         self._rules = rules
         self._wire = wire
-        self._closed = closed
+        self._ignore_unknown = ignore_unknown
+        self._left_out = left_out
 
     def top(self, cls: type, body: object) -> dict[str, object]:
         """The options of one request by snake_case name.
@@ -81,10 +88,10 @@ class Reader:
         text = key if isinstance(key, str) else ""
         own, wired = fields(cls).get(text), by_wire(cls).get(text)
         found = wired if self._wire else own or (wired if path else None)
-        if found is not None or (self._wire and cls not in self._closed):
+        if found is not None or self._ignore_unknown or (not path and text in self._left_out):
             return found
         names = list(by_wire(cls) if self._wire else fields(cls))
-        guess = wired.name if wired else _closest(text, names)
+        guess = wired.name if wired else _closest(wire_name(text) if self._wire else text, names)
         where = f"an option of `{path}`" if path else "an option here"
         _refuse(f"{values.shown(key)} is not {where}", _did_you_mean(guess, names))
 

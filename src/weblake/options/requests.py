@@ -14,6 +14,7 @@ from msgspec import Meta
 from typing_extensions import Required
 
 from weblake.options import rules, shapes
+from weblake.options.fields import by_wire
 
 
 class PageOptions(TypedDict, total=False):
@@ -299,9 +300,6 @@ _PAGE = (
 )
 
 #: What no range can say, by the class it is said of.
-#: Objects that take no name beyond those the contract lists.
-CLOSED = frozenset[type]([shapes.PdfParser, shapes.ImageParser, shapes.WebhookConfig, shapes.AgentWebhookConfig])
-
 RULES: dict[type, tuple[rules.Rule, ...]] = {
     PageOptions: _PAGE,
     ScrapeOptions: _PAGE,
@@ -318,3 +316,12 @@ RULES: dict[type, tuple[rules.Rule, ...]] = {
     shapes.JsonFormat: (rules.schema_or_prompt,),
     shapes.WaitAction: (rules.time_or_selector,),
 }
+
+
+def sent_by_sdk(cls: type) -> frozenset[str]:
+    """Names on the wire that the public SDK sends although the contract does not list them for this request.
+
+    It names itself in every request, and sends all options of a page, with their defaults, along with a file.
+    """
+    everywhere = frozenset({"origin", "integration"})
+    return everywhere | frozenset(by_wire(PageOptions)) if cls is ParseOptions else everywhere

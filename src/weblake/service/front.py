@@ -18,7 +18,9 @@ from weblake.service.parts import Parts
 #: Tells clients that an idempotency key gets the first answer again, so that they may repeat a start that got lost.
 _REPLAY_HEADER = "Weblake-Idempotency"
 #: The only paths that are open to everybody.
-_OPEN = frozenset({"/_weblake/health", "/openapi.yaml"})
+_OPEN = frozenset({"/health", "/_weblake/health", "/openapi.yaml"})
+#: For the probes of container platforms, which ask by an address of the container's: it tells nothing that could leak.
+_PROBE = "/health"
 
 
 class Front:
@@ -51,7 +53,7 @@ class Front:
 
     def _check(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
-        if not self._knows_host(scope):
+        if scope["path"] != _PROBE and not self._knows_host(scope):
             raise Refusal(403, "This service is not known under the name in the Host header.", code="HOST_NOT_ALLOWED")
         path: str = scope["path"]
         if path.startswith("/_weblake/") and not _is_loopback(scope):

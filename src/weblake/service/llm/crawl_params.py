@@ -60,7 +60,7 @@ async def generate(model: Model, url: str, wish: str) -> tuple[dict[str, Any], d
             return problem
         assert isinstance(value, dict)
         try:
-            asked = options.from_wire(options.CrawlRequest, {**value, "url": url})
+            asked = options.from_wire(options.CrawlRequest, {**value, "url": url}, ignore_unknown=True)
             Patterns(asked)
         except InvalidOption as error:
             return error.message
@@ -80,5 +80,5 @@ async def generate(model: Model, url: str, wish: str) -> tuple[dict[str, Any], d
         # The contract knows no 502 here.
         raise Refusal(503 if failure.status == 503 else 500, failure.message, code=failure.code) from None
     assert isinstance(found, dict)
-    asked = options.from_wire(options.CrawlRequest, {**found, "url": url})
+    asked = options.from_wire(options.CrawlRequest, {**found, "url": url}, ignore_unknown=True)
     return found, {name: value for name, value in asked.items() if name != "url"}

@@ -1,6 +1,7 @@
 """What tests and operators ask of the service itself, under /_weblake/. Imports: answers, deliveries, faults, parts.
 
-`docs/testing.md` shows each of them with curl. All are for loopback only, and all but health demand the key.
+`docs/testing.md` shows each of them with curl. All are for loopback only, and all but health demand the key. `/health`
+is for the probes of container platforms: it answers from anywhere, without a key.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class AdminRoutes:
     def routes(self) -> list[Route]:
         """The routes."""
         return [
+            Route("/health", self.probe, methods=["GET"]),
             Route("/_weblake/health", self.health, methods=["GET"]),
             Route("/_weblake/requests", self.requests, methods=["GET"]),
             Route("/_weblake/counts", self.counts, methods=["GET"]),
@@ -44,6 +46,11 @@ class AdminRoutes:
             Route("/_weblake/clock/advance", self.advance, methods=["POST"]),
             Route("/openapi.yaml", self.contract, methods=["GET"]),
         ]
+
+    async def probe(self, request: Request) -> Response:
+        """That the service is up, and nothing else."""
+        await self._parts.store.read(lambda db: db.execute("SELECT 1").fetchone())
+        return answer({"status": "ok"})
 
     async def health(self, request: Request) -> Response:
         """Whether the database answers, and the service's time."""

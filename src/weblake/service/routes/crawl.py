@@ -38,8 +38,6 @@ from weblake.service.routes.replays import Ticket
 from weblake.service.store import accounts
 from weblake.service.web.patterns import Patterns
 
-#: Names that the contract leaves out of an active crawl's scrape options.
-_NOT_SHOWN = frozenset({"url", "zeroDataRetention"})
 #: Names in a crawl's options that are kept elsewhere than in its plan.
 _NOT_PLAN = frozenset({"url", "webhook", "scrape_options", "origin", "integration", "zero_data_retention", "prompt"})
 
@@ -139,4 +137,4 @@ def _check_patterns(asked: Mapping[str, object]) -> None:
 def _shown(body: Mapping[str, object]) -> dict[str, object]:
     """The scrape options as they came, as the list of active crawls shows them."""
     given = body.get("scrapeOptions")
-    return {name: value for name, value in given.items() if name not in _NOT_SHOWN} if isinstance(given, dict) else {}
+    return given if isinstance(given, dict) else {}

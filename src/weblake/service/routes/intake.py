@@ -70,7 +70,7 @@ def read_options(cls: type, body: Mapping[str, object]) -> dict[str, object]:
         return options.from_wire(cls, body)
     except InvalidOption as error:
         details = [{"message": error.message, "hint": error.hint} if error.hint else {"message": error.message}]
-        raise Refusal(400, error.message, code="BAD_REQUEST", details=details) from None
+        raise Refusal(400, f"{error.message} {error.hint}".strip(), code="BAD_REQUEST", details=details) from None
 
 
 def read_target(url: object, config: ServiceConfig) -> str:

@@ -140,9 +140,14 @@ def refused_path(table: str, load_id: str) -> str:
     return f"{REFUSED}/{checked_load_id(load_id)}.{_table(table)}.parquet"
 
 
+def submitted_folder(load_id: str) -> str:
+    """The folder of the lists of URLs that were sent for a load."""
+    return f"{SUBMITTED}/{checked_load_id(load_id)}"
+
+
 def submitted_path(load_id: str, digest: str | None = None) -> str:
     """Where a list of URLs that was sent for a load is kept; without a digest, where earlier versions kept it."""
-    folder = f"{SUBMITTED}/{checked_load_id(load_id)}"
+    folder = submitted_folder(load_id)
     return f"{folder}.json.gz" if digest is None else f"{folder}/{digest}.json.gz"
 
 

@@ -170,7 +170,9 @@ def landed(dataset: Dataset, order: Order, terms: Terms) -> Landing | None:
             refused = publishing.promote(dataset, order.load_id)
             earlier = None if refused is None else Landing(refused)
     if earlier is not None and order.kind == "batch_scrape":
-        sent_lists.drop(dataset.storage, order.load_id)  # a run that died after the landing has left it
+        # A run that died after the landing has left them.
+        sent_lists.drop(dataset.storage, order.load_id)
+        sent_lists.drop_without_digest(dataset.storage, order.load_id)
     return None if earlier is None else _checked(earlier)
 
 
@@ -208,9 +210,9 @@ def _land(client: Runs, dataset: Dataset, order: Order, terms: Terms, watch: Wat
         )
         landing = _settle(dataset, intent, staged, terms, late=late)
         if begun.urls is not None:
-            sent_lists.drop(dataset.storage, begun.load_id, begun.urls)
+            sent_lists.drop(dataset.storage, begun.load_id)
         elif intent.submitted is not None:
-            sent_lists.drop(dataset.storage, order.load_id)
+            sent_lists.drop_without_digest(dataset.storage, order.load_id)
         return landing
 
     with dataset.storage.scratch() as scratch:  # before the wait: a root that vanishes meanwhile is not made anew

@@ -36,10 +36,8 @@ def keep(storage: Storage, load_id: str, urls: Sequence[str]) -> str:
         StorageRefused: It could not be written; nothing was sent.
     """
     digest = digest_of(urls)
-    with storage.scratch() as scratch:
-        file = scratch / "submitted.json.gz"
-        file.write_bytes(gzip.compress(msgspec.json.encode(urls), _LEVEL, mtime=0))
-        storage.publish(file, layout.submitted_path(load_id, digest))  # False: the same list is there
+    data = gzip.compress(msgspec.json.encode(urls), _LEVEL, mtime=0)
+    storage.create(layout.submitted_path(load_id, digest), data)  # False: the same list is there
     return digest
 
 
@@ -63,13 +61,13 @@ def read_without_digest(storage: Storage, load_id: str) -> tuple[str, ...] | Non
     return _read(storage, load_id, layout.submitted_path(load_id))
 
 
-def drop(storage: Storage, load_id: str, digest: str | None = None) -> None:
-    """Remove the lists of a load that has landed; with a digest only that one, which saves a listing."""
-    if digest is not None:
-        storage.delete(layout.submitted_path(load_id, digest))
-        return
-    for name in storage.list(layout.submitted_path(load_id).removesuffix(".json.gz")):
-        storage.delete(name)
+def drop(storage: Storage, load_id: str) -> None:
+    """Remove the lists of a load that has landed: also that of a run that lost the race to start it."""
+    storage.delete_folder(layout.submitted_folder(load_id))
+
+
+def drop_without_digest(storage: Storage, load_id: str) -> None:
+    """Remove the list of a load that an earlier version started for another process to land."""
     storage.delete(layout.submitted_path(load_id))
 
 

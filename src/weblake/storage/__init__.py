@@ -90,6 +90,9 @@ class Storage(Protocol):
     def delete(self, name: str) -> None:
         """Removes a file, if it is there."""
 
+    def delete_folder(self, name: str) -> None:
+        """Removes a folder and its files, if it is there, also after an earlier call that was interrupted."""
+
     def exists(self, name: str) -> bool:
         """Whether there is such a file."""
 

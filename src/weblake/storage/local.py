@@ -23,9 +23,6 @@ from weblake.storage.scratch import part_name, scratch_in, sweep
 #: Bytes of a path and its end that Linux takes.
 PATH_MAX = 4096
 
-#: Each folder in here belongs to one load and goes with its last file: one per load that ever ran would stay otherwise.
-_FOLDERS_OF_LOADS = "_weblake/submitted"
-
 
 class LocalStorage:
     """A root directory. `Storage` says what each method does."""
@@ -112,9 +109,20 @@ class LocalStorage:
         with told(f"delete {name}", self.url), suppress(FileNotFoundError):
             path.unlink()
             _sync_dir(path.parent)
-            if path.parent.parent == self._root / _FOLDERS_OF_LOADS:
-                with suppress(OSError):  # another list of the load is in it
-                    path.parent.rmdir()
+
+    def delete_folder(self, name: str) -> None:
+        """Removes a folder and its files, if it is there."""
+        for file in self.list(name):
+            self.delete(file)
+        path = self._path(name)
+        with told(f"delete {name}", self.url), suppress(FileNotFoundError):
+            try:
+                path.rmdir()
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # another process has just put a file there
+                    raise
+            else:
+                _sync_dir(path.parent)
 
     def exists(self, name: str) -> bool:
         """Whether there is such a file."""

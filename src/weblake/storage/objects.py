@@ -169,6 +169,11 @@ class ObjectStorage:
         with self._told(f"delete {name}"), suppress(FileNotFoundError):
             self._fs.rm_file(path)
 
+    def delete_folder(self, name: str) -> None:
+        """Removes all objects below a prefix."""
+        for file in self.list(name):
+            self.delete(file)
+
     def exists(self, name: str) -> bool:
         """Whether there is such an object."""
         return self.find_size(name) is not None

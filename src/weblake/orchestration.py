@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from weblake.retry import Patience
     from weblake.starts import cancel
     from weblake.steps import Flow
+    from weblake.storage import refuse_memory
     from weblake.tables.schemas import TABLES
     from weblake.url_lists import parquet_list, read_urls
     from weblake.url_shards import UrlShard, read_shard, url_shards
@@ -102,6 +103,7 @@ _HOMES = {
     "place_elsewhere": "weblake.generations:place_elsewhere",
     "read_shard": "weblake.url_shards:read_shard",
     "read_urls": "weblake.url_lists:read_urls",
+    "refuse_memory": "weblake.storage:refuse_memory",
     "report": "weblake.usage:report",
     "scrape_order": "weblake.orders:scrape",
     "url_shards": "weblake.url_shards:url_shards",
@@ -168,6 +170,7 @@ __all__ = [
     "place_elsewhere",
     "read_shard",
     "read_urls",
+    "refuse_memory",
     "report",
     "scrape_order",
     "url_shards",

@@ -147,7 +147,7 @@ class Step:
     @cached_property
     def dataset(self) -> Dataset:
         """Where it lands."""
-        return self.weblake.dataset(self.to)
+        return self.weblake.dataset_of_step(self.context, self.to)
 
     @cached_property
     def terms(self) -> orchestration.Terms:

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from dagster_weblake.requests import Request
     from weblake.orchestration import Dataset, Patience
 
+#: The executor that Dagster puts into a job for `dg.materialize` and `execute_in_process`.
+_IN_ONE_PROCESS = "execute_in_process_executor"
+
 
 class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it is its own value
     """The web data extraction service and the dataset that its data lands in.
@@ -128,6 +131,25 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
             )
         with speaking():
             return orchestration.open_dataset(where, storage_options=self.options_of_storage())
+
+    def dataset_of_step(self, context: dg.AssetExecutionContext, to: str | None = None) -> Dataset:
+        """Returns the same dataset for a step that lands in it.
+
+        A root in memory is refused unless the run is of `dg.materialize` or `execute_in_process`: any other run ends
+        with its process, and its steps may have processes of their own.
+
+        Raises:
+            AskPerson: As `dataset`.
+            StorageRefused: As `dataset`, or the data would be lost.
+        """
+        dataset = self.dataset(to)
+        if context.job_def.executor_def.name != _IN_ONE_PROCESS:
+            orchestration.refuse_memory(
+                dataset.storage,
+                "the process of this step",
+                hint="memory:// is for tests with dg.materialize() and execute_in_process().",
+            )
+        return dataset
 
     def options_of_storage(self) -> Mapping[str, object] | None:
         """The storage options as they were given, for readers of the dataset."""

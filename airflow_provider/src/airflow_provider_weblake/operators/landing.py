@@ -24,7 +24,7 @@ from airflow_provider_weblake.lineage import openlineage_of, outlets_changed, pa
 from airflow_provider_weblake.links.weblake import WeblakeJobLink
 from airflow_provider_weblake.operators.base import WeblakeOperator
 from airflow_provider_weblake.operators.killing import Killing
-from airflow_provider_weblake.storage import root_path
+from airflow_provider_weblake.storage import dataset_of_task
 from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
 from weblake import errors, orchestration
 
@@ -119,7 +119,7 @@ class LandingOperator(WeblakeOperator):
         """The load that this execution means."""
         order, terms = self.order(), self.terms()
         self._service = client.service
-        dataset = orchestration.open_dataset(root_path(self.to))
+        dataset = dataset_of_task(self.to)
         task = task_of(context)
         if order.job_id is not None:
             return Load(dataset, orchestration.place_elsewhere(order, task), terms, 0)

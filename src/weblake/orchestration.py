@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from weblake.generations import Task, place, place_elsewhere
     from weblake.generations import choose as choose_generation
     from weblake.hints import Words
+    from weblake.job_pages import check_template as check_job_page
+    from weblake.job_pages import job_page
     from weblake.lake import open_dataset
     from weblake.layout import is_compacted
     from weblake.ledger import Intent, Job
@@ -78,6 +80,7 @@ _HOMES = {
     "batch_order": "weblake.orders:batch",
     "begin": "weblake.load:begin",
     "cancel": "weblake.starts:cancel",
+    "check_job_page": "weblake.job_pages:check_template",
     "choose_generation": "weblake.generations:choose",
     "closed_periods": "weblake.usage:closed_periods",
     "collect": "weblake.detached:collect",
@@ -89,6 +92,7 @@ _HOMES = {
     "history": "weblake.publishing:history",
     "is_compacted": "weblake.layout:is_compacted",
     "is_terminal": "weblake.models:is_terminal",
+    "job_page": "weblake.job_pages:job_page",
     "land": "weblake.load:land",
     "land_activity": "weblake.usage_landing:land_activity",
     "land_report": "weblake.usage_landing:land_report",
@@ -145,6 +149,7 @@ __all__ = [
     "batch_order",
     "begin",
     "cancel",
+    "check_job_page",
     "choose_generation",
     "closed_periods",
     "collect",
@@ -156,6 +161,7 @@ __all__ = [
     "history",
     "is_compacted",
     "is_terminal",
+    "job_page",
     "land",
     "land_activity",
     "land_report",

@@ -64,6 +64,11 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
         "the environment or the machine's role, which is where credentials belong.",
     )
     insecure: bool = Field(default=False, description="Allows plain http beyond loopback.")
+    job_page: str | None = Field(
+        default=None,
+        description="Where people look at a job, such as https://app.example.com/jobs/{kind}/{job_id}: the link in the "
+        "metadata. Default: the console of the embedded service, or the job's status address at the service.",
+    )
     call_timeout_s: float | None = Field(
         default=None, description="Seconds for which one call is tried; a minute where none is given."
     )
@@ -107,6 +112,8 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
             InvalidOption: One of them cannot be used.
         """
         patience = self._patience()
+        if self.job_page:
+            orchestration.check_job_page(str(given.looked_up(self.job_page)))
         with speaking():  # the key stays out of the locals, which some tracebacks show
             return weblake.Client(*self._endpoint(), insecure=self.insecure, patience=patience)
 
@@ -179,10 +186,17 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
 
         return materialize(context, self, request, key=key, to=to)
 
-    def job_url(self, kind: str, job_id: str) -> str:
-        """Where the service tells how a job is doing (with the key); empty for a kind that has no such address."""
-        path = orchestration.STATUS_PATHS.get(kind)
-        return "" if path is None else f"{str(self.base_url).rstrip('/')}{path}/{job_id}"
+    def job_url(self, kind: str, job_id: str, *, has_console: bool = False) -> str:
+        """Returns where a person or a program sees how a job is doing; empty for a kind that has no such address.
+
+        Args:
+            kind: `batch_scrape`, `crawl`, `scrape` or `parse`.
+            job_id: The job's id.
+            has_console: Whether the service is the embedded one.
+        """
+        template = "" if not self.job_page else str(given.looked_up(self.job_page))
+        base_url = str(given.looked_up(self.base_url))
+        return orchestration.job_page(base_url, kind, job_id, template=template, has_console=has_console)
 
     def _endpoint(self) -> tuple[str, str]:
         values = []

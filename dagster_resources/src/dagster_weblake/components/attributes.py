@@ -103,6 +103,11 @@ class ResourceBlock(dg.Model):
         None, description="For the file system of a storage URL, as fsspec takes them."
     )
     insecure: bool | str | None = Field(None, description="Allows plain http beyond loopback.")
+    job_page: str | None = Field(
+        None,
+        description="Where people look at a job, with {kind} and {job_id}.",
+        examples=["https://app.example.com/jobs/{kind}/{job_id}"],
+    )
     call_timeout_s: float | str | None = Field(None, description="Seconds for which one call is tried.")
 
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from weblake.generations import Task, place, place_elsewhere
     from weblake.generations import choose as choose_generation
     from weblake.hints import Words
+    from weblake.job_pages import check_template as check_job_page
+    from weblake.job_pages import job_page
     from weblake.lake import open_dataset
     from weblake.layout import is_compacted
     from weblake.ledger import Intent, Job
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from weblake.retry import Patience
     from weblake.starts import cancel
     from weblake.steps import Flow
+    from weblake.storage import refuse_memory
     from weblake.tables.schemas import TABLES
     from weblake.url_lists import parquet_list, read_urls
     from weblake.url_shards import UrlShard, read_shard, url_shards
@@ -77,6 +80,7 @@ _HOMES = {
     "batch_order": "weblake.orders:batch",
     "begin": "weblake.load:begin",
     "cancel": "weblake.starts:cancel",
+    "check_job_page": "weblake.job_pages:check_template",
     "choose_generation": "weblake.generations:choose",
     "closed_periods": "weblake.usage:closed_periods",
     "collect": "weblake.detached:collect",
@@ -88,6 +92,7 @@ _HOMES = {
     "history": "weblake.publishing:history",
     "is_compacted": "weblake.layout:is_compacted",
     "is_terminal": "weblake.models:is_terminal",
+    "job_page": "weblake.job_pages:job_page",
     "land": "weblake.load:land",
     "land_activity": "weblake.usage_landing:land_activity",
     "land_report": "weblake.usage_landing:land_report",
@@ -102,6 +107,7 @@ _HOMES = {
     "place_elsewhere": "weblake.generations:place_elsewhere",
     "read_shard": "weblake.url_shards:read_shard",
     "read_urls": "weblake.url_lists:read_urls",
+    "refuse_memory": "weblake.storage:refuse_memory",
     "report": "weblake.usage:report",
     "scrape_order": "weblake.orders:scrape",
     "url_shards": "weblake.url_shards:url_shards",
@@ -143,6 +149,7 @@ __all__ = [
     "batch_order",
     "begin",
     "cancel",
+    "check_job_page",
     "choose_generation",
     "closed_periods",
     "collect",
@@ -154,6 +161,7 @@ __all__ = [
     "history",
     "is_compacted",
     "is_terminal",
+    "job_page",
     "land",
     "land_activity",
     "land_report",
@@ -168,6 +176,7 @@ __all__ = [
     "place_elsewhere",
     "read_shard",
     "read_urls",
+    "refuse_memory",
     "report",
     "scrape_order",
     "url_shards",

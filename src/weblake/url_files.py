@@ -179,7 +179,7 @@ def _from_url(url: str) -> UrlFile:
             f"{hide_secrets(url)} is {'the address of a page' if page else 'on no storage that is known'}, "
             "and no file with a list of URLs.",
             hint=("To scrape this very page give a list that holds it. " if page else "")
-            + "Files are read from a local path, s3://, gs://, abfs:// or memory://.",
+            + "Files are read from a local path, s3://, gs:// or abfs://.",
         )
     name = url.rpartition("/")[2]
     directory = url.removesuffix(name)

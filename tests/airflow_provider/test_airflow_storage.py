@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import threading
 import uuid
 from collections.abc import Callable
@@ -13,7 +14,10 @@ from typing import Any
 import boto3
 import pyarrow.parquet as pq
 import pytest
+from dag_runs import Run, run_one
+from gated_site import GatedSite
 
+import weblake
 from weblake import orchestration
 from weblake.errors import AskPerson, FeatureMissing, InvalidOption, StorageRefused
 from weblake.testing import WeblakeService
@@ -201,3 +205,32 @@ def test_what_is_no_file_is_refused_before_anything_is_paid(tmp_path: Path) -> N
     with pytest.raises(StorageRefused, match="Make the directory above it"):
         small_file(tmp_path / "no" / "such" / "a.txt")
     assert not (tmp_path / "no").exists()
+
+
+def test_memory_is_a_root_for_one_process_only(
+    run_dag: Run, weblake_connection: WeblakeService, site: GatedSite
+) -> None:
+    """`dag.test()` runs its tasks here; what they land is here afterwards."""
+    from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator
+
+    root = f"memory://{uuid.uuid4().hex}/lake"
+    run = run_one(run_dag, lambda: WeblakeBatchScrapeOperator(task_id="land", urls=site.pages(2), to=root))
+    assert run.state == "success"
+    assert weblake.read(root).to_table().num_rows == 2
+
+
+def test_memory_is_refused_in_a_process_of_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.sdk.execution_time import task_runner
+    from airflow.sdk.execution_time.comms import CommsDecoder
+
+    from airflow_provider_weblake.storage import dataset_of_task, small_file
+
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        # What the process that Airflow makes for a task speaks to its supervisor with.
+        monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", CommsDecoder(socket=ours), raising=False)
+        for use, place in ((dataset_of_task, "memory://lake"), (small_file, "memory://lake/urls.txt")):
+            with pytest.raises(StorageRefused, match="gone") as caught:
+                use(place)
+            assert "s3://" in str(caught.value.hint)
+            assert "dag.test()" in str(caught.value.hint)

@@ -6,9 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from upath import UPath
 
 from weblake.errors import FeatureMissing, StorageRefused
-from weblake.storage import Storage, open_storage
+from weblake.storage import Storage, open_storage, refuse_memory
 from weblake.storage.local import LocalStorage
 
 DATA = "documents/load_date=2026-11-21/0123456789abcdef-00000.parquet"
@@ -148,3 +149,22 @@ def test_local_roots_import_no_heavy_library(local_root: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code, local_root], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+# --- memory ---
+
+
+@pytest.mark.parametrize("root", ["", "ftp://host/lake", "memory://user:pass@x", 3])
+def test_no_message_recommends_a_root_that_ends_with_the_process(root: object) -> None:
+    with pytest.raises(StorageRefused) as caught:
+        open_storage(root)  # type: ignore[arg-type]
+    assert "memory://," not in str(caught.value)
+    assert "memory" not in (caught.value.hint or "")
+
+
+def test_only_a_root_in_memory_ends_with_the_process(local_root: str) -> None:
+    refuse_memory(open_storage(local_root), "this process")
+    for root in ("memory://x/lake", "MEMORY://x", UPath("memory://x/lake")):
+        with pytest.raises(StorageRefused, match="in the memory of this process and gone") as caught:
+            refuse_memory(open_storage(root), "this process", hint="Or so.")
+        assert caught.value.hint == "Give a local path, s3://, gs:// or abfs://. Or so."

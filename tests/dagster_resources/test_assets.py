@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import dagster as dg
+import httpx
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -44,10 +47,48 @@ def test_a_crawl_lands_and_tells_the_standard_metadata(bench: Bench, site: Gated
     assert found["dagster/uri"] == f"file://{bench.root}/{bench.files()[0]}"
     assert found["weblake/complete"] is True
     assert found["weblake/credits_used"] == 3.0
+    assert bench.instance.fetch_observations(dg.AssetKey("docs"), limit=5).records == []
     spec = docs[0].specs_by_key[dg.AssetKey("docs")]
     assert spec.kinds == {"weblake", "parquet"}
     assert spec.metadata["dagster/storage_kind"] == "parquet"
     assert "markdown" in [column.name for column in spec.metadata["dagster/column_schema"].columns]
+
+
+@pytest.mark.parametrize("wait", ["step", "sensor"])
+def test_a_link_leads_to_the_job_in_the_console_of_the_embedded_service(
+    bench: Bench, site: GatedSite, wait: Literal["step", "sensor"]
+) -> None:
+    docs = build_weblake_assets("docs", BatchScrapeRequest(urls=site.pages(2)), wait=wait)
+    run = bench.run(docs)
+    names = ["docs"] if wait == "step" else ["docs", "docs_job"]
+    for name in names:
+        found = run.metadata(name)
+        assert found["weblake/job"] == f"{bench.service.url}/console/jobs/{found['weblake/job_id']}"
+    with httpx.Client(base_url=bench.service.url) as person:
+        person.post("/console/sign-in", data={"key": bench.service.key})
+        page = person.get(str(found["weblake/job"]))
+    assert page.status_code == 200
+    assert str(found["weblake/job_id"]) in page.text
+
+
+def test_the_link_is_the_services_own_page_where_the_resource_names_it(bench: Bench, site: GatedSite) -> None:
+    page = "https://app.example.com/{kind}/{job_id}"
+    mine = {"base_url": bench.service.url, "api_key": bench.service.key, "root": str(bench.root)}
+    docs = build_weblake_assets("docs", BatchScrapeRequest(urls=site.pages(1)))
+    run = bench.run(docs, resources={"weblake": WeblakeResource(**mine, job_page=page)})
+    found = run.metadata("docs")
+    assert found["weblake/job"] == f"https://app.example.com/batch_scrape/{found['weblake/job_id']}"
+    before = bench.started
+    run = bench.run(docs, resources={"weblake": WeblakeResource(**mine, job_page="javascript:alert(1)//{job_id}")})
+    assert not run.success
+    assert bench.started == before
+
+
+def test_a_load_that_fails_links_to_its_job(bench: Bench, site: GatedSite) -> None:
+    request = BatchScrapeRequest(urls=["http://127.0.0.1:9/"], fail_ratio=0.0)
+    failure = bench.run(build_weblake_assets("docs", request, retry_policy=None)).failure()
+    job_id = failure.metadata["weblake/job_id"].value
+    assert failure.metadata["weblake/job"].value == f"{bench.service.url}/console/jobs/{job_id}"
 
 
 def test_materialised_again_an_unpartitioned_asset_adds_and_a_partition_is_replaced(

@@ -35,6 +35,10 @@ attributes:
         - markdwn
   partitions_def:
     type: fortnightly
+  deadline: 6 hours
+  backfill_policy:
+    type: multi_run
+    partitions: 3
   limt: 3
 """
 
@@ -138,6 +142,8 @@ def test_dg_points_at_the_lines_that_are_wrong(project: Project) -> None:
         ("options.limit", "limit: 0", "0 is less than the minimum of 1"),
         ("options.scrape_options.formats.0", "- markdwn", "'markdwn' is not one of ['markdown'"),
         ("partitions_def.type", "type: fortnightly", "'fortnightly' is not one of ['hourly'"),
+        ("deadline", "deadline: 6 hours", "'6 hours' does not match"),
+        ("backfill_policy", "backfill_policy:", "('partitions' was unexpected)"),
         ("limt", "limt: 3", "'limt' was unexpected"),
     ):
         number = next(at for at, line in enumerate(lines, 1) if line.strip() == mark)

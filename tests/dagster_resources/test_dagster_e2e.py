@@ -150,7 +150,7 @@ def test_a_crawl_is_materialised_checked_and_read(world: World) -> None:
 @proves(
     "4.3",
     at="dagster_resources/src/dagster_weblake/given.py",
-    line='return f"(kept out of Dagster\'s records: {known.index(repr(value))})"',
+    line="return stand_in",
     becomes="return value",
 )
 def test_s1_nothing_that_dagster_keeps_of_a_run_holds_a_key(world: World) -> None:
@@ -280,17 +280,14 @@ def test_o9_all_steps_executed_again_after_success_buy_again_and_take_the_first_
     assert (world.rows(one), world.rows(two), world.started() - before) == (0, 2, 2)  # it took the earlier one's place
 
 
-def test_progress_is_observed_while_a_job_runs(world: World, held: Callable[[], None]) -> None:
+def test_progress_is_in_the_log_while_a_job_runs_and_hides_no_materialization(
+    world: World, held: Callable[[], None]
+) -> None:
     dagster, before = world.dagster, world.started()
     run = dagster.launch(["held"], run_config=world.config("held"))
     world.running_job(before)
-    dagster.until(
-        "an observation of the running job",
-        lambda: [each for each in dagster.observations("held") if each.run_id == run],
-        60,
-    )
+    dagster.wait_event(run, lambda event: event["message"].startswith("The job: status "), 60)
     assert dagster.run(run).status == "STARTED"
     held()
     dagster.wait_status(run, {"SUCCESS"})
-    said = [each.metadata["weblake/status"] for each in dagster.observations("held") if each.run_id == run]
-    assert said[-1] == "scraping" or said[0] == "completed"
+    assert [each for each in dagster.observations("held") if each.run_id == run] == []

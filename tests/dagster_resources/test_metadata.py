@@ -23,6 +23,7 @@ from odd_site import OddSite
 from dagster_weblake import metadata as told
 from dagster_weblake.metadata.shown_text import number, shown_table
 from dagster_weblake.metadata.usage import usage_metadata
+from dagster_weblake.progress import progress_of
 from weblake import orchestration
 from weblake.models import UsagePeriod
 from weblake.testing import WeblakeService
@@ -76,9 +77,12 @@ def test_a_load_tells_its_account(weblake_service: WeblakeService, site, local_r
     before = datetime.now(timezone.utc).timestamp()
     urls = [*site.pages(7), refusing_url()]
     dataset, landing = landed(weblake_service, local_root, urls)
-    metadata = told.load_metadata(dataset, landing, partitioned=False)
+    page = f"https://app.example.com/jobs/{landing.receipt.job_id}"
+    metadata = told.load_metadata(dataset, landing, partitioned=False, job_url=page)
     survives_dagster(metadata)
     found, receipt = told.WeblakeMetadataSet.extract(metadata), landing.receipt
+    assert isinstance(metadata["weblake/job"], dg.UrlMetadataValue)  # which can be clicked
+    assert found.job == page
     assert found.load_id == receipt.load_id
     assert (found.job_id, found.kind, found.status) == (receipt.job_id, "batch_scrape", "completed")
     assert (found.submitted, found.stored, found.failed, found.complete) == (8, 7, 1, True)
@@ -87,7 +91,9 @@ def test_a_load_tells_its_account(weblake_service: WeblakeService, site, local_r
     assert found.root == local_root
     assert before - 1 <= (found.landed_at or 0) <= datetime.now(timezone.utc).timestamp()
     shown = values(metadata)
-    assert shown["weblake/receipt"] == receipt.to_dict()
+    assert [name for name, value in metadata.items() if isinstance(value, dg.JsonMetadataValue)] == []
+    assert {"weblake/robots_blocked", "weblake/rejected", "weblake/missing", "weblake/duplicates"}.isdisjoint(shown)
+    assert len(shown) <= 19
     assert shown["dagster/row_count"] == 7
     assert "dagster/partition_row_count" not in shown
     assert shown["weblake/bytes"] == sum(file.bytes for file in receipt.files)
@@ -112,7 +118,7 @@ def test_a_partition_counts_its_rows_as_such(weblake_service: WeblakeService, si
     survives_dagster(metadata, "2026-11-21")
     assert metadata["dagster/partition_row_count"].value == 2
     assert "dagster/row_count" not in metadata
-    assert "outcomes" not in metadata
+    assert {"outcomes", "weblake/job"}.isdisjoint(metadata)
     again = told.load_metadata(
         dataset, orchestration.find(dataset, landing.receipt.load_id) or landing, partitioned=True
     )
@@ -198,27 +204,24 @@ def test_a_started_job(weblake_service: WeblakeService, site, local_root: str) -
     order = orchestration.batch_order(site.pages(2), orchestration.Naming())
     with weblake_service.client() as client:
         intent, job, _ = orchestration.begin(client, dataset, order)
-    metadata = told.started_metadata(dataset, intent, job, deadline=1795000000.5, max_credits=9)
+    page = f"https://app.example.com/jobs/{job.job_id}"
+    metadata = told.started_metadata(dataset, intent, job, deadline=1795000000.5, max_credits=9, job_url=page)
     survives_dagster(metadata)
     found = told.WeblakeMetadataSet.extract(metadata)
     assert (found.load_id, found.job_id, found.kind) == (order.load_id, job.job_id, "batch_scrape")
     assert (found.deadline, found.max_credits, found.root) == (1795000000.5, 9, local_root)
+    assert metadata["weblake/job"] == dg.MetadataValue.url(page)
     assert metadata["weblake/cancel_with"].value == f"weblake cancel batch {job.job_id}"
     assert "weblake/max_credits" not in told.started_metadata(dataset, intent, job, deadline=1.0, max_credits=None)
 
 
 def test_progress_takes_numbers_only() -> None:
-    head = {"status": "scraping", "total": 40, "completed": 3, "creditsUsed": 3.5, "data": ["text"], "next": "x"}
-    assert values(told.progress_metadata(head)) == {
-        "weblake/status": "scraping",
-        "weblake/total": 40,
-        "weblake/completed": 3,
-        "weblake/credits_used": 3.5,
-    }
+    head = {"status": "scraping", "total": 4000, "completed": 3, "creditsUsed": 3.5, "data": ["text"], "next": "x"}
+    assert progress_of(head) == "status scraping, total 4,000, completed 3, credits used 3.50"
     odd = {"status": ["x"], "total": True, "completed": 10**400, "creditsUsed": float("nan")}
-    assert told.progress_metadata(odd) == {}
-    assert told.progress_metadata({"status": " ", "total": -1, "completed": "3", "creditsUsed": 10**400}) == {}
-    assert len(str(told.progress_metadata({"status": "x" * 10_000})["weblake/status"].value)) == 120
+    assert progress_of(odd) == ""
+    assert progress_of({"status": " ", "total": -1, "completed": "3", "creditsUsed": 10**400}) == ""
+    assert len(progress_of({"status": "x" * 10_000})) == len("status ") + 120
 
 
 def test_definitions_tell_their_table() -> None:
@@ -296,7 +299,8 @@ def test_usage_of_all_months_has_a_chart(local_root: str) -> None:
     assert "2026-01 – 2026-11, most 11,000 credits" in "".join(svg.itertext())
     _, rows = markdown_parts(str(metadata["usage_table"].value))
     assert [row[0] for row in rows[1:]] == [f"`2026-{month:02d}`" for month in range(1, 12)]
-    assert [row[2].count("█") for row in rows[1:]] == [round(20 * month / 11) for month in range(1, 12)]
+    assert [row[1] for row in rows[1:]] == [f"{month * 1000:,}" for month in range(1, 12)]
+    assert [len(row) for row in rows] == [2] * 12
 
 
 @pytest.mark.parametrize("months", [1, 12, 30])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import secrets
+import subprocess
+import sys
 from pathlib import Path
 
 import dagster as dg
@@ -15,6 +17,7 @@ from key_forms import holds
 from shown_errors import everything_of
 
 from dagster_weblake import WeblakeParquetIOManager, WeblakeResource
+from dagster_weblake import given as hiding
 from weblake.errors import AskPerson, InvalidOption
 
 
@@ -115,7 +118,7 @@ def test_s1_no_error_of_a_resource_shows_the_key(canary: str, wrong: dict[str, s
 @proves(
     "S1",
     at="dagster_resources/src/dagster_weblake/given.py",
-    line='return f"(kept out of Dagster\'s records: {known.index(repr(value))})"',
+    line="return stand_in",
     becomes="return value",
     case="False",
 )
@@ -142,6 +145,47 @@ def test_a_key_given_as_text_is_the_one_that_is_sent(bench: Bench, tmp_path: Pat
     assert looks(given(base_url=bench.service.url, api_key="another-test-key")) == []
 
 
+_STAND_INS = """
+import sys
+from dagster_weblake import WeblakeResource
+for key in sys.argv[1:]:
+    print(WeblakeResource(base_url="http://127.0.0.1:1", api_key=key).api_key)
+"""
+
+
+def stand_ins_of_another_process(*keys: str) -> list[str]:
+    done = subprocess.run([sys.executable, "-c", _STAND_INS, *keys], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_a_secrets_stand_in_does_not_depend_on_the_order_of_construction(
+    canary: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = f"{canary}-a", f"{canary}-b"
+    stand_ins = {key: str(given(api_key=key).api_key) for key in (first, second)}
+    monkeypatch.setattr(hiding, "_VALUES", type(hiding._VALUES)())  # as if nothing had been constructed
+    assert {key: str(given(api_key=key).api_key) for key in (second, first)} == stand_ins
+    assert len({*stand_ins.values()}) == 2
+    # Pydantic and Dagster make a resource anew of what its configuration says.
+    for key in (second, first):
+        with given(api_key=stand_ins[key]).get_client() as client:
+            assert client._settings is not None
+            assert client._settings.api_key.header().endswith(key.encode())
+
+
+def test_a_stand_in_of_another_process_is_refused_and_is_no_other_key(canary: str) -> None:
+    given(api_key=f"{canary}-own")
+    theirs = stand_ins_of_another_process(f"{canary}-own", f"{canary}-other")
+    assert str(given(api_key=f"{canary}-own").api_key) not in theirs  # nothing to compare a guess with
+    for stand_in in (*theirs, "(kept out of Dagster's records: 0)"):
+        with pytest.raises(AskPerson, match="another process") as caught:
+            given(api_key=stand_in).get_client()
+        assert "dg.EnvVar" in str(caught.value)
+        with pytest.raises(AskPerson, match="another process"):
+            given(storage_options={"client_kwargs": stand_in}).options_of_storage()
+
+
 def test_storage_options_may_name_environment_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKE_SECRET", "test-secret")
     resource = given(
@@ -154,8 +198,5 @@ def test_storage_options_may_name_environment_variables(monkeypatch: pytest.Monk
 
 
 def test_a_bare_import_is_light() -> None:
-    import subprocess
-    import sys
-
     code = "import sys, dagster_weblake; sys.exit(any(m in sys.modules for m in ('pyarrow', 'pandas', 'polars')))"
     assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,8 +73,10 @@ class Shell:
     def run_of(self, job: str) -> dg.DagsterRun | None:
         return next((run for run in self.instance.get_runs() if run.job_name == job), None)
 
-    def observed(self, asset: str) -> Sequence[object]:
-        return self.instance.fetch_observations(dg.AssetKey(asset), limit=5).records
+    def waits(self, job: str) -> bool:
+        """Whether the run of a job has told that it polls."""
+        run = self.run_of(job)
+        return run is not None and any("The job: " in log.message for log in self.instance.all_logs(run.run_id))
 
     def run(self) -> dg.DagsterRun:
         (run,) = self.instance.get_runs()
@@ -181,8 +183,7 @@ def test_a_run_that_collects_and_is_terminated_cancels_the_job_that_another_star
     assert shell.job_status() == "scraping"
     process = shell.materialize("collecting")
     until(lambda: bool(list(shell.folder.glob("lake/_weblake/submitted/*"))), process)
-    until(lambda: shell.run_of("collecting") is not None, process)
-    until(lambda: bool(shell.observed("later")), process)
+    until(lambda: shell.waits("collecting"), process)
     run = shell.run_of("collecting")
     assert run is not None
     shell.instance.report_run_canceling(run)

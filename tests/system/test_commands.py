@@ -34,6 +34,18 @@ def test_a_target_that_answers_404_is_a_document(weblake_command: Any, site: str
     assert weblake.read(tmp_path / "lake").to_table()["status_code"].to_pylist() == [404]
 
 
+@pytest.mark.parametrize("command", ["batch", "crawl", "scrape"])
+def test_memory_would_be_gone_with_the_command_and_is_refused_before_anything_is_paid(
+    weblake_command: Any, service: Any, site: str, command: str
+) -> None:
+    run = weblake_command(command, f"{site}/1", "--to", "memory://lake", "--json")
+    assert run.code != 0
+    assert run.json["error"]["type"] == "StorageRefused"
+    assert "gone" in run.json["error"]["message"]
+    assert "s3://" in run.json["error"]["hint"]
+    assert not [each for each in service.requests() if each["method"] == "POST"]
+
+
 def test_all_pages_failed(weblake_command: Any, service: Any, tmp_path: Path) -> None:
     command = ("batch", "http://127.0.0.1:9/a", "http://127.0.0.1:9/b", "--to", str(tmp_path / "lake"), "--json")
     first = weblake_command(*command)

@@ -77,6 +77,23 @@ def root_path(to: LakePath) -> LakePath:
     return _attached(ObjectStoragePath(to))
 
 
+def dataset_of_task(to: LakePath) -> Dataset:
+    """The dataset that a task lands in.
+
+    A root in memory is refused in a process that Airflow has made for the task; in `dag.test()` it outlives the task.
+
+    Raises:
+        StorageRefused: It is no storage that can be landed in, or the data would be lost.
+        WeblakeError: As `root_path`.
+    """
+    dataset = orchestration.open_dataset(root_path(to))
+    if _has_own_process():
+        orchestration.refuse_memory(
+            dataset.storage, "the process of this task", hint="memory:// is for tests with dag.test()."
+        )
+    return dataset
+
+
 @dataclass(frozen=True, slots=True)
 class SmallFile:
     """One file outside any table: a list of URLs, a reply. It is there whole or not at all."""
@@ -117,7 +134,7 @@ def small_file(path: LakePath) -> SmallFile:
     parent, slash, file = text.rpartition("/")
     if not file or file in (".", "..") or parent.endswith(":/"):
         raise InvalidOption(f"{text!r} names no file.", hint="Give the path of one file, such as lists/urls.txt.")
-    dataset = orchestration.open_dataset(root_path(parent or slash or "."))
+    dataset = dataset_of_task(parent or slash or ".")
     local = dataset.storage.local_path(file)
     if local is None:
         return SmallFile(text, dataset, file)
@@ -134,6 +151,14 @@ def write_small(path: LakePath, data: bytes) -> str:
     file = small_file(path)
     file.write(data)
     return file.name
+
+
+def _has_own_process() -> bool:
+    """Whether a supervisor in another process runs this task: with `dag.test()` it does so in this one."""
+    from airflow.sdk.execution_time import task_runner
+
+    comms = getattr(task_runner, "SUPERVISOR_COMMS", None)
+    return comms is not None and type(comms).__name__ != "InProcessSupervisorComms"
 
 
 def _check(scheme: str, conn_id: str | None) -> None:

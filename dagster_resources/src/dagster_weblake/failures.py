@@ -43,7 +43,12 @@ def told(context: dg.AssetExecutionContext) -> Iterator[None]:
 
 
 def as_failure(
-    context: dg.AssetExecutionContext, error: WeblakeError, text: str | None = None, *, buys: bool = True
+    context: dg.AssetExecutionContext,
+    error: WeblakeError,
+    text: str | None = None,
+    *,
+    buys: bool = True,
+    job_url: str = "",
 ) -> Exception:
     """The failure or the retry request for an error; a step that buys nothing cannot mend a job that has ended."""
     pause = error.retry_after if isinstance(error, RetryLater) else None
@@ -54,10 +59,10 @@ def as_failure(
         context.log.warning("%s Again in %.0f s.", error, seconds)
         return dg.RetryRequested(max_retries=policy.max_retries, seconds_to_wait=seconds)
     again = isinstance(error, RetryLater) or (buys and isinstance(error, JobEnded))
-    return dg.Failure(description=text or str(error), metadata=_facts(error), allow_retries=again)
+    return dg.Failure(description=text or str(error), metadata=_facts(error, job_url), allow_retries=again)
 
 
-def _facts(error: WeblakeError) -> dict[str, dg.MetadataValue]:
+def _facts(error: WeblakeError, job_url: str) -> dict[str, dg.MetadataValue]:
     facts: dict[str, object] = {"weblake/error": type(error).__name__}
     if error.hint:
         facts["weblake/what_to_do"] = error.hint
@@ -68,4 +73,6 @@ def _facts(error: WeblakeError) -> dict[str, dg.MetadataValue]:
         facts["weblake/receipt"] = dg.MetadataValue.json(error.receipt.to_dict())
         if error.receipt.job_id:
             facts["weblake/job_id"] = error.receipt.job_id
+    if job_url:
+        facts["weblake/job"] = dg.MetadataValue.url(job_url)
     return {name: dg.MetadataValue.text(value) if isinstance(value, str) else value for name, value in facts.items()}  # type: ignore[misc]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
@@ -32,7 +32,8 @@ from weblake.errors import AskPerson, JobEnded, RetryLater, WeblakeError
 if TYPE_CHECKING:
     from dagster_weblake.requests import LoadRequest
     from dagster_weblake.resource import WeblakeResource
-    from weblake.orchestration import Dataset, Job, Landing, Order
+    from weblake import Receipt
+    from weblake.orchestration import Dataset, Intent, Job, Landing, Order
 
 #: It has no value: the data are in the dataset.
 Result = dg.MaterializeResult[None]
@@ -56,13 +57,15 @@ def land(
         if order.start is not None and order.kind in _JOBS:
             stopping.open[order.load_id] = order
             if orchestration.landed(step.dataset, order, step.terms) is None:
-                _, job, _ = orchestration.begin(weblake.client, step.dataset, order, max_credits=step.terms.max_credits)
-                step.say_started(job)
+                intent, job, _ = orchestration.begin(
+                    weblake.client, step.dataset, order, max_credits=step.terms.max_credits
+                )
+                step.say_started(intent, job)
         return {}
 
     def finish(part: Part) -> Metadata:
         order = orders[part.key]
-        watch = Progress(context, key, part.key).watch()
+        watch = Progress(context, part.key).watch()
         landing = orchestration.land(weblake.client, step.dataset, order, step.terms, watch)
         stopping.open.pop(order.load_id, None)
         return step.landed(landing)
@@ -89,10 +92,10 @@ def start(
         stopping.open[order.load_id] = order
         intent, job = orchestration.detach(weblake.client, step.dataset, order, max_credits=step.terms.max_credits)
         stopping.open.pop(order.load_id)
-        step.say_started(job)
+        url = step.say_started(intent, job)
         deadline = intent.created_seconds() + step.terms.timeout_s
         return metadata.started_metadata(
-            step.dataset, intent, job, deadline=deadline, max_credits=step.terms.max_credits
+            step.dataset, intent, job, deadline=deadline, max_credits=step.terms.max_credits, job_url=url
         )
 
     with told(context), step.stopping() as stopping:
@@ -114,7 +117,7 @@ def collect(
     def finish(part: Part) -> Metadata:
         load_id = step.load_to_collect(part, job_key)
         stopping.open[load_id] = None
-        watch = Progress(context, key, part.key).watch()
+        watch = Progress(context, part.key).watch()
         landing = orchestration.collect(weblake.client, step.dataset, load_id, step.terms, watch)
         stopping.open.pop(load_id)
         return step.landed(landing)
@@ -147,7 +150,7 @@ class Step:
     @cached_property
     def dataset(self) -> Dataset:
         """Where it lands."""
-        return self.weblake.dataset(self.to)
+        return self.weblake.dataset_of_step(self.context, self.to)
 
     @cached_property
     def terms(self) -> orchestration.Terms:
@@ -198,16 +201,33 @@ class Step:
             hint=f"Materialize {job_key.to_user_string()} first.",
         )
 
-    def say_started(self, job: Job) -> None:
-        """The job's id and address, for whoever reads the log."""
-        url = self.weblake.job_url(job.kind, job.job_id)
+    def say_started(self, intent: Intent, job: Job) -> str:
+        """Write the job's id and address to the log, and return the address."""
+        url = self.weblake.job_url(job.kind, job.job_id, has_console=bool(intent.replay))
         self.context.log.info(f"Job {job.job_id} of load {job.load_id}: {url}")
+        return url
+
+    def job_url(self, receipt: Receipt) -> str:
+        """Return the address of a load's job; empty where it has none."""
+        if not receipt.job_id:
+            return ""
+        has_console = False
+        with suppress(WeblakeError):  # a record that cannot be read costs the better address and nothing else
+            intent = self.dataset.ledger.intent(receipt.load_id)
+            # Only the embedded service says that it replays a start.
+            has_console = intent is not None and bool(intent.replay)
+        return self.weblake.job_url(receipt.kind, receipt.job_id, has_console=has_console)
 
     def landed(self, landing: Landing) -> Metadata:
         """What is told of a landing."""
         if landing.landed_at is not None:
             self.context.log.info(f"Load {landing.receipt.load_id} had landed before, at {landing.landed_at}.")
-        return metadata.load_metadata(self.dataset, landing, partitioned=self.parts[0].key is not None)
+        return metadata.load_metadata(
+            self.dataset,
+            landing,
+            partitioned=self.parts[0].key is not None,
+            job_url=self.job_url(landing.receipt),
+        )
 
     def each(self, work: Callable[[Part], Metadata], but: Mapping[str | None, WeblakeError] = {}) -> Outcome:
         """Does the work for each partition but those that have failed; one that fails does not stop the others."""
@@ -242,7 +262,9 @@ class Step:
         if len(self.parts) > 1:
             told_of = [f"{partition}: {error}" for partition, error in outcome.failed.items()]
             text = f"{len(told_of)} of {len(self.parts)} partitions failed. " + " | ".join(told_of)[:4000]
-        raise as_failure(self.context, errors[0], text, buys=self.buys) from errors[0]
+        receipt = errors[0].receipt
+        url = "" if receipt is None else self.job_url(receipt)
+        raise as_failure(self.context, errors[0], text, buys=self.buys, job_url=url) from errors[0]
 
 
 def result_of(context: dg.AssetExecutionContext, key: dg.AssetKey, found: Mapping[str | None, Metadata]) -> Result:

@@ -1,6 +1,6 @@
-"""What a run tells while it waits: a line in the log and an observation of the asset, at changes and now and then.
+"""What a run tells while it waits: a line in its log, at changes and now and then.
 
-Imports: metadata, weblake.orchestration.
+The asset's page gets nothing before the load has landed: observations would hide the materializations there.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from dataclasses import dataclass
 
 import dagster as dg
 
-from dagster_weblake.metadata import progress_metadata
+from dagster_weblake.metadata.shown_text import amount, number, plain
 from weblake import orchestration
 
-#: Seconds between two observations of a job that goes on.
+#: Seconds between two lines about a job that goes on.
 EVERY_S = 30.0
+#: Characters of a status word, and what no count of pages reaches.
+_WORD, _LARGEST = 120, 2**53
 
 
 @dataclass(slots=True)
@@ -23,7 +25,6 @@ class Progress:
     """One load of one asset partition."""
 
     context: dg.AssetExecutionContext
-    key: dg.AssetKey
     partition: str | None
     _status: object = None
     _done: object = None
@@ -40,9 +41,23 @@ class Progress:
         if not changed and not due:
             return
         self._status, self._done, self._at = status, done, time.monotonic()
-        values = progress_metadata(head)
-        if values:
+        told = progress_of(head)
+        if told:
             of = "" if self.partition is None else f" of {self.partition}"
-            told = ", ".join(f"{name.rpartition('/')[2]} {value.value}" for name, value in values.items())
             self.context.log.info(f"The job{of}: {told}")
-            self.context.log_event(dg.AssetObservation(self.key, partition=self.partition, metadata=values))
+
+
+def progress_of(head: Mapping[str, object]) -> str:
+    """Return a line about a job from the head of a poll; what is of a wrong type is left out."""
+    told: list[str] = []
+    status = head.get("status")
+    if isinstance(status, str) and status.strip():
+        told.append(f"status {plain(status, _WORD)}")
+    for name in ("total", "completed"):
+        count = head.get(name)
+        if isinstance(count, int) and not isinstance(count, bool) and 0 <= count < _LARGEST:
+            told.append(f"{name} {number(count)}")
+    used = amount(head.get("creditsUsed"))
+    if used is not None and used >= 0:
+        told.append(f"credits used {number(used)}")
+    return ", ".join(told)

@@ -29,7 +29,7 @@ def land_usage(
     A month of which the service reports nothing keeps the file that it has, if it has one.
     """
     with told(context):
-        client, dataset, parts = weblake.client, weblake.dataset(to), parts_of(context, key)
+        client, dataset, parts = weblake.client, weblake.dataset_of_step(context, to), parts_of(context, key)
         found = client.run(orchestration.report(request.report, client.retry, by_api_key=request.by_api_key))
         if not found.split:
             context.log.warning("The service did not split the report by API key, although it was asked to.")
@@ -47,7 +47,7 @@ def land_activity(
 ) -> Iterator[Result]:
     """Merges the calls that the service lists (24 hours) into the files of their UTC days."""
     with told(context):
-        client, dataset, parts = weblake.client, weblake.dataset(to), parts_of(context, key)
+        client, dataset, parts = weblake.client, weblake.dataset_of_step(context, to), parts_of(context, key)
         entries = client.run(orchestration.activity(client.retry))
         files = orchestration.land_activity(entries, dataset.storage)
         values = {part.key: metadata.activity_metadata(files, dataset, len(entries), date=part.day) for part in parts}

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from dagster_weblake.requests import Request
     from weblake.orchestration import Dataset, Patience
 
+#: The executor that Dagster puts into a job for `dg.materialize` and `execute_in_process`.
+_IN_ONE_PROCESS = "execute_in_process_executor"
+
 
 class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it is its own value
     """The web data extraction service and the dataset that its data lands in.
@@ -61,6 +64,11 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
         "the environment or the machine's role, which is where credentials belong.",
     )
     insecure: bool = Field(default=False, description="Allows plain http beyond loopback.")
+    job_page: str | None = Field(
+        default=None,
+        description="Where people look at a job, such as https://app.example.com/jobs/{kind}/{job_id}: the link in the "
+        "metadata. Default: the console of the embedded service, or the job's status address at the service.",
+    )
     call_timeout_s: float | None = Field(
         default=None, description="Seconds for which one call is tried; a minute where none is given."
     )
@@ -104,6 +112,8 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
             InvalidOption: One of them cannot be used.
         """
         patience = self._patience()
+        if self.job_page:
+            orchestration.check_job_page(str(given.looked_up(self.job_page)))
         with speaking():  # the key stays out of the locals, which some tracebacks show
             return weblake.Client(*self._endpoint(), insecure=self.insecure, patience=patience)
 
@@ -128,6 +138,25 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
             )
         with speaking():
             return orchestration.open_dataset(where, storage_options=self.options_of_storage())
+
+    def dataset_of_step(self, context: dg.AssetExecutionContext, to: str | None = None) -> Dataset:
+        """Returns the same dataset for a step that lands in it.
+
+        A root in memory is refused unless the run is of `dg.materialize` or `execute_in_process`: any other run ends
+        with its process, and its steps may have processes of their own.
+
+        Raises:
+            AskPerson: As `dataset`.
+            StorageRefused: As `dataset`, or the data would be lost.
+        """
+        dataset = self.dataset(to)
+        if context.job_def.executor_def.name != _IN_ONE_PROCESS:
+            orchestration.refuse_memory(
+                dataset.storage,
+                "the process of this step",
+                hint="memory:// is for tests with dg.materialize() and execute_in_process().",
+            )
+        return dataset
 
     def options_of_storage(self) -> Mapping[str, object] | None:
         """The storage options as they were given, for readers of the dataset."""
@@ -157,10 +186,17 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
 
         return materialize(context, self, request, key=key, to=to)
 
-    def job_url(self, kind: str, job_id: str) -> str:
-        """Where the service tells how a job is doing (with the key); empty for a kind that has no such address."""
-        path = orchestration.STATUS_PATHS.get(kind)
-        return "" if path is None else f"{str(self.base_url).rstrip('/')}{path}/{job_id}"
+    def job_url(self, kind: str, job_id: str, *, has_console: bool = False) -> str:
+        """Returns where a person or a program sees how a job is doing; empty for a kind that has no such address.
+
+        Args:
+            kind: `batch_scrape`, `crawl`, `scrape` or `parse`.
+            job_id: The job's id.
+            has_console: Whether the service is the embedded one.
+        """
+        template = "" if not self.job_page else str(given.looked_up(self.job_page))
+        base_url = str(given.looked_up(self.base_url))
+        return orchestration.job_page(base_url, kind, job_id, template=template, has_console=has_console)
 
     def _endpoint(self) -> tuple[str, str]:
         values = []

@@ -146,9 +146,9 @@ class _Ran:
             made = event.materialization
             name = made.asset_key.to_user_string()
             self.partitions[name] = self.partitions.get(name, 0) + 1
-            receipt = made.metadata.get("weblake/receipt")
+            receipt = _receipt_of(made.metadata)
             if receipt is not None:
-                self.loads[name] = receipt.value
+                self.loads[name] = receipt
         for check in result.get_asset_check_evaluations():
             self.checks[f"{check.asset_key.to_user_string()}:{check.check_name}"] = check.passed
 
@@ -162,6 +162,17 @@ class _Ran:
             "partitions": self.partitions,
             "checks": {"passed": len(self.checks) - len(bad), "failed": bad},
         }
+
+
+def _receipt_of(metadata: Mapping[str, dg.MetadataValue]) -> dict[str, object] | None:
+    """The receipt of the load that a materialization tells of; None where it tells of none."""
+    from weblake import orchestration
+
+    load_id, root = metadata.get("weblake/load_id"), metadata.get("weblake/root")
+    if load_id is None or root is None:
+        return None
+    landing = orchestration.find(orchestration.open_dataset(str(root.value)), str(load_id.value))
+    return None if landing is None else landing.receipt.to_dict()
 
 
 def _keys(definitions: dg.Definitions, asset: str) -> Sequence[str]:

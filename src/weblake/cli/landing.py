@@ -18,6 +18,7 @@ from weblake.cli.tree import (
     Options,
     Root,
     connect,
+    dataset_to_land_in,
     given_options,
 )
 from weblake.compat import read_time
@@ -191,9 +192,8 @@ def _land(
     insecure: bool,
 ) -> None:
     from weblake import load
-    from weblake.lake import open_dataset
 
-    dataset = open_dataset(to)
+    dataset = dataset_to_land_in(to)
     with connect(base_url, insecure) as client:
         if detach:
             _detach(client, dataset, order, terms, as_json)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from weblake import shown
-from weblake.cli.tree import BaseUrl, Insecure, Json, To, connect
+from weblake.cli.tree import BaseUrl, Insecure, Json, To, connect, dataset_to_land_in
 
 
 class What(str, Enum):
@@ -35,10 +35,9 @@ def usage(
     if not found.split:
         shown.note("weblake: the service did not split the report by API key, although it was asked to.")
     if to is not None:
-        from weblake.lake import open_dataset
         from weblake.usage_landing import land_report
 
-        files = land_report(found, open_dataset(to).storage)
+        files = land_report(found, dataset_to_land_in(to).storage)
         if as_json:
             shown.show_json({"report": found.name, "periods": len(found.periods), "files": [asdict(f) for f in files]})
         else:
@@ -71,10 +70,9 @@ def activity(
     with connect(base_url, insecure) as client:
         entries = client.run(reports.activity(client.retry, endpoint=endpoint))
     if to is not None:
-        from weblake.lake import open_dataset
         from weblake.usage_landing import land_activity
 
-        files = land_activity(entries, open_dataset(to).storage)
+        files = land_activity(entries, dataset_to_land_in(to).storage)
         if as_json:
             shown.show_json({"entries": len(entries), "files": [asdict(f) for f in files]})
         else:

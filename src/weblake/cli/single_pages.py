@@ -11,7 +11,19 @@ import typer
 
 from weblake import shown
 from weblake.cli.landing import Key, MaxCredits, New, Partition, naming_of, say_if_old, terms_of, watched
-from weblake.cli.tree import FAILED, BaseUrl, Formats, Insecure, Interrupted, Json, Options, To, connect, given_options
+from weblake.cli.tree import (
+    FAILED,
+    BaseUrl,
+    Formats,
+    Insecure,
+    Interrupted,
+    Json,
+    Options,
+    To,
+    connect,
+    dataset_to_land_in,
+    given_options,
+)
 from weblake.errors import InvalidOption, WeblakeError
 
 if TYPE_CHECKING:
@@ -84,10 +96,9 @@ def register(app: typer.Typer) -> None:
 
 def _land_each(client: Client, made: Sequence[Order], to: str, terms: Terms, as_json: bool) -> None:
     from weblake import load, publishing
-    from weblake.lake import open_dataset
     from weblake.orders import check_cost
 
-    dataset = open_dataset(to)
+    dataset = dataset_to_land_in(to)
     if terms.max_credits is not None:
         due = [order for order in made if publishing.find(dataset, order.load_id) is None]
         check_cost(len(due), made[0].price, terms.max_credits)

@@ -11,6 +11,7 @@ from weblake.errors import InvalidOption, WeblakeError
 
 if TYPE_CHECKING:
     from weblake.client import Client
+    from weblake.dataset import Dataset
 
 FAILED, BAD_USAGE = 1, 2
 
@@ -83,6 +84,20 @@ def connect(base_url: str | None, insecure: bool) -> Client:
     from weblake.client import Client
 
     return Client(base_url, insecure=insecure or None)
+
+
+def dataset_to_land_in(root: str) -> Dataset:
+    """The dataset at a root that outlives the command.
+
+    Raises:
+        StorageRefused: The root cannot be used, or is in memory.
+    """
+    from weblake.lake import open_dataset
+    from weblake.storage import refuse_memory
+
+    dataset = open_dataset(root)
+    refuse_memory(dataset.storage, "this command")
+    return dataset
 
 
 #: What is given by position or by an option of its own, or made here: never with --option.

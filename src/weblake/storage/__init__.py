@@ -36,7 +36,8 @@ BACKENDS = {
 }
 _LOCAL = {"file", "local"}
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
-_KINDS = "a local path, memory://, s3://, gs:// or abfs://"
+#: What a message recommends. memory:// is not among it: it loses what was paid for, except in tests.
+_KINDS = "a local path, s3://, gs:// or abfs://"
 
 
 class FsspecPath(Protocol):
@@ -171,6 +172,21 @@ def open_storage(root: RootPath, *, storage_options: Mapping[str, object] | None
         )
     name = scheme[1].lower()
     return _from_url(name + text[scheme.end(1) :], name, storage_options or {})
+
+
+def refuse_memory(storage: Storage, process: str, *, hint: str = "") -> None:
+    """Raise StorageRefused for a root in memory, to be called where the data would be lost with the process.
+
+    Args:
+        storage: The root.
+        process: Whose memory it is, such as "this command".
+        hint: What else a caller may do, after the kinds of roots that last.
+    """
+    if storage.url.startswith("memory://"):
+        raise StorageRefused(
+            f"{storage.url} is in the memory of {process} and gone when that ends.",
+            hint=f"Give {_KINDS}. {hint}".strip(),
+        )
 
 
 def _from_url(url: str, scheme: str, options: Mapping[str, object]) -> Storage:

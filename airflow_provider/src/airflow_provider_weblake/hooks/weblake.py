@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING, ClassVar
-from urllib.parse import quote
 
 from airflow.sdk import BaseHook
 from airflow.sdk.log import amask_secret, mask_secret
@@ -16,7 +15,7 @@ from airflow.sdk.log import amask_secret, mask_secret
 from airflow_provider_weblake.hooks.endpoint import Endpoint
 from airflow_provider_weblake.wording import in_words_of_a_dag
 from weblake import orchestration
-from weblake.errors import InvalidOption, WeblakeError
+from weblake.errors import WeblakeError
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
 #: Seconds after which a connection test has failed: somebody sits in front of the form.
 TEST_S = 20.0
-_ALSO = {"batch": "batch_scrape"}
 
 
 class WeblakeHook(BaseHook):
@@ -103,23 +101,19 @@ class WeblakeHook(BaseHook):
         )
         return True, f"Connected to {found.base_url}: {credits_left}."
 
-    def job_url(self, kind: str, job_id: str) -> str:
+    def job_url(self, kind: str, job_id: str, *, has_console: bool = False) -> str:
         """Returns where a person or a program sees how a job is doing.
 
-        That is the connection's `job_url` with kind and id filled in, or else the job's status address at the service
-        (which needs the key). Empty for a kind that has none of the two, such as `parse`.
+        That is the connection's `job_url` with kind and id filled in; or the job's page in the console of the
+        embedded service; or the job's status address at the service, which needs the key. Empty for a kind that has
+        none of them, such as `parse`.
 
         :param kind: `batch_scrape`, `crawl`, `scrape` or `parse`.
         :param job_id: the job's id.
+        :param has_console: whether the service is the embedded one.
         """
-        if not job_id:
-            raise InvalidOption("There is no job id to make a link from.", hint="Start the job first.")
-        found, kind, quoted = self.endpoint(), _ALSO.get(kind, kind), quote(job_id, safe="")
-        if found.job_url:
-            # Not str.format: a template could reach into the arguments.
-            return found.job_url.replace("{kind}", quote(kind, safe="")).replace("{job_id}", quoted)
-        path = orchestration.STATUS_PATHS.get(kind)
-        return "" if path is None else f"{found.base_url.rstrip('/')}{path}/{quoted}"
+        found = self.endpoint()
+        return orchestration.job_page(found.base_url, kind, job_id, template=found.job_url, has_console=has_console)
 
 
 def _read(connection: Connection) -> Endpoint:

@@ -16,7 +16,7 @@ JOB_URL_KEY = "weblake_job_url"
 
 
 class WeblakeJobLink(BaseOperatorLink):
-    """Leads to the job: the connection's `job_url`, or the status address at the service.
+    """Leads to the job: the connection's `job_url`, the console of the embedded service, or the status address.
 
     It works as soon as the operator has pushed `weblake_job_url`, also while the task runs or is deferred: Airflow
     reads a link from the XCom that `xcom_key` names, and this is the very one. A key of the link's own would be filled

@@ -24,7 +24,7 @@ from airflow_provider_weblake.lineage import openlineage_of, outlets_changed, pa
 from airflow_provider_weblake.links.weblake import WeblakeJobLink
 from airflow_provider_weblake.operators.base import WeblakeOperator
 from airflow_provider_weblake.operators.killing import Killing
-from airflow_provider_weblake.storage import root_path
+from airflow_provider_weblake.storage import dataset_of_task
 from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
 from weblake import errors, orchestration
 
@@ -119,7 +119,7 @@ class LandingOperator(WeblakeOperator):
         """The load that this execution means."""
         order, terms = self.order(), self.terms()
         self._service = client.service
-        dataset = orchestration.open_dataset(root_path(self.to))
+        dataset = dataset_of_task(self.to)
         task = task_of(context)
         if order.job_id is not None:
             return Load(dataset, orchestration.place_elsewhere(order, task), terms, 0)
@@ -239,7 +239,7 @@ class JobOperator(LandingOperator):
                 return self.finish(context, landing)
             # With no deadline of its own, a call gives up after a minute: a longer pause is the retry policy's.
             intent, job, _ = orchestration.begin(client, load.dataset, load.order, max_credits=load.terms.max_credits)
-            self._started(context, load.order, job)
+            self._started(context, load.order, intent, job)
             if not self.wait_for_completion:
                 return {"load_id": job.load_id, "kind": job.kind, "job_id": job.job_id, "status": "started"}
             ends_at = intent.created_seconds() + load.terms.timeout_s
@@ -250,11 +250,12 @@ class JobOperator(LandingOperator):
                 terms = replace(terms, timeout_s=max(1.0, ends_at - time.time()))
             return self.finish(context, self.land(client, load, terms))
 
-    def _started(self, context: Context, order: Order, job: Job) -> None:
+    def _started(self, context: Context, order: Order, intent: Intent, job: Job) -> None:
         if self.cancel_on_kill:
             ref = orchestration.JobRef(order.kind, job.job_id)
             self._killing = Killing(ref, self.hook, context["ti"], self.log)
-        url = self.hook.job_url(order.kind, job.job_id)
+        # Only the embedded service says that it replays a start.
+        url = self.hook.job_url(order.kind, job.job_id, has_console=bool(intent.replay))
         self.log.info("Job %s of load %s: %s", job.job_id, job.load_id, url)
         context["ti"].xcom_push(key=JOB_ID, value=job.job_id)
         context["ti"].xcom_push(key=JOB_URL, value=url)

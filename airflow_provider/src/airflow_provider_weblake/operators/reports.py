@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_weblake import lineage
 from airflow_provider_weblake.operators.base import WeblakeOperator
-from airflow_provider_weblake.storage import root_path
+from airflow_provider_weblake.storage import dataset_of_task
 from weblake import errors, orchestration
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class WeblakeUsageOperator(ReportOperator):
             if self.report not in ("credits", "tokens"):
                 raise errors.InvalidOption(f"There is no report of {self.report!r}.", hint="Give credits or tokens.")
             budget = _budget(self.budget)
-            dataset = orchestration.open_dataset(root_path(self.to)) if self.to else None
+            dataset = dataset_of_task(self.to) if self.to else None
             found = client.run(orchestration.report(self.report, client.retry, by_api_key=self.by_api_key))
             if not found.split:
                 self.log.warning("The service did not split the report by API key, although it was asked to.")
@@ -153,7 +153,7 @@ class WeblakeActivityOperator(ReportOperator):
         with self.service() as client:
             if not self.to:
                 raise errors.InvalidOption("`to` is empty.", hint="Give the root of the dataset to land in.")
-            dataset = orchestration.open_dataset(root_path(self.to))
+            dataset = dataset_of_task(self.to)
             entries = client.run(orchestration.activity(client.retry, endpoint=self.endpoint or None))
             files = orchestration.land_activity(entries, dataset.storage)
             self.log.info("%d calls of the last 24 hours, in %d files.", len(entries), len(files))

@@ -14,11 +14,21 @@ import dagster as dg
 from dagster.components.resolved import core_models as core
 from pydantic import BaseModel, Discriminator, Field
 
-from dagster_weblake.components.option_schema import templated
+from dagster_weblake.components.option_schema import in_place_of_union, tagged_blocks, templated
 from dagster_weblake.components.placing import Block
-from dagster_weblake.components.templating import filled_in, text_or_variable
+from dagster_weblake.components.templating import filled_in, mistake, text_or_variable
 from dagster_weblake.resource import WeblakeResource
 
+#: What `dg check yaml` takes for a length of time; `duration` is exact.
+DURATION_SCHEMA = in_place_of_union(
+    templated(
+        {
+            "type": ["number", "string"],
+            "exclusiveMinimum": 0,
+            "pattern": r"^\s*([0-9.]+[dhms])+\s*$|^\s*[0-9.]+\s*$",
+        }
+    )
+)
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?")
 
 
@@ -103,6 +113,11 @@ class ResourceBlock(dg.Model):
         None, description="For the file system of a storage URL, as fsspec takes them."
     )
     insecure: bool | str | None = Field(None, description="Allows plain http beyond loopback.")
+    job_page: str | None = Field(
+        None,
+        description="Where people look at a job, with {kind} and {job_id}.",
+        examples=["https://app.example.com/jobs/{kind}/{job_id}"],
+    )
     call_timeout_s: float | str | None = Field(None, description="Seconds for which one call is tried.")
 
 
@@ -121,7 +136,7 @@ def _partitions_of(context: dg.ResolutionContext, value: object) -> dg.Partition
     if isinstance(value, DynamicPartitions):
         return dg.DynamicPartitionsDefinition(name=value.name)
     if isinstance(value, str):
-        raise ValueError(f"{value!r} is no partitions definition: give a block with a `type`, or a template.")
+        raise mistake(context, f"{value!r} is no partitions definition. Give a block with a `type`, or a template.")
     return core.resolve_partitions_def(context, value)
 
 
@@ -170,13 +185,7 @@ def urls_of_yaml(context: dg.ResolutionContext, value: object) -> object:
     return str(context.resolve_source_relative_path(found))
 
 
-def _one_of(*types: str) -> dict[str, object]:
-    """A schema that tells a wrong `type` from a block that is wrong in itself."""
-    known = {"type": "object", "required": ["type"], "properties": {"type": {"enum": list(types)}}}
-    return templated({"if": {"type": "object"}, "then": known})
-
-
-_PARTITIONS = Annotated[
+_Partitions = Annotated[
     core.HourlyPartitionsDefinitionModel
     | core.DailyPartitionsDefinitionModel
     | core.WeeklyPartitionsDefinitionModel
@@ -186,6 +195,7 @@ _PARTITIONS = Annotated[
     | DynamicPartitions,
     Discriminator("type"),
 ]
+_Backfills = Annotated[core.SingleRunBackfillPolicyModel | core.MultiRunBackfillPolicyModel, Discriminator("type")]
 
 ResolvedAsset = Annotated[
     dg.AssetSpec,
@@ -201,8 +211,8 @@ ResolvedPartitions = Annotated[
     dg.PartitionsDefinition | None,
     dg.Resolver(
         _partitions_of,
-        model_field_type=_PARTITIONS | None,
-        json_schema_extra=_one_of("hourly", "daily", "weekly", "monthly", "time_window", "static", "dynamic"),
+        model_field_type=_Partitions | None,
+        json_schema_extra=tagged_blocks(_Partitions),
         description="The asset's partitions: hourly, daily, weekly, monthly, time_window, static or dynamic.",
         examples=[
             {"type": "daily", "start_date": "2026-11-01"},
@@ -216,8 +226,8 @@ ResolvedBackfillPolicy = Annotated[
     dg.BackfillPolicy | None,
     dg.Resolver(
         core.resolve_backfill_policy,
-        model_field_type=core.SingleRunBackfillPolicyModel | core.MultiRunBackfillPolicyModel | None,
-        json_schema_extra=_one_of("single_run", "multi_run"),
+        model_field_type=_Backfills | None,
+        json_schema_extra=tagged_blocks(_Backfills),
         description="How many partitions a run of a backfill takes.",
         examples=[{"type": "single_run"}, {"type": "multi_run", "max_partitions_per_run": 10}],
     ),

@@ -60,6 +60,8 @@ class LandingComponent(dg.Component, Block, ABC):
     ] = None
     resource: ResolvedResource = None
 
+    #: `resource` and `options` leave secrets to the run.
+    late = frozenset({"resource", "options"})
     #: The key of the asset that holds the data, once the definitions are built.
     _data_key: dg.AssetKey | None = PrivateAttr(default=None)
 

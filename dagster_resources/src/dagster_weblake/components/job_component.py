@@ -16,6 +16,7 @@ from typing_extensions import Self
 
 from dagster_weblake.checks import build_document_checks
 from dagster_weblake.components.attributes import (
+    DURATION_SCHEMA,
     ResolvedPartitions,
     SensorBlock,
     duration,
@@ -24,7 +25,7 @@ from dagster_weblake.components.attributes import (
 from dagster_weblake.components.component import LandingComponent
 from dagster_weblake.components.option_schema import templated
 from dagster_weblake.components.placing import Block
-from dagster_weblake.components.templating import filled_in
+from dagster_weblake.components.templating import filled_in, mistakes
 from dagster_weblake.sensors import build_collect_sensor
 from dagster_weblake.specs import Wait
 from weblake.errors import InvalidOption
@@ -87,7 +88,9 @@ class Terms(TypedDict):
 
 
 def _deadline_of(context: dg.ResolutionContext, value: object) -> timedelta:
-    return duration(filled_in(context, value))
+    found = filled_in(context, value)
+    with mistakes(context):
+        return duration(found)
 
 
 class JobComponent(LandingComponent, ABC):
@@ -148,6 +151,7 @@ class JobComponent(LandingComponent, ABC):
             description="How long the load may take in all, retries included: seconds, or a text such as 90m or 6h. "
             "Then its job is cancelled. A day by default.",
             examples=["6h", 3600],
+            json_schema_extra=DURATION_SCHEMA,
         ),
     ] = timedelta(hours=24)
     poll_interval: Annotated[

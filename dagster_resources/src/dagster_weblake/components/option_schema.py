@@ -12,6 +12,7 @@ import types
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
+from pydantic import BaseModel
 from typing_extensions import Required
 
 Schema = dict[str, object]
@@ -24,6 +25,33 @@ _BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum"}
 def templated(schema: Schema) -> Schema:
     """A schema that lets templates through: what is wrong with any other value is told in its own words."""
     return {"if": _TEMPLATE, "else": schema}
+
+
+def in_place_of_union(schema: Schema) -> Schema:
+    """Return a schema that replaces the `anyOf` which pydantic writes for an attribute.
+
+    Of a value that is wrong a union tells only that it is none of them, and not why.
+    """
+    return {"anyOf": [{}], **schema}
+
+
+def tagged_blocks(blocks: object) -> Schema:
+    """The schema of an attribute that is null or a block of an annotated union of models, told apart by their `type`.
+
+    A wrong block is told in words of its own type, such as what it lacks.
+    """
+    found = {_tag(each): each.model_json_schema() for each in get_args(get_args(blocks)[0])}
+    known: Schema = {"required": ["type"], "properties": {"type": {"enum": list(found)}}}
+    known["allOf"] = [
+        {"if": {"properties": {"type": {"const": tag}}, "required": ["type"]}, "then": schema}
+        for tag, schema in found.items()
+    ]
+    return in_place_of_union(templated({"type": ["object", "null"], "if": {"type": "object"}, "then": known}))
+
+
+def _tag(model: type[BaseModel]) -> str:
+    (tag,) = get_args(model.model_fields["type"].annotation)
+    return str(tag)
 
 
 def options_schema(options: type) -> Schema:

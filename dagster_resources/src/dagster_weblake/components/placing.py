@@ -1,14 +1,16 @@
-"""Errors of attributes with the line of the defs.yaml that they are about. Imports nothing of ours."""
+"""Errors of attributes with the line of the defs.yaml that they are about. Imports: templating."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import cast
+from typing import ClassVar, cast
 
 import dagster as dg
 from pydantic import BaseModel, ConfigDict, ValidationError
 from typing_extensions import Self
+
+from dagster_weblake.components.templating import check_variables
 
 Path = tuple[str | int, ...]
 
@@ -19,9 +21,14 @@ class Block(dg.Resolvable, dg.Model):
     # No value stands in a message: options may hold cookies.
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True, hide_input_in_errors=True)
 
+    #: Attributes that may hold variables which are looked up when a run needs them.
+    late: ClassVar[frozenset[str]] = frozenset()
+
     @classmethod
     def resolve_from_model(cls, context: dg.ResolutionContext, model: BaseModel) -> Self:
         """What the block says; what is wrong with it is told with its line."""
+        for name in model.model_fields_set - cls.late:
+            check_variables(context.at_path(name), getattr(model, name))
         try:
             return cast("Self", super().resolve_from_model(context, model))
         except ValidationError as error:

@@ -2,15 +2,20 @@
 
 Dagster fills in every text, and reads what comes out as a Python literal: `"2026"` would become a number. Here only
 what holds a template is filled in. A variable that is not set is told by its name. Imports nothing of ours.
+
+Dagster adds a traceback to every error that is raised while it resolves an attribute, except to its own: what a user
+has to correct is raised as one of these.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import dagster as dg
+from pydantic import BaseModel
 
 _TEMPLATE = re.compile(r"\{\{|\{%")
 #: `{{ env.NAME }}` and nothing else.
@@ -18,11 +23,52 @@ _VARIABLE = re.compile(r"\s*\{\{\s*env\.([A-Za-z_]\w*)\s*\}\}\s*")
 _VARIABLES = re.compile(r"\{\{\s*env\.([A-Za-z_]\w*)\s*\}\}")
 
 
+class Attributes(BaseModel):
+    """What messages call the attributes of a component."""
+
+
+def mistake(context: dg.ResolutionContext, text: str) -> Exception:
+    """Return the error of a value that has to be corrected: its line and the text, without a traceback."""
+    return context.build_resolve_fn_exc([text], str(context.path[-1]) if context.path else "", Attributes())
+
+
+@contextmanager
+def mistakes(context: dg.ResolutionContext) -> Iterator[None]:
+    """Raise a ValueError of the block as the mistake of the attribute that the context is at."""
+    try:
+        yield
+    except ValueError as error:
+        raise mistake(context, str(error)) from None
+
+
+def check_variables(context: dg.ResolutionContext, value: object) -> None:
+    """Check that each `{{ env.NAME }}` in a value, at any depth, names a variable that is set.
+
+    Dagster itself takes one that is not set for null, so that a limit would not be one.
+
+    Raises:
+        ResolutionException: One is not set; the message names it and its line.
+    """
+    if isinstance(value, BaseModel):
+        value = {name: getattr(value, name) for name in value.model_fields_set}
+    if isinstance(value, Mapping):
+        for name, each in value.items():
+            check_variables(context.at_path(str(name)), each)
+    elif isinstance(value, list | tuple):
+        for index, each in enumerate(value):
+            check_variables(context.at_path(index), each)
+    elif isinstance(value, str):
+        for name in _VARIABLES.findall(value):
+            if name not in os.environ:
+                attribute = next((part for part in reversed(context.path) if isinstance(part, str)), "the component")
+                raise mistake(context, f"The environment variable {name} is not set, and {attribute} needs it.")
+
+
 def filled_in(context: dg.ResolutionContext, value: object) -> object:
     """The value with its templates filled in, at any depth.
 
     Raises:
-        ValueError: `{{ env.NAME }}` names a variable that is not set.
+        ResolutionException: `{{ env.NAME }}` names a variable that is not set.
     """
     if isinstance(value, Mapping):
         return {name: filled_in(context.at_path(name), each) for name, each in value.items()}
@@ -30,9 +76,7 @@ def filled_in(context: dg.ResolutionContext, value: object) -> object:
         return [filled_in(context.at_path(index), each) for index, each in enumerate(value)]
     if not isinstance(value, str) or not _TEMPLATE.search(value):
         return value
-    for name in _VARIABLES.findall(value):
-        if name not in os.environ:
-            raise ValueError(f"The environment variable {name} is not set, and {context.path[-1]} needs it.")
+    check_variables(context, value)
     return context.resolve_value(value, as_type=object)
 
 

@@ -8,7 +8,6 @@ from dagster_weblake.metadata.loads import (
     definition_metadata,
     load_metadata,
     load_named_by,
-    progress_metadata,
     started_metadata,
 )
 from dagster_weblake.metadata.usage import usage_metadata
@@ -19,7 +18,6 @@ __all__ = [
     "definition_metadata",
     "load_metadata",
     "load_named_by",
-    "progress_metadata",
     "started_metadata",
     "usage_metadata",
 ]

@@ -7,7 +7,7 @@ Imports: columns, files, shown_text; weblake's types, and Arrow when it runs.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 PREVIEW_ROWS, PREVIEW_COLUMNS, OUTCOME_ROWS = 5, ("url", "title", "status_code", "content_type"), 10
 #: Different reasons that are told apart, however many a site thinks up, and characters of one.
 _REASONS, _REASON = 1000, 120
-_COUNTS = ("submitted", "stored", "failed", "robots_blocked", "rejected", "missing", "duplicates")
-_LARGEST = 2**53
+#: Counts that every load tells, so that their plots have no gaps, and those that it tells where there are any.
+_COUNTS, _RARE_COUNTS = ("submitted", "stored", "failed"), ("robots_blocked", "rejected", "missing", "duplicates")
 
 
 class WeblakeMetadataSet(NamespacedMetadataSet):
@@ -43,6 +43,8 @@ class WeblakeMetadataSet(NamespacedMetadataSet):
 
     load_id: str | None = None
     job_id: str | None = None
+    #: The address of the job's page, or of its status.
+    job: str | None = None
     #: batch_scrape, crawl, scrape or parse.
     kind: str | None = None
     #: The job's own last word: completed, failed, cancelled.
@@ -51,10 +53,11 @@ class WeblakeMetadataSet(NamespacedMetadataSet):
     submitted: int | None = None
     stored: int | None = None
     failed: int | None = None
-    robots_blocked: int | None = None
-    rejected: int | None = None
-    missing: int | None = None
-    duplicates: int | None = None
+    # A load leaves these out where they are 0.
+    robots_blocked: int | None = 0
+    rejected: int | None = 0
+    missing: int | None = 0
+    duplicates: int | None = 0
     #: None where the service does not say.
     credits_used: float | None = None
     #: The dataset's root, as it may be shown.
@@ -118,23 +121,25 @@ def load_named_by(record: dg.EventLogRecord) -> str | None:
 
 
 def load_metadata(
-    dataset: orchestration.Dataset, landing: orchestration.Landing, *, partitioned: bool
+    dataset: orchestration.Dataset, landing: orchestration.Landing, *, partitioned: bool, job_url: str = ""
 ) -> dict[str, dg.MetadataValue]:
     """Metadata of a load that has landed.
 
-    The numbers of its receipt are numbers, so that Dagster plots them. A file that is gone again (a newer load has
-    taken its place) costs the preview and nothing else.
+    The numbers of its receipt are numbers, so that Dagster plots them; the receipt itself is in the dataset. A file
+    that is gone again (a newer load has taken its place) costs the preview and nothing else.
 
     Args:
         dataset: Where it has landed.
         landing: The load.
         partitioned: Whether it is one partition of its asset.
+        job_url: The address of the job's page, if it has one.
     """
     receipt = landing.receipt
     files = {file.path.partition("/")[0]: file for file in receipt.files}
     documents, page_errors = files.get("documents"), files.get("page_errors")
     metadata: dict[str, dg.MetadataValue] = {
         "weblake/load_id": text(receipt.load_id),
+        **_job(receipt.job_id, job_url),
         "weblake/kind": text(receipt.kind),
         "weblake/status": text(receipt.status),
         "weblake/complete": dg.MetadataValue.bool(receipt.complete),
@@ -144,10 +149,11 @@ def load_metadata(
             documents.rows if documents else 0
         ),
     }
-    metadata |= {f"weblake/{name}": dg.MetadataValue.int(getattr(receipt, name)) for name in _COUNTS}
+    counts = {name: int(getattr(receipt, name)) for name in (*_COUNTS, *_RARE_COUNTS)}
+    metadata |= {
+        f"weblake/{name}": dg.MetadataValue.int(count) for name, count in counts.items() if count or name in _COUNTS
+    }
     metadata |= sizes(dataset, receipt.files)
-    if receipt.job_id:
-        metadata["weblake/job_id"] = text(receipt.job_id)
     used = amount(receipt.credits_used)
     if used is not None:
         metadata["weblake/credits_used"] = real(used)
@@ -157,8 +163,16 @@ def load_metadata(
     if page_errors is not None:
         metadata["weblake/page_errors_uri"] = dg.MetadataValue.text(file_uri(dataset, page_errors.path))
         metadata |= _outcomes(dataset, page_errors.path, receipt.load_id)
-    metadata["weblake/receipt"] = dg.MetadataValue.json(receipt.to_dict())
     return metadata
+
+
+def _job(job_id: str | None, job_url: str) -> dict[str, dg.MetadataValue]:
+    told: dict[str, dg.MetadataValue] = {}
+    if job_url:
+        told["weblake/job"] = dg.MetadataValue.url(job_url)
+    if job_id:
+        told["weblake/job_id"] = text(job_id)
+    return told
 
 
 def started_metadata(
@@ -168,6 +182,7 @@ def started_metadata(
     *,
     deadline: float,
     max_credits: float | None,
+    job_url: str = "",
 ) -> dict[str, dg.MetadataValue]:
     """Metadata of a job that was started and is collected later.
 
@@ -177,10 +192,11 @@ def started_metadata(
         job: The job.
         deadline: When it is given up, in seconds of the epoch.
         max_credits: The credits at which it is cancelled; None for no limit.
+        job_url: The address of the job's page, if it has one.
     """
     metadata: dict[str, dg.MetadataValue] = {
         "weblake/load_id": text(intent.load_id),
-        "weblake/job_id": text(job.job_id),
+        **_job(job.job_id, job_url),
         "weblake/kind": text(intent.kind),
         "weblake/root": dg.MetadataValue.text(dataset.storage.url),
         "weblake/deadline": dg.MetadataValue.timestamp(deadline),
@@ -194,22 +210,6 @@ def started_metadata(
     command = {"batch_scrape": "batch", "crawl": "crawl"}.get(intent.kind)
     if command is not None:
         metadata["weblake/cancel_with"] = text(f"weblake cancel {command} {job.job_id}")
-    return metadata
-
-
-def progress_metadata(head: Mapping[str, object]) -> dict[str, dg.MetadataValue]:
-    """Metadata of a job that is being waited for, from the head of a poll; what is of a wrong type is left out."""
-    metadata: dict[str, dg.MetadataValue] = {}
-    status = head.get("status")
-    if isinstance(status, str) and status.strip():
-        metadata["weblake/status"] = dg.MetadataValue.text(plain(status, _REASON))
-    for name in ("total", "completed"):
-        count = head.get(name)
-        if isinstance(count, int) and not isinstance(count, bool) and 0 <= count < _LARGEST:
-            metadata[f"weblake/{name}"] = dg.MetadataValue.int(count)
-    used = amount(head.get("creditsUsed"))
-    if used is not None and used >= 0:
-        metadata["weblake/credits_used"] = real(used)
     return metadata
 
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 #: Months of the chart and of the table beside it, keys of the breakdown.
 MAX_MONTHS, MAX_KEYS = 12, 20
-#: Columns of the table's longest bar.
-_BAR = 20
 #: Pixels of the chart, which fits the column of a page that is 1400 wide, and from one bar to the next.
 _WIDTH, _HEIGHT, _STEP = 326, 110, 27
 
@@ -153,9 +151,7 @@ def _shown(
 
 
 def _by_month(months: Sequence[Month], unit: str) -> dg.MetadataValue:
-    last = months[-MAX_MONTHS:]
-    most = max(month.total for month in last)
-    return shown_table(("month", unit, ""), [(month.name, month.total, _bar(month.total, most)) for month in last])
+    return shown_table(("month", unit), [(month.name, month.total) for month in months[-MAX_MONTHS:]])
 
 
 def _by_key(month: Month, unit: str) -> dg.MetadataValue:
@@ -165,10 +161,6 @@ def _by_key(month: Month, unit: str) -> dg.MetadataValue:
     if rest:
         rows.append((f"{len(rest)} more", sum(used for _, used in rest)))
     return shown_table(("key", unit), rows)
-
-
-def _bar(value: float, most: float) -> str:
-    return "█" * max(1, round(_BAR * value / most)) if value > 0 and most > 0 else ""
 
 
 def chart(months: Sequence[Month], unit: str) -> str:

@@ -1,0 +1,47 @@
+"""Where a person looks at a job: the address behind an integration's link."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from weblake.errors import InvalidOption
+from weblake.waiting import STATUS_PATHS
+
+#: Other names of kinds.
+_ALSO = {"batch": "batch_scrape"}
+#: What the embedded service has a page for.
+_CONSOLE = frozenset({"batch_scrape", "crawl"})
+
+
+def job_page(base_url: str, kind: str, job_id: str, *, template: str = "", has_console: bool = False) -> str:
+    """Return the address of a job's page; empty for a kind that has none, such as `parse`.
+
+    Args:
+        base_url: The service.
+        kind: `batch_scrape` (or `batch`), `crawl`, `scrape` or `parse`.
+        job_id: The job's id.
+        template: The address of the service's own pages, with `{kind}` and `{job_id}`; it goes first.
+        has_console: Whether the service is the embedded one, whose console has a page for each job. Otherwise it is
+            the job's status address, which needs the key.
+
+    Raises:
+        InvalidOption: There is no job id, or the template is no address of a page.
+    """
+    if not job_id:
+        raise InvalidOption("There is no job id to make a link from.", hint="Start the job first.")
+    kind, quoted = _ALSO.get(kind, kind), quote(job_id, safe="")
+    if template:
+        check_template(template)
+        # Not str.format: a template could reach into the arguments.
+        return template.replace("{kind}", quote(kind, safe="")).replace("{job_id}", quoted)
+    path = "/console/jobs" if has_console and kind in _CONSOLE else STATUS_PATHS.get(kind)
+    return "" if path is None else f"{base_url.rstrip('/')}{path}/{quoted}"
+
+
+def check_template(template: str) -> None:
+    """Raise InvalidOption for a template that is no http address: a link must not run code."""
+    if not template.startswith(("https://", "http://")):
+        raise InvalidOption(
+            "The address of a job's page does not begin with https:// or http://.",
+            hint="Write such as https://app.example.com/jobs/{kind}/{job_id}, or leave it empty.",
+        )

@@ -17,7 +17,7 @@ publishing, staging, starts, waiting.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from weblake import layout, publishing, starts
@@ -68,6 +68,11 @@ def place(order: Order, task: Task, generation: int) -> Order:
 def place_elsewhere(order: Order, task: Task) -> Order:
     """An order for a job that was started elsewhere: it keeps its identity, and takes its place in the task's slot."""
     return replace(order, slot=task.slot(0, order.partition))
+
+
+def known(dataset: Dataset, tasks: Sequence[Task]) -> Task | None:
+    """Return the first of these tasks that has a load on record, or None: a task may have had another name before."""
+    return next((task for task in tasks if dataset.ledger.intent(task.load_id(0)) is not None), None)
 
 
 def choose(client: Runs, dataset: Dataset, task: Task, terms: Terms) -> int:

@@ -149,6 +149,11 @@ def on_record(dataset: Dataset) -> Unlanded:
     return Unlanded(tuple(found), tuple(refused))
 
 
+def of_slot(dataset: Dataset, slot: str) -> list[Orphan]:
+    """Return the loads of one slot that were meant and have not landed, from the ledger alone; reads all of it."""
+    return [orphan for orphan in on_record(dataset).orphans if orphan.slot == slot]
+
+
 def look(client: Runs, dataset: Dataset, *, strangers: bool = False) -> Unlanded:
     """The same with what the service knows; of one that cannot be asked, the ledger's part and why."""
     known = on_record(dataset)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from types import SimpleNamespace
 from typing import Any
 
 import dagster as dg
 import pytest
 from catalogue import proves
 
-from dagster_weblake.identity import task_of
+from dagster_weblake.identity import Lineage
 
 FROM_FAILURE, OF_ASSETS = {"dagster/is_resume_retry": "true"}, {"dagster/is_asset_resume_retry": "true"}
 BY_DAEMON = {"dagster/retry_number": "1"}
@@ -37,8 +36,8 @@ def a_run(instance: dg.DagsterInstance, parent: dg.DagsterRun | None, tags: Mapp
 
 
 def task(instance: dg.DagsterInstance, run: dg.DagsterRun, partition: str | None = "p") -> Any:
-    context: Any = SimpleNamespace(instance=instance, run=run)
-    return task_of(context, dg.AssetKey(["web", "docs"]), partition)
+    key = dg.AssetKey(["web", "docs"])
+    return Lineage(instance, run).tasks(key, partition, key)[0]
 
 
 @proves(

@@ -21,7 +21,7 @@ import dagster as dg
 
 from dagster_weblake import metadata
 from dagster_weblake.failures import as_failure, told
-from dagster_weblake.identity import task_of
+from dagster_weblake.identity import Lineage
 from dagster_weblake.progress import Progress
 from dagster_weblake.stopping import Stopping
 from dagster_weblake.templates import Part
@@ -155,6 +155,11 @@ class Step:
         return self.request.terms()
 
     @cached_property
+    def lineage(self) -> Lineage:
+        """Which runs and backfills this one goes on with."""
+        return Lineage(self.context.instance, self.context.run)
+
+    @cached_property
     def parts(self) -> list[Part]:
         """The partitions of this step; one without a key where the asset has none."""
         return parts_of(self.context, self.key)
@@ -165,7 +170,8 @@ class Step:
 
     def order(self, part: Part, key: dg.AssetKey | None = None) -> Order:
         """The load that is meant for a partition of this asset, or of another one for which this one starts."""
-        order, task = self.request.order(part), task_of(self.context, key or self.key, part.key)
+        order = self.request.order(part)
+        task = self.lineage.task(self.dataset, key or self.key, part.key, self.key)
         if order.job_id is not None:
             return orchestration.place_elsewhere(order, task)
         generation = orchestration.choose_generation(self.weblake.client, self.dataset, task, self.terms)
@@ -173,7 +179,7 @@ class Step:
 
     def load_to_collect(self, part: Part, job_key: dg.AssetKey) -> str:
         """The load that this run started itself, or that a sensor names, or the newest started for the partition."""
-        task, ledger = task_of(self.context, self.key, part.key), self.dataset.ledger
+        task, ledger = self.lineage.task(self.dataset, self.key, part.key, self.key), self.dataset.ledger
         own = next(n for n in count() if ledger.intent(task.load_id(n)) is None)
         found = task.load_id(own - 1) if own else self._told_of(part, job_key)
         intent = ledger.intent(found)

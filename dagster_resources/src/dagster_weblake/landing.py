@@ -40,6 +40,8 @@ Metadata = Mapping[str, dg.MetadataValue]
 
 #: The run tag with which a sensor says which load to collect.
 LOAD_TAG = "weblake/load_id"
+#: Materializations that are searched for a load.
+TOLD = 32
 #: Kinds whose start is only the beginning.
 _JOBS = ("batch_scrape", "crawl")
 
@@ -197,12 +199,26 @@ class Step:
         wanted = dg.AssetRecordsFilter(job_key, asset_partitions=None if part.key is None else [part.key])
         for record in self.context.instance.fetch_materializations(wanted, limit=1).records:
             load_id = metadata.load_named_by(record)
-            if load_id is not None:
-                return load_id
+            if load_id is None:
+                continue
+            if self._was_told(load_id, part):
+                raise AskPerson(
+                    f"Load {load_id}, the newest that {job_key.to_user_string()} has started, has landed as "
+                    f"{_named(self.key, part.key)} before, and no other job was started since.",
+                    hint=f"Materialize {job_key.to_user_string()}, also in schedules: it starts a job, which lands as "
+                    f"{self.key.to_user_string()} when it has ended.",
+                )
+            return load_id
         raise AskPerson(
             f"Nothing has been started for {_named(self.key, part.key)}.",
             hint=f"Materialize {job_key.to_user_string()} first.",
         )
+
+    def _was_told(self, load_id: str, part: Part) -> bool:
+        """Whether another run has materialized this asset with the load: that would be an old load as a new event."""
+        wanted = dg.AssetRecordsFilter(self.key, asset_partitions=None if part.key is None else [part.key])
+        told = self.context.instance.fetch_materializations(wanted, limit=TOLD).records
+        return any(metadata.load_named_by(each) == load_id and not self.lineage.has_begun(each.run_id) for each in told)
 
     def say_started(self, job: Job) -> None:
         """The job's id and address, for whoever reads the log."""

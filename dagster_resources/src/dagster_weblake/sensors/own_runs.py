@@ -50,7 +50,7 @@ def own_run(instance: dg.DagsterInstance, job: StartedJob, data: dg.AssetKey, st
 
 
 def _selects(instance: dg.DagsterInstance, run: dg.DagsterRun, key: dg.AssetKey) -> bool:
-    if run.asset_selection is not None:
+    if run.asset_selection:
         return key in run.asset_selection
     planned = instance.get_records_for_run(run.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED)
     return any(record.asset_key == key for record in planned.records)

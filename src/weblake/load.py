@@ -436,5 +436,6 @@ def _intent(order: Order, service: str, replay: bool | None) -> Intent:
         generation=slot.generation if slot else 0,
         run=slot.run if slot else None,
         occasion=slot.occasion if slot else None,
+        task=slot.task if slot else (),
         replay=replay,
     )

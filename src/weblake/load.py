@@ -191,7 +191,13 @@ def _land(client: Runs, dataset: Dataset, order: Order, terms: Terms, watch: Wat
     if terms.ends_job:
         until = time.monotonic() + terms.timeout_s - intent.age_s()
     begun = _as_begun(dataset, order, job)
-    sent = _sent_list(dataset, order, intent, begun, watch)
+    try:
+        sent = _sent_list(dataset, order, intent, begun, watch)
+    except StorageRefused:
+        earlier = landed(dataset, order, terms)  # whoever landed it meanwhile has removed the list
+        if earlier is None:
+            raise
+        return earlier
     late = False
     found: list[Reply] = []  # the job's first chunk, where the poll that found its end brought it
 

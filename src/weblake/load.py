@@ -232,7 +232,11 @@ def _land(client: Runs, dataset: Dataset, order: Order, terms: Terms, watch: Wat
             return read(intent, scratch)
         except publishing.LandsAs as other:
             by = other.load_id
-    # Who has claimed the job for another load may be gone for good: so it is landed as that one.
+    return _land_as(dataset, by, job, read)
+
+
+def _land_as(dataset: Dataset, by: str, job: Job, read: Callable[[Intent, Path], Landing]) -> Landing:
+    """Land a job as the load that has claimed it: who claimed it may be gone for good."""
     landing, its = recovery.recover(dataset, by), dataset.ledger.intent(by)
     if landing is not None:
         return _checked(landing)

@@ -20,7 +20,6 @@ pytestmark = pytest.mark.system
 
 #: Reading a job is refused: its step fails after the start, without a retry.
 UNREADABLE = {"match": {"method": "GET", "path": "/v2/batch/scrape/"}, "times": None, "effect": {"status": 401}}
-IDENTITY = "dagster_resources/src/dagster_weblake/identity.py"
 
 
 def tags_of(*backfills: str) -> dict[str, str]:
@@ -53,7 +52,7 @@ def known(bench: Bench, *backfills: str) -> None:
 
 @proves(
     "O9",
-    at=IDENTITY,
+    at="dagster_resources/src/dagster_weblake/identity.py",
     line="found = [replace(by_run, run=first, occasion=occasion), by_run]",
     becomes="found = [by_run]",
     case="all runs",
@@ -149,9 +148,12 @@ def test_of_two_assets_one_starts_the_job_and_the_re_executed_backfill_finds_it(
 
 
 @proves(
-    "O9", at=IDENTITY, line="certain = self._first_run is not None or bool(self._backfills)", becomes="certain = True"
+    "O9",
+    at="dagster_resources/src/dagster_weblake/identity.py",
+    line="certain = self._first_run is not None or bool(self._backfills)",
+    becomes="certain = True",
 )
-def test_a_run_that_may_have_belonged_to_a_backfill_stops_at_an_open_load(bench: Bench, site: GatedSite) -> None:
+def test_o9_a_run_that_may_have_belonged_to_a_backfill_stops_at_an_open_load(bench: Bench, site: GatedSite) -> None:
     """Its first run is deleted, and Dagster leaves a backfill's tags out of runs that follow when it has ended."""
     failed(bench, batches(site), tags_of("one"), partition="a")
     dataset, key = bench.resource.dataset(), dg.AssetKey("parts")

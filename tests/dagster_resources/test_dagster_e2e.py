@@ -237,8 +237,8 @@ def test_o9_a_run_that_the_user_terminates_cancels_its_job(world: World, held: C
 @proves(
     "O9",
     at="dagster_resources/src/dagster_weblake/identity.py",
-    line="run.root_run_id or run.run_id, _asked_by(",
-    becomes="run.run_id, _asked_by(",
+    line="root, asked = self.run.root_run_id or self.run.run_id, self._asked_by",
+    becomes="root, asked = self.run.run_id, self._asked_by",
     case="killed",
 )
 @pytest.mark.parametrize("how", ["evicted", "killed"])
@@ -264,8 +264,8 @@ def test_o9_a_worker_that_is_taken_away_is_followed_by_one_that_lands_the_same_j
 @proves(
     "3.5",
     at="dagster_resources/src/dagster_weblake/identity.py",
-    line="run.root_run_id or run.run_id, _asked_by(",
-    becomes="run.run_id, _asked_by(",
+    line="root, asked = self.run.root_run_id or self.run.run_id, self._asked_by",
+    becomes="root, asked = self.run.run_id, self._asked_by",
 )
 def test_o9_a_worker_that_dies_alone_leaves_a_step_that_lands_and_a_retry_that_finds_it(
     world: World, held: Callable[[], None]

@@ -55,7 +55,7 @@ def known(bench: Bench, *backfills: str) -> None:
     at="dagster_resources/src/dagster_weblake/identity.py",
     line="found = [replace(by_run, run=first, occasion=occasion), by_run]",
     becomes="found = [by_run]",
-    case="all runs",
+    case="no runs",
 )
 @pytest.mark.parametrize("kept", ["all runs", "no runs"])
 def test_o9_a_backfill_re_executed_from_failure_lands_the_open_job(bench: Bench, site: GatedSite, kept: str) -> None:

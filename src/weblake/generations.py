@@ -17,7 +17,7 @@ publishing, staging, starts, waiting.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from weblake import layout, publishing, starts
@@ -54,7 +54,8 @@ class Task:
         """Where this task's loads replace each other: one for each partition of the graph, or else of the path."""
         values = None if path_keys is None or self.partition is not None else list(path_keys.items())
         name = load_id_of("slot", *self._whole(), values)
-        return Slot(name, self.partition is not None or bool(path_keys), generation, self.run, self.occasion)
+        task = tuple(map(str, self.names)) + (() if self.partition is None else (self.partition,))
+        return Slot(name, self.partition is not None or bool(path_keys), generation, self.run, self.occasion, task)
 
     def _whole(self) -> tuple[str | int, ...]:
         return self.names if self.partition is None else (*self.names, "partition", self.partition)
@@ -68,6 +69,11 @@ def place(order: Order, task: Task, generation: int) -> Order:
 def place_elsewhere(order: Order, task: Task) -> Order:
     """An order for a job that was started elsewhere: it keeps its identity, and takes its place in the task's slot."""
     return replace(order, slot=task.slot(0, order.partition))
+
+
+def known(dataset: Dataset, tasks: Sequence[Task]) -> Task | None:
+    """Return the first of these tasks that has a load on record, or None: a task may have had another name before."""
+    return next((task for task in tasks if dataset.ledger.intent(task.load_id(0)) is not None), None)
 
 
 def choose(client: Runs, dataset: Dataset, task: Task, terms: Terms) -> int:

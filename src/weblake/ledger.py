@@ -90,6 +90,8 @@ class Intent(Record, frozen=True, kw_only=True):
     run: str | None = None
     #: What made it ask: a retry has the same, another request by a person has another.
     occasion: str | None = None
+    #: What the orchestrator calls the work (Slot.task); empty where an earlier version recorded it.
+    task: tuple[str, ...] = ()
     #: Whether the service declared true replay; None where it was not asked.
     replay: bool | None = None
 

@@ -193,7 +193,13 @@ def _land(client: Runs, dataset: Dataset, order: Order, terms: Terms, watch: Wat
     if terms.ends_job:
         until = time.monotonic() + terms.timeout_s - intent.age_s()
     begun = _as_begun(dataset, order, job)
-    sent = _sent_list(dataset, order, intent, begun, watch)
+    try:
+        sent = _sent_list(dataset, order, intent, begun, watch)
+    except StorageRefused:
+        earlier = landed(dataset, order, terms)  # whoever landed it meanwhile has removed the list
+        if earlier is None:
+            raise
+        return earlier
     late = False
     found: list[Reply] = []  # the job's first chunk, where the poll that found its end brought it
 
@@ -228,7 +234,11 @@ def _land(client: Runs, dataset: Dataset, order: Order, terms: Terms, watch: Wat
             return read(intent, scratch)
         except publishing.LandsAs as other:
             by = other.load_id
-    # Who has claimed the job for another load may be gone for good: so it is landed as that one.
+    return _land_as(dataset, by, job, read)
+
+
+def _land_as(dataset: Dataset, by: str, job: Job, read: Callable[[Intent, Path], Landing]) -> Landing:
+    """Land a job as the load that has claimed it: who claimed it may be gone for good."""
     landing, its = recovery.recover(dataset, by), dataset.ledger.intent(by)
     if landing is not None:
         return _checked(landing)
@@ -438,5 +448,6 @@ def _intent(order: Order, service: str, replay: bool | None) -> Intent:
         generation=slot.generation if slot else 0,
         run=slot.run if slot else None,
         occasion=slot.occasion if slot else None,
+        task=slot.task if slot else (),
         replay=replay,
     )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from weblake.ended_jobs import Answers, EndedJobs, ListedJob, Round, Seen, ask_all
     from weblake.generations import Task, place, place_elsewhere
     from weblake.generations import choose as choose_generation
+    from weblake.generations import known as known_task
     from weblake.hints import Words
     from weblake.job_pages import check_template as check_job_page
     from weblake.job_pages import job_page
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from weblake.steps import Flow
     from weblake.storage import refuse_memory
     from weblake.tables.schemas import TABLES
+    from weblake.unlanded import of_slot as open_loads
     from weblake.url_lists import parquet_list, read_urls
     from weblake.url_shards import UrlShard, read_shard, url_shards
     from weblake.usage import ClosedPeriod, Report, activity, closed_periods, report
@@ -93,12 +95,14 @@ _HOMES = {
     "is_compacted": "weblake.layout:is_compacted",
     "is_terminal": "weblake.models:is_terminal",
     "job_page": "weblake.job_pages:job_page",
+    "known_task": "weblake.generations:known",
     "land": "weblake.load:land",
     "land_activity": "weblake.usage_landing:land_activity",
     "land_report": "weblake.usage_landing:land_report",
     "load_batches": "weblake.compacted_files:load_batches",
     "landed": "weblake.load:landed",
     "open_dataset": "weblake.lake:open_dataset",
+    "open_loads": "weblake.unlanded:of_slot",
     "over_budget": "weblake.waiting:over_budget",
     "parquet_list": "weblake.url_lists:parquet_list",
     "parse_order": "weblake.orders:parse",
@@ -162,12 +166,14 @@ __all__ = [
     "is_compacted",
     "is_terminal",
     "job_page",
+    "known_task",
     "land",
     "land_activity",
     "land_report",
     "landed",
     "load_batches",
     "open_dataset",
+    "open_loads",
     "over_budget",
     "parquet_list",
     "parse_order",

@@ -60,6 +60,8 @@ class Slot:
     run: str | None = None
     #: What made the orchestrator ask: a retry has the same, another request by a person has another.
     occasion: str | None = None
+    #: What the orchestrator calls the work, for people: its own name, then the names of graph, task and partition.
+    task: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

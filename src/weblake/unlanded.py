@@ -29,6 +29,8 @@ from weblake.waiting import JobRef, glance
 NOT_STARTED, OPEN, STARTED, PUBLISHED = "not started", "start unanswered", "started", "published"
 #: Our own word for a job that the service does not have any more.
 GONE = "gone"
+#: The service's word for a job that somebody has cancelled.
+CANCELLED = "cancelled"
 #: Jobs that are asked after at the same time.
 AT_ONCE = 8
 
@@ -52,6 +54,8 @@ class Orphan:
     #: The slot and the run of the orchestrator that asked; None for the command line and for Python.
     slot: str | None
     run: str | None
+    #: What the orchestrator calls the work: its own name, then those of graph, task and partition; empty if unknown.
+    task: tuple[str, ...]
     #: One of NOT_STARTED, OPEN, STARTED, PUBLISHED.
     record: str
     #: Start requests on record, and when the last one was about to be sent.
@@ -99,6 +103,8 @@ class Unlanded:
     orphans: tuple[Orphan, ...]
     #: Loads that were read to their end and did not add up: their checked files are kept.
     refused: tuple[str, ...] = ()
+    #: Loads whose jobs somebody has cancelled: given up, though what they had scraped can be landed. Oldest first.
+    cancelled: tuple[Orphan, ...] = ()
     #: Jobs of the last 24 hours that are in no record of this root; None where they were not asked for.
     strangers: tuple[Stranger, ...] | None = None
     #: Why the service was asked nothing more, if it was not.
@@ -149,13 +155,23 @@ def on_record(dataset: Dataset) -> Unlanded:
     return Unlanded(tuple(found), tuple(refused))
 
 
+def of_slot(dataset: Dataset, slot: str) -> list[Orphan]:
+    """Return the loads of one slot that were meant and have not landed, from the ledger alone; reads all of it."""
+    return [orphan for orphan in on_record(dataset).orphans if orphan.slot == slot]
+
+
 def look(client: Runs, dataset: Dataset, *, strangers: bool = False) -> Unlanded:
     """The same with what the service knows; of one that cannot be asked, the ledger's part and why."""
     known = on_record(dataset)
     looking = _Looking(client, dataset, known.orphans)
     try:
         found = looking.all()
-        return replace(known, orphans=found, strangers=looking.strangers() if strangers else None)
+        return replace(
+            known,
+            orphans=tuple(each for each in found if each.state != CANCELLED),
+            cancelled=tuple(each for each in found if each.state == CANCELLED),
+            strangers=looking.strangers() if strangers else None,
+        )
     except WeblakeError as error:
         return replace(known, unasked=error)
 
@@ -258,6 +274,7 @@ def _orphan(dataset: Dataset, intent: Intent, job: Job | None) -> Orphan:
         partition=intent.partition,
         slot=intent.slot,
         run=intent.run,
+        task=intent.task,
         record=record,
         starts=len(known),
         started_at=known[-1].at if known else None,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,8 +88,10 @@ def test_a_job_on_record_is_named_with_its_state(lab: Lab) -> None:
     assert f"`weblake land batch {job_id} --to {lab.root}`" in said
     lab.client.run(starts.cancel(JobRef("batch_scrape", job_id), lab.client.retry))
     lab.web.held.clear()
-    cancelled = lab.one()
-    assert cancelled.state == "cancelled"
+    found = lab.look()
+    assert found.orphans == ()  # it was given up
+    (cancelled,) = found.cancelled
+    assert (cancelled.job_id, cancelled.state) == (job_id, "cancelled")
     assert "--allow-partial" in advice(cancelled, lab.root)[0]
 
 
@@ -124,12 +127,37 @@ def test_a_refused_start_was_not_paid(lab: Lab) -> None:
     assert "Nothing was bought" in advice(found, lab.root)[0]
 
 
-def test_a_load_of_an_orchestrator_is_gone_on_with_by_its_task(lab: Lab) -> None:
-    task = Task(("airflow", "dag", "task", -1), "run-1", "max_tries=1")
+RUN_ID = "0a6d52c3-7c55-4b4e-9d7c-7c6f5b2a1d10"
+
+
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [
+        (
+            Task(("airflow", "dag", "task", -1), "run-1", "max_tries=1"),
+            "retry the Airflow task dag.task in its run run-1",
+        ),
+        (Task(("airflow", "dag", "task", 3), "run-1", "max_tries=1"), "task dag.task (map index 3) in its run run-1"),
+        (
+            Task(("dagster", "web/docs"), RUN_ID, RUN_ID),
+            f"re-execute Dagster's run {RUN_ID} of the asset web/docs from failure",
+        ),
+        (
+            Task(("dagster", "web/docs"), "jvhmbxai", "jvhmbxai", "2026-11"),
+            "re-execute Dagster's backfill jvhmbxai of the asset web/docs, partition 2026-11, from failure",
+        ),
+        (Task((), "run-1", "x"), "retry what asked for it, in its run run-1"),  # on record since an earlier version
+    ],
+)
+def test_a_load_of_an_orchestrator_is_gone_on_with_in_its_words(lab: Lab, task: Task, words: str) -> None:
     lab.begin(generations.place(orders.crawl(URLS[0], Naming(), limit=1), task, 0))
     found = lab.one()
-    assert (found.kind, found.run, found.first_target) == ("crawl", "run-1", URLS[0])
-    assert "retry the task that asked for it, in its run run-1" in advice(found, lab.root)[0]
+    assert (found.kind, found.run, found.first_target) == ("crawl", task.run, URLS[0])
+    assert words in advice(found, lab.root)[0]
+    for state in ("scraping", "failed", "cancelled", "gone"):
+        said = " ".join(advice(replace(found, state=state), lab.root))
+        assert "--new" not in said
+        assert "--allow-partial" not in said
 
 
 def test_a_job_started_elsewhere_has_a_command_of_its_own(lab: Lab) -> None:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import msgspec
@@ -148,6 +149,24 @@ def test_a_list_left_by_a_run_that_died_after_landing_is_removed_by_the_next(lab
     assert len(kept(lab)) == 1
     lab.land(RETRY)
     assert kept(lab) == []
+
+
+def test_a_list_that_another_process_removes_when_it_lands_is_no_failure(lab: TaskLab) -> None:
+    order = lab.placed(RETRY)
+    load_id = order.load_id
+    detached.detach(lab.client, lab.dataset, order)
+    begin, others = load.begin, list[object]()
+
+    def other_lands(*args: Any, **more: Any) -> Any:
+        found = begin(*args, **more)
+        if not others:
+            others.append(None)
+            others.append(detached.collect(lab.client, lab.dataset, load_id, SOON))
+        return found
+
+    with mock.patch.object(load, "begin", other_lands):
+        mine = detached.collect(lab.client, lab.dataset, load_id, SOON)
+    assert (mine.receipt.stored, lab.started, kept(lab)) == (3, 1, [])
 
 
 def test_a_job_landed_by_its_id_is_accounted_for_by_the_list_of_the_load_that_started_it(lab: TaskLab) -> None:

@@ -155,6 +155,14 @@ class DagsterApi(GraphqlClient):
         ]
         return backfill
 
+    def reexecute_backfill(self, backfill_id: str, strategy: str = "FROM_FAILURE") -> str:
+        """Repeats a backfill that has ended, as the button on its page does; returns the new backfill's id."""
+        field = """mutation reexecutePartitionBackfill(reexecutionParams: $params) {
+            ... on LaunchBackfillSuccess { backfillId } }"""
+        parameters = {"parentRunId": backfill_id, "strategy": strategy}
+        backfill: str = self.ask(field, "LaunchBackfillSuccess", params=("ReexecutionParams", parameters))["backfillId"]
+        return backfill
+
     def backfill_status(self, backfill_id: str) -> str:
         """The state of a backfill: REQUESTED until one of BACKFILL_ENDED."""
         field = (

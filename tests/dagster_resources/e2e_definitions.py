@@ -51,6 +51,17 @@ def later(config: Pages) -> BatchScrapeRequest:
     return BatchScrapeRequest(urls=_urls(config), options={"max_age": 0})
 
 
+parts, spans = (
+    build_weblake_assets(
+        name,
+        BatchScrapeRequest(urls=[f"{SITE}/page/0?{name}={{partition_key}}"], options={"max_age": 0}),
+        partitions_def=dg.StaticPartitionsDefinition(["a", "b"]),
+        backfill_policy=policy,
+        retry_policy=None,
+    )
+    for name, policy in (("parts", None), ("spans", dg.BackfillPolicy.single_run()))
+)
+
 usage = build_weblake_assets(
     dg.AssetSpec("usage", partitions_def=dg.MonthlyPartitionsDefinition(FIRST_MONTH, end_offset=9)),
     UsageRequest(budget=100),
@@ -66,7 +77,7 @@ def titles(docs: pa.Table, held: pd.DataFrame) -> None:
 
 
 defs = dg.Definitions(
-    assets=[*docs, *held, *later, *usage, titles],
+    assets=[*docs, *held, *later, *parts, *spans, *usage, titles],
     asset_checks=[build_document_checks("docs")],
     sensors=[build_collect_sensor(later, minimum_interval_seconds=5)],
     resources={

@@ -14,7 +14,7 @@ import pytest
 from gated_site import GatedSite
 from in_process import Run
 
-from dagster_weblake import BatchScrapeRequest, build_weblake_assets, landing
+from dagster_weblake import BatchScrapeRequest, build_weblake_assets, identity
 from weblake import orchestration
 
 LETTERS = dg.StaticPartitionsDefinition(["a", "b", "c"])
@@ -51,10 +51,10 @@ def inside(monkeypatch: pytest.MonkeyPatch, module: object, name: str, work: Cal
 def one_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets every run be a retry of one and the same, as after a crash of its worker."""
 
-    def task(context: dg.AssetExecutionContext, key: dg.AssetKey, partition: str | None) -> orchestration.Task:
+    def task(_: object, __: object, key: dg.AssetKey, partition: str | None, ___: object) -> orchestration.Task:
         return orchestration.Task(("dagster", key.to_user_string()), "root", "root", partition)
 
-    monkeypatch.setattr(landing, "task_of", task)
+    monkeypatch.setattr(identity.Lineage, "task", task)
 
 
 def batches(site: GatedSite, name: str = "parts", **how: Any) -> Assets:

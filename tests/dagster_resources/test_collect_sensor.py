@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import secrets
 import time
+from collections.abc import Mapping
+from typing import Any
 
 import dagster as dg
 import pytest
 from catalogue import proves
 from gated_site import GatedSite
+from hostile_runs import killed, survived
 from in_process import Bench
-from sensor_bench import Ticker, counted, ended, start, until
+from sensor_bench import Tick, Ticker, counted, ended, start, until
 
 from dagster_weblake import BatchScrapeRequest, CrawlRequest, build_collect_sensor, build_weblake_assets
+from dagster_weblake.progress import Progress
 from dagster_weblake.sensors import collect, ticks
 from dagster_weblake.sensors.job_events import OVERLAP, Followed, read_new
 from weblake import orchestration
@@ -65,6 +69,92 @@ def test_a_job_is_collected_when_it_is_over_and_once(bench: Bench, site: GatedSi
         tick = ticker.tick()
         assert (tick.requests, tick.said) == ([], "No jobs are pending.")
     assert len(bench.service.requests()) == asked
+
+
+@proves(
+    "3.6",
+    at="dagster_resources/src/dagster_weblake/landing.py",
+    line="if self._was_told(load_id, part):",
+    becomes="if False:",
+)
+def test_the_landing_asset_alone_fails_until_another_job_was_started(bench: Bench, site: GatedSite) -> None:
+    docs = waiting(site.pages(2))
+    load_id = bench.run(docs, "docs_job").metadata("docs_job")["weblake/load_id"]
+    assert bench.run(docs, "docs").success
+    again = bench.run(docs, "docs")  # what a schedule that selects `docs` does
+    failure = again.failure()
+    assert not again.success
+    assert f"Load {load_id}, the newest that docs_job has started" in str(failure.description)
+    assert "Materialize docs_job" in str(failure.metadata["weblake/what_to_do"].value)
+    assert bench.partitions("docs") == [None]
+    assert bench.run(docs, "docs", tags={"weblake/load_id": str(load_id)}).success  # a run that a sensor asked for
+    assert bench.run(docs, "docs_job").success
+    assert bench.run(docs, "docs").success
+    assert (bench.started, bench.rows()) == (2, 4)
+
+
+def test_a_load_that_landed_elsewhere_is_told_once(bench: Bench, site: GatedSite) -> None:
+    docs = waiting(site.pages(1))
+    load_id = str(bench.run(docs, "docs_job").metadata("docs_job")["weblake/load_id"])
+    with bench.service.client() as client:
+        orchestration.collect(client, bench.resource.dataset(), load_id)
+    assert [bench.run(docs, "docs").success for _ in range(2)] == [True, False]
+
+
+@pytest.mark.parametrize("ends", ["cancelled", "gone"])
+def test_a_run_that_starts_and_lands_is_the_only_one_that_fails(bench: Bench, site: GatedSite, ends: str) -> None:
+    docs = waiting(site.held(1), retry_policy=None)
+    ticker = Ticker(bench, build_collect_sensor(docs), docs)
+
+    def end(head: Mapping[str, object]) -> None:
+        if ends == "cancelled":
+            with bench.service.client() as client:
+                client.cancel_batch_scrape(client.list_activity(endpoint="batch_scrape").data[0].id or "")
+        else:
+            bench.service.advance(50 * 3600)
+        assert ticker.tick().requests == []  # its run is about to find out
+
+    with pytest.MonkeyPatch.context() as watched:
+        watched.setattr(Progress, "_polled", lambda _, head: end(head))
+        run = bench.run(docs)
+    assert not run.success
+    assert ticker.until(lambda tick: tick.said == "No jobs are pending.").requests == []
+    assert "docs_job to start another job" in str(ticker.log)
+
+
+def test_a_job_that_its_own_run_was_refused_is_collected(bench: Bench, site: GatedSite) -> None:
+    docs = waiting(site.pages(1), retry_policy=None)
+    ticker = Ticker(bench, build_collect_sensor(docs), docs)
+    bench.service.faults({"match": {"method": "GET", "path": "/v2/batch/scrape/"}, "effect": {"status": 401}})
+    assert not bench.run(docs).success
+    (request,) = ticker.until(lambda tick: bool(tick.requests)).requests
+    assert ticker.run(request).success
+
+
+def test_a_job_whose_own_run_died_before_it_could_land_is_collected(bench: Bench, site: GatedSite) -> None:
+    docs = waiting(site.pages(1), retry_policy=None)
+    ticker = Ticker(bench, build_collect_sensor(docs), docs)
+    with pytest.MonkeyPatch.context() as broken:
+        broken.setattr(orchestration, "collect", killed)
+        assert not survived(lambda: bench.run(docs))
+    (request,) = ticker.until(lambda tick: bool(tick.requests)).requests
+    assert ticker.run(request).success
+
+
+def test_a_job_is_left_to_the_run_that_waits_for_it(bench: Bench, site: GatedSite) -> None:
+    docs = waiting(site.pages(1))
+    ticker = Ticker(bench, build_collect_sensor(docs), docs)
+    ticks: list[Tick] = []
+
+    def look(head: Mapping[str, object]) -> None:
+        if head.get("status") == "completed":
+            ticks.append(ticker.tick())
+
+    with pytest.MonkeyPatch.context() as watched:
+        watched.setattr(Progress, "_polled", lambda _, head: look(head))
+        assert bench.run(docs).success
+    assert [(tick.requests, tick.said) for tick in ticks] == [([], "1 job is pending.")]
+    assert ticker.tick().said == "No jobs are pending."
 
 
 def test_a_run_that_failed_is_left_to_its_retries(bench: Bench, site: GatedSite) -> None:
@@ -275,6 +365,31 @@ def test_a_sensor_that_follows_many_waits_for_room(bench: Bench, monkeypatch: py
     assert len(memory.pending["docs_job"]) == 2
     assert set(memory.pending["docs_job"]).isdisjoint(first)
     assert len(loads) == 5
+
+
+def test_a_sensor_can_be_called_as_dagsters_testing_page_does(bench: Bench, site: GatedSite) -> None:
+    docs = waiting(site.pages(1))
+    sensor = build_collect_sensor(docs)
+    resources = {"weblake": bench.resource}
+    defs = dg.Definitions(assets=docs, sensors=[sensor], resources=resources)
+    alone = sensor(dg.build_sensor_context(resources=resources))
+    assert isinstance(alone, dg.SkipReason)
+    assert "give build_sensor_context an instance" in str(alone.skip_message)
+    idle = sensor(dg.build_sensor_context(instance=bench.instance, resources=resources))
+    assert isinstance(idle, dg.SkipReason)
+    assert idle.skip_message == "No jobs are pending."
+    bench.run(docs, "docs_job")
+    for more in ({"resources": resources}, {"definitions": defs}, {"repository_def": defs.get_repository_def()}):
+        context = dg.build_sensor_context(instance=bench.instance, **more)  # type: ignore[arg-type]
+        requests: Any = until(lambda: sensor(context), lambda found: not isinstance(found, dg.SkipReason))  # noqa: B023
+        assert [request.asset_selection for request in requests] == [[dg.AssetKey("docs")]]
+        assert context.cursor
+    ours = defs.get_sensor_def("docs_collect") if hasattr(defs, "get_sensor_def") else sensor
+    assert ours(dg.build_sensor_context(instance=bench.instance, definitions=defs))
+    named = sensor(dg.build_sensor_context(instance=bench.instance), weblake=bench.resource)
+    assert len(named) == 1  # type: ignore[arg-type]
+    other = build_collect_sensor(docs, resource_key="billing")
+    assert other(dg.build_sensor_context(instance=bench.instance, resources={"billing": bench.resource}))
 
 
 def test_assets_are_given_as_definitions_specs_or_keys(bench: Bench) -> None:

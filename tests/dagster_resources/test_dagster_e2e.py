@@ -197,6 +197,24 @@ def test_a_backfill_over_eight_months_lands_each_with_its_own_numbers(world: Wor
     assert files == [f"period={month[:7]}" for month in world.months]
 
 
+def test_a_backfill_re_executed_from_failure_lands_the_jobs_of_the_first_one(world: World) -> None:
+    """One asset has a run for each of its partitions, the other one run for both."""
+    dagster, before = world.dagster, world.started()
+    unreadable = {"match": {"method": "GET", "path": "/v2/batch/scrape/"}, "times": None, "effect": {"status": 401}}
+    world.service.faults(unreadable)
+    backfill = dagster.backfill(["parts", "spans"], ["a", "b"])
+    assert dagster.wait_backfill(backfill) == "COMPLETED_FAILED"
+    world.service.faults()
+    assert world.started() - before == 4
+    again = dagster.reexecute_backfill(backfill)
+    assert dagster.wait_backfill(again) == "COMPLETED_SUCCESS"
+    runs = dagster.runs({"dagster/backfill": again})
+    assert [run.parent for run in runs] == [None] * 3
+    loads = {each.metadata["weblake/load_id"] for key in ("parts", "spans") for each in dagster.materializations(key)}
+    assert (len(loads), world.started() - before) == (4, 4)
+    assert [world.rows(load_id) for load_id in loads] == [1] * 4
+
+
 @proves(
     "3.5",
     at="dagster_resources/src/dagster_weblake/stopping.py",
@@ -219,8 +237,8 @@ def test_o9_a_run_that_the_user_terminates_cancels_its_job(world: World, held: C
 @proves(
     "O9",
     at="dagster_resources/src/dagster_weblake/identity.py",
-    line="run.root_run_id or run.run_id, _asked_by(",
-    becomes="run.run_id, _asked_by(",
+    line="root, asked = self.run.root_run_id or self.run.run_id, self._asked_by",
+    becomes="root, asked = self.run.run_id, self._asked_by",
     case="killed",
 )
 @pytest.mark.parametrize("how", ["evicted", "killed"])
@@ -246,8 +264,8 @@ def test_o9_a_worker_that_is_taken_away_is_followed_by_one_that_lands_the_same_j
 @proves(
     "3.5",
     at="dagster_resources/src/dagster_weblake/identity.py",
-    line="run.root_run_id or run.run_id, _asked_by(",
-    becomes="run.run_id, _asked_by(",
+    line="root, asked = self.run.root_run_id or self.run.run_id, self._asked_by",
+    becomes="root, asked = self.run.run_id, self._asked_by",
 )
 def test_o9_a_worker_that_dies_alone_leaves_a_step_that_lands_and_a_retry_that_finds_it(
     world: World, held: Callable[[], None]

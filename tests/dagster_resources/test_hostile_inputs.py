@@ -21,7 +21,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from dagster_weblake import BatchScrapeRequest, CrawlRequest, build_weblake_assets, build_weblake_specs, given
-from dagster_weblake.identity import task_of
+from dagster_weblake.identity import Lineage
 from dagster_weblake.templates import Part, filled
 from dagster_weblake.url_inputs import urls_of
 from weblake.errors import AskPerson, InvalidOption
@@ -178,17 +178,18 @@ def test_only_a_person_who_asks_for_all_of_it_asks_anew(chain: list[str]) -> Non
     for n, how in enumerate(chain, 1):
         runs[str(n)] = SimpleNamespace(run_id=str(n), root_run_id="0", parent_run_id=str(n - 1), tags=tags[how])
         asked = str(n) if how == "all" else asked
-    context: Any = SimpleNamespace(run=runs[str(len(chain))], instance=SimpleNamespace(get_run_by_id=runs.get))
-    task = task_of(context, dg.AssetKey("docs"), None)
+    instance: Any = SimpleNamespace(get_run_by_id=runs.get)
+    (task,) = Lineage(instance, runs[str(len(chain))]).tasks(dg.AssetKey("docs"), None, dg.AssetKey("docs"))
     assert (task.run, task.occasion) == ("0", asked)
 
 
 def test_assets_of_one_name_and_partitions_of_odd_ones_have_loads_of_their_own() -> None:
     run: Any = SimpleNamespace(run_id="r", root_run_id=None, parent_run_id=None, tags={})
-    context: Any = SimpleNamespace(run=run, instance=None)
+    instance: Any = None
     keys = [["docs"], ["eu", "docs"], ["us", "docs"], ["eu", "us", "docs"], ["eu", "docs_job"]]
     parts = [None, "", "partition", "docs", "a|b", "a", "None", '["a"]']
-    tasks = [task_of(context, dg.AssetKey(key), part) for key in keys for part in parts]
+    lineage = Lineage(instance, run)
+    tasks = [lineage.tasks(dg.AssetKey(key), part, dg.AssetKey(key))[0] for key in keys for part in parts]
     assert len({task.load_id(0) for task in tasks}) == len(tasks)
     assert len({task.slot(0, None).name for task in tasks}) == len(tasks)
 

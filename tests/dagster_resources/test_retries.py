@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 
 import dagster as dg
@@ -90,7 +91,13 @@ def test_without_a_policy_nothing_is_retried_and_the_next_run_is_whole(bench: Be
     pages = build_weblake_assets("page", BatchScrapeRequest(urls=site.pages(1)), retry_policy=None)
     run = bench.run(pages)
     assert (run.success, run.retries(), bench.started) == (False, [], 0)
-    assert run.failure().metadata["weblake/error"].value == "RateLimited"
+    failure = run.failure()
+    assert failure.metadata["weblake/error"].value == "RateLimited"
+    seconds = failure.metadata["weblake/retry_after_s"].value
+    assert isinstance(seconds, float)
+    assert 80 <= seconds <= 90
+    for words in (r"in \d\d s \(at \d\d:\d\d:\d\d UTC\)", "re-execute the run from failure", "retry_policy"):
+        assert re.search(words, str(failure.description)), words
     assert bench.run(pages).success
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
 
 import dagster as dg
 
@@ -59,7 +60,24 @@ def as_failure(
         context.log.warning("%s Again in %.0f s.", error, seconds)
         return dg.RetryRequested(max_retries=policy.max_retries, seconds_to_wait=seconds)
     again = isinstance(error, RetryLater) or (buys and isinstance(error, JobEnded))
-    return dg.Failure(description=text or str(error), metadata=_facts(error, job_url), allow_retries=again)
+    description = text or str(error)
+    if isinstance(error, RetryLater) and (policy is None or context.retry_number >= policy.max_retries):
+        description = f"{description} {_later(pause, retried=policy is not None)}"
+    return dg.Failure(description=description, metadata=_facts(error, job_url), allow_retries=again)
+
+
+def _later(pause: float | None, *, retried: bool) -> str:
+    """When the step may be tried again, and how, where it does not do so by itself."""
+    when = "later"
+    if pause is not None:
+        at = datetime.now(timezone.utc) + timedelta(seconds=pause)
+        when = f"in {pause:.0f} s (at {at:%H:%M:%S} UTC)"
+    why = "its retries are used up" if retried else "it has no retry_policy"
+    return (
+        f"It may work {when}. The step is not tried again by itself: {why}. Then re-execute the run from failure, "
+        "which buys nothing twice; or give the asset a retry_policy that lasts as long, such as "
+        "dagster_weblake.DEFAULT_RETRIES."
+    )
 
 
 def _facts(error: WeblakeError, job_url: str) -> dict[str, dg.MetadataValue]:
@@ -68,6 +86,8 @@ def _facts(error: WeblakeError, job_url: str) -> dict[str, dg.MetadataValue]:
         facts["weblake/what_to_do"] = error.hint
     if error.status is not None:
         facts["weblake/http_status"] = error.status
+    if isinstance(error, RetryLater) and error.retry_after is not None:
+        facts["weblake/retry_after_s"] = float(error.retry_after)
     if error.receipt is not None:
         facts["weblake/load_id"] = error.receipt.load_id
         facts["weblake/receipt"] = dg.MetadataValue.json(error.receipt.to_dict())

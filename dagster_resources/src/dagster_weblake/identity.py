@@ -1,48 +1,181 @@
-"""Which load a step means: by the asset, its partition, and the run that a person or a schedule asked for.
+"""Which load a step means: by the asset, its partition, and what a person or a schedule asked for: a run or a backfill.
 
-Dagster runs a step again in three ways, and only one of them means "buy again":
+Dagster runs a step again in five ways, and only two of them mean "buy again":
 
-    a step retry                                    the same run
-    a run retry by the daemon                       a new run, tagged dagster/retry_number
-    a person's re-execution from failure            a new run, tagged as resuming
-    a person's re-execution of all steps, a new run  somebody asks anew
+    a step retry                                        the same run
+    a run retry by the daemon                           a new run, tagged dagster/retry_number
+    a person's re-execution of a run from failure       a new run, tagged as resuming
+    a person's re-execution of a backfill from failure  a new backfill, whose runs have no parent run
+    a person's re-execution of all steps, or of all of  somebody asks anew
+    a backfill; a new run, a new backfill
 
-Imports: weblake.orchestration.
+The runs of a re-executed backfill are tagged with the backfill that it repeats and the first one, and with nothing that
+tells "from failure" from "all". Dagster leaves out of the former what the repeated backfill has materialized; so a
+partition that it has materialized is asked for anew, and any other one is gone on with. Imports: weblake.orchestration.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import dagster as dg
+
 from weblake import orchestration
+from weblake.errors import AskPerson
 
 if TYPE_CHECKING:
-    import dagster as dg
+    from weblake.orchestration import Dataset, Task
 
 #: Tags of a run that goes on with what its parent began.
 _GOES_ON = ("dagster/is_resume_retry", "dagster/is_asset_resume_retry")
 _RETRY_NUMBER = "dagster/retry_number"
-#: Parents that are looked up: no run has been retried so often.
+#: Tags of a run of a backfill: that backfill; the one that it repeats; the first of them.
+_BACKFILL, _REPEATED, _FIRST = "dagster/backfill", "dagster/parent_backfill_id", "dagster/root_backfill_id"
+_PARTITION = "dagster/partition"
+#: Parents, runs and events that are looked up: nothing has been retried so often.
 _MOST = 64
 
 
-def task_of(context: dg.AssetExecutionContext, key: dg.AssetKey, partition: str | None) -> orchestration.Task:
-    """The step's work on one asset partition, as loads are named after it."""
-    run = context.run
-    names = ("dagster", key.to_user_string())
-    return orchestration.Task(names, run.root_run_id or run.run_id, _asked_by(context.instance, run), partition)
+@dataclass(frozen=True)
+class Lineage:
+    """The runs and backfills that one run goes on with."""
 
+    instance: dg.DagsterInstance
+    run: dg.DagsterRun
 
-def _asked_by(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str:
-    """The run with which somebody asked, at the beginning of a chain of retries."""
-    for _ in range(_MOST):
-        if run.parent_run_id is None or not _goes_on(run):
-            break
-        parent = instance.get_run_by_id(run.parent_run_id)
-        if parent is None:
-            return run.root_run_id or run.run_id  # deleted: taken for the retry that it says it is
-        run = parent
-    return run.run_id
+    def task(self, dataset: Dataset, key: dg.AssetKey, partition: str | None, told_as: dg.AssetKey) -> Task:
+        """Return the step's work on one asset partition, under the name that its loads have.
+
+        Args:
+            dataset: Where it lands.
+            key: The asset that it lands as.
+            partition: Its partition.
+            told_as: The asset that the step materializes: `key`, or the one that starts jobs for it.
+
+        Raises:
+            AskPerson: A load is open, and it cannot be known whether the step is to go on with it.
+            StorageRefused: A record that decides it cannot be read.
+        """
+        tasks = self.tasks(key, partition, told_as)
+        certain = self._first_run is not None or bool(self._backfills)
+        if certain and len(tasks) == 1:
+            return tasks[0]
+        found = orchestration.known_task(dataset, tasks)
+        if found is None and not certain:
+            self._check_nothing_is_open(dataset, tasks[0])
+        return found or tasks[0]
+
+    def tasks(self, key: dg.AssetKey, partition: str | None, told_as: dg.AssetKey) -> list[Task]:
+        """Return the work under each name that its loads may have; the first is that of a new load.
+
+        Earlier versions named the loads of a backfill after its runs.
+        """
+        by_run = self._by_run(("dagster", key.to_user_string()), partition)
+        if not self._backfills:
+            return [by_run]
+        first, asked = self._backfills[-1], self._asked_by
+        if asked is not None and asked.parent_run_id is not None:  # somebody executed all steps of a run again
+            return [replace(by_run, run=first), by_run]
+        occasion = self._asked_in(told_as, partition)
+        found = [replace(by_run, run=first, occasion=occasion), by_run]
+        for run in self._runs_repeated(partition):
+            earlier = Lineage(self.instance, run)._by_run(by_run.names, partition)
+            found.append(earlier if occasion == first else replace(earlier, occasion=occasion))
+        return found
+
+    def has_begun(self, run_id: str) -> bool:
+        """Return whether a run is this one, or has the same first run."""
+        if run_id in (self.run.run_id, self.run.root_run_id):
+            return True
+        other = self.instance.get_run_by_id(run_id) if self.run.root_run_id and run_id else None
+        return other is not None and other.root_run_id == self.run.root_run_id
+
+    def _by_run(self, names: tuple[str | int, ...], partition: str | None) -> Task:
+        """The work under the name of the first run."""
+        root, asked = self.run.root_run_id or self.run.run_id, self._asked_by
+        return orchestration.Task(names, root, root if asked is None else asked.run_id, partition)
+
+    @cached_property
+    def _first_run(self) -> dg.DagsterRun | None:
+        """The first of the runs that were retried or re-executed up to this one; None if it was deleted."""
+        root = self.run.root_run_id
+        return self.run if root is None or root == self.run.run_id else self.instance.get_run_by_id(root)
+
+    @cached_property
+    def _asked_by(self) -> dg.DagsterRun | None:
+        """The run with which somebody asked, at the beginning of a chain of retries; None if it was deleted."""
+        run = self.run
+        for _ in range(_MOST):
+            if run.parent_run_id is None or not _goes_on(run):
+                break
+            parent = self.instance.get_run_by_id(run.parent_run_id)
+            if parent is None:
+                return None  # taken for the retry that it says it is
+            run = parent
+        return run
+
+    @cached_property
+    def _backfills(self) -> list[str]:
+        """The backfill of the first run, the one that it repeats, and so on to the first one; empty without any.
+
+        Dagster leaves a backfill's tags out of what follows its runs once it has ended, so the first run's tags count.
+        """
+        tags = self.run.tags if self._first_run is None else self._first_run.tags
+        if _BACKFILL not in tags:
+            return []
+        found, first = [tags[_BACKFILL]], tags.get(_FIRST)
+        repeated = tags.get(_REPEATED)
+        while repeated is not None and repeated not in found and len(found) < _MOST:
+            found.append(repeated)
+            backfill = None if repeated == first else self.instance.get_backfill(repeated)
+            repeated = None if backfill is None else backfill.tags.get(_REPEATED)
+        if first is not None and first not in found:
+            found.append(first)
+        return found
+
+    def _asked_in(self, told_as: dg.AssetKey, partition: str | None) -> str:
+        """The backfill that asked for the partition: the one after the newest that materialized it, or the first."""
+        if len(self._backfills) > 1:
+            wanted = dg.AssetRecordsFilter(told_as, asset_partitions=None if partition is None else [partition])
+            told = self.instance.fetch_materializations(wanted, limit=_MOST).records
+            if run_ids := list({record.run_id for record in told if record.run_id}):
+                within = dg.RunsFilter(run_ids=run_ids, tags={_BACKFILL: self._backfills[1:]})
+                told_in = {run.tags[_BACKFILL] for run in self.instance.get_runs(within)}
+                for later, backfill in pairwise(self._backfills):
+                    if backfill in told_in:
+                        return later
+        return self._backfills[-1]
+
+    def _runs_repeated(self, partition: str | None) -> Sequence[dg.DagsterRun]:
+        """Runs of the repeated backfills that may have been for a partition, newest first."""
+        if len(self._backfills) == 1:
+            return []
+        within: dict[str, str | Sequence[str]] = {_BACKFILL: self._backfills[1:]}
+        if partition is not None:
+            one = self.instance.get_runs(dg.RunsFilter(tags={**within, _PARTITION: partition}), limit=_MOST)
+            if one:
+                return one
+        several = self.instance.get_runs(dg.RunsFilter(tags=within), limit=_MOST)
+        return [run for run in several if _PARTITION not in run.tags]
+
+    def _check_nothing_is_open(self, dataset: Dataset, task: Task) -> None:
+        """Raise AskPerson if a load of the task's slot is open: the first run, which could tell, is deleted.
+
+        This reads the whole ledger, as nothing else here does: nothing but the slot leads to the load.
+        """
+        for load in orchestration.open_loads(dataset, task.slot(0, None).name):
+            job = "" if load.job_id is None else f", job {load.job_id}"
+            of = "" if task.partition is None else f", partition {task.partition}"
+            raise AskPerson(
+                f"Load {load.load_id} of {task.names[-1]}{of} is open ({load.record}{job}). This run follows run "
+                f"{self.run.root_run_id}, which is deleted, so it cannot be known whether it is to land that load.",
+                hint="Land the job with an asset of a JobRequest; or, to buy the pages again, materialize the asset "
+                "in a new run.",
+            )
 
 
 def _goes_on(run: dg.DagsterRun) -> bool:

@@ -21,7 +21,7 @@ import dagster as dg
 
 from dagster_weblake import metadata
 from dagster_weblake.failures import as_failure, told
-from dagster_weblake.identity import task_of
+from dagster_weblake.identity import Lineage
 from dagster_weblake.progress import Progress
 from dagster_weblake.stopping import Stopping
 from dagster_weblake.templates import Part
@@ -41,6 +41,8 @@ Metadata = Mapping[str, dg.MetadataValue]
 
 #: The run tag with which a sensor says which load to collect.
 LOAD_TAG = "weblake/load_id"
+#: Materializations that are searched for a load.
+TOLD = 32
 #: Kinds whose start is only the beginning.
 _JOBS = ("batch_scrape", "crawl")
 
@@ -158,6 +160,11 @@ class Step:
         return self.request.terms()
 
     @cached_property
+    def lineage(self) -> Lineage:
+        """Which runs and backfills this one goes on with."""
+        return Lineage(self.context.instance, self.context.run)
+
+    @cached_property
     def parts(self) -> list[Part]:
         """The partitions of this step; one without a key where the asset has none."""
         return parts_of(self.context, self.key)
@@ -168,7 +175,8 @@ class Step:
 
     def order(self, part: Part, key: dg.AssetKey | None = None) -> Order:
         """The load that is meant for a partition of this asset, or of another one for which this one starts."""
-        order, task = self.request.order(part), task_of(self.context, key or self.key, part.key)
+        order = self.request.order(part)
+        task = self.lineage.task(self.dataset, key or self.key, part.key, self.key)
         if order.job_id is not None:
             return orchestration.place_elsewhere(order, task)
         generation = orchestration.choose_generation(self.weblake.client, self.dataset, task, self.terms)
@@ -176,7 +184,7 @@ class Step:
 
     def load_to_collect(self, part: Part, job_key: dg.AssetKey) -> str:
         """The load that this run started itself, or that a sensor names, or the newest started for the partition."""
-        task, ledger = task_of(self.context, self.key, part.key), self.dataset.ledger
+        task, ledger = self.lineage.task(self.dataset, self.key, part.key, self.key), self.dataset.ledger
         own = next(n for n in count() if ledger.intent(task.load_id(n)) is None)
         found = task.load_id(own - 1) if own else self._told_of(part, job_key)
         intent = ledger.intent(found)
@@ -194,12 +202,26 @@ class Step:
         wanted = dg.AssetRecordsFilter(job_key, asset_partitions=None if part.key is None else [part.key])
         for record in self.context.instance.fetch_materializations(wanted, limit=1).records:
             load_id = metadata.load_named_by(record)
-            if load_id is not None:
-                return load_id
+            if load_id is None:
+                continue
+            if self._was_told(load_id, part):
+                raise AskPerson(
+                    f"Load {load_id}, the newest that {job_key.to_user_string()} has started, has landed as "
+                    f"{_named(self.key, part.key)} before, and no other job was started since.",
+                    hint=f"Materialize {job_key.to_user_string()}, also in schedules: it starts a job, which lands as "
+                    f"{self.key.to_user_string()} when it has ended.",
+                )
+            return load_id
         raise AskPerson(
             f"Nothing has been started for {_named(self.key, part.key)}.",
             hint=f"Materialize {job_key.to_user_string()} first.",
         )
+
+    def _was_told(self, load_id: str, part: Part) -> bool:
+        """Whether another run has materialized this asset with the load: that would be an old load as a new event."""
+        wanted = dg.AssetRecordsFilter(self.key, asset_partitions=None if part.key is None else [part.key])
+        told = self.context.instance.fetch_materializations(wanted, limit=TOLD).records
+        return any(metadata.load_named_by(each) == load_id and not self.lineage.has_begun(each.run_id) for each in told)
 
     def say_started(self, intent: Intent, job: Job) -> str:
         """Write the job's id and address to the log, and return the address."""

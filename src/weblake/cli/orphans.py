@@ -3,6 +3,7 @@ runs."""
 
 from __future__ import annotations
 
+import re
 import shlex
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 #: Kinds that go on at the service by themselves, as the command line names them.
 _JOBS = {"batch_scrape": "batch", "crawl": "crawl"}
+#: The id of a run of Dagster; that of a backfill is eight letters.
+_RUN_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 #: Characters of a line at most: a target may be any text.
 MOST = 1000
 
@@ -78,13 +81,15 @@ def advice(orphan: Orphan, root: str) -> list[str]:
     if orphan.state == GONE:
         return [
             "This service does not have its job. If it was started at another one, ask that one (WEBLAKE_BASE_URL). If "
-            "not, what was bought is lost; to buy it again: --new, or a new run."
+            "not, what was bought is lost; to buy it again: " + ("--new." if orphan.slot is None else "a new run.")
         ]
     said = [f"To land it, and pay nothing: {finish}."]
     if orphan.state in ("failed", "cancelled"):
-        said = [f"Its job ended as {orphan.state!r}. To land what there is: {finish}, with --allow-partial."]
+        partial = "--allow-partial" if orphan.slot is None else "allow_partial=True"
+        said = [f"Its job ended as {orphan.state!r}. To land what there is: {finish}, with {partial}."]
     if orphan.kind in _JOBS and not orphan.elsewhere:
-        said.append(f"If that is not possible any more (or it was --new): {_land(orphan, str(orphan.job_id), root)}.")
+        new = " (or it was --new)" if orphan.slot is None else ""
+        said.append(f"If that is not possible any more{new}: {_land(orphan, str(orphan.job_id), root)}.")
     if orphan.kind in _JOBS and orphan.state not in ("completed", "failed", "cancelled"):
         said.append(f"To give it up: `weblake cancel {_JOBS[orphan.kind]} {orphan.job_id}`.")
     return said
@@ -101,7 +106,8 @@ def _about_a_start(orphan: Orphan, root: str, finish: str) -> list[str]:
         return [f"Job {orphan.candidates[0]} is most likely it. To land it, and pay nothing: {finish}."]
     several = f"{len(orphan.candidates)} jobs may be it: {', '.join(orphan.candidates[:5])}."
     if orphan.kind not in _JOBS:
-        return [several, "If it does not matter that it may be paid twice, start afresh with --new."]
+        afresh = "start afresh with --new" if orphan.slot is None else "ask for it in a new run"
+        return [several, f"If it does not matter that it may be paid twice, {afresh}."]
     each = "; ".join(_land(orphan, job_id, root) for job_id in orphan.candidates[:5])
     return [several, f"Look at them with `weblake status`, and land the right one: {each}."]
 
@@ -111,9 +117,24 @@ def _finish(orphan: Orphan, root: str) -> str:
     if orphan.elsewhere and orphan.job_id is not None:
         return _land(orphan, orphan.job_id, root)
     if orphan.slot is not None:
-        return f"retry the task that asked for it, in its run {orphan.run}"
+        return _retry(orphan)
     command = _JOBS.get(orphan.kind, orphan.kind)
     return f"run the same `weblake {command} …` again (in Python the same call)"
+
+
+def _retry(orphan: Orphan) -> str:
+    """How an orchestrator goes on with a load, in its words."""
+    if orphan.task[:1] == ("airflow",) and len(orphan.task) >= 4:
+        _, dag, task, index, *partition = orphan.task
+        mapped = "" if index == "-1" else f" (map index {index})"
+        of = "".join(f", partition {each}" for each in partition)
+        return f"retry the Airflow task {dag}.{task}{mapped}{of} in its run {orphan.run}"
+    if orphan.task[:1] == ("dagster",) and len(orphan.task) >= 2:
+        _, asset, *partition = orphan.task
+        of = "".join(f", partition {each}," for each in partition)
+        kind = "run" if _RUN_ID.fullmatch(orphan.run or "") else "backfill"
+        return f"re-execute Dagster's {kind} {orphan.run} of the asset {asset}{of} from failure"
+    return f"retry what asked for it, in its run {orphan.run}"
 
 
 def _land(orphan: Orphan, job_id: str, root: str) -> str:
@@ -126,6 +147,7 @@ def _as_json(found: Unlanded, root: str) -> dict[str, object]:
 
     shape: dict[str, object] = {
         "orphans": [each.to_dict() | {"next": advice(each, root)} for each in found.orphans],
+        "cancelled": [each.to_dict() | {"next": advice(each, root)} for each in found.cancelled],
         "refused": list(found.refused),
         "asked": found.unasked is None and all(not each.why for each in found.orphans),
     }
@@ -141,7 +163,7 @@ def _show(found: Unlanded, root: str) -> None:
         kind = each.kind.removesuffix("_scrape")
         shown.show_text(f"{each.load_id}  {kind}, meant {each.created_at[:16].replace('T', ' ')} UTC")
         pages = "" if each.submitted is None else f"{each.submitted} URLs, first "
-        asked_by = "" if each.slot is None else f"; slot {each.slot}, run {each.run}"
+        asked_by = "" if each.slot is None else f"; {' '.join(each.task) or f'slot {each.slot}'}, run {each.run}"
         _show_line(f"for: {pages}{each.first_target or 'a job started elsewhere'}{asked_by}")
         job = "" if each.job_id is None else f", job {each.job_id}"
         state = "" if each.state is None else f", {each.state}"
@@ -150,10 +172,16 @@ def _show(found: Unlanded, root: str) -> None:
             _show_line(line)
     if not found.orphans:
         shown.show_text(f"Nothing that was meant for {root} is open.")
+    if found.cancelled:
+        named = ", ".join(f"{each.load_id} (job {each.job_id})" for each in found.cancelled[:5])
+        shown.note(
+            f"weblake: {len(found.cancelled)} loads were given up, for their jobs were cancelled: {escape(named)}. "
+            "`weblake orphans --json` says how to land what there is."
+        )
     if found.refused:
         shown.note(
             f"weblake: {len(found.refused)} loads did not add up and are kept: {', '.join(found.refused[:5])}. "
-            "The same command with --allow-partial publishes each."
+            "The same command with --allow-partial (a retry with allow_partial=True) publishes each."
         )
     if found.strangers is not None:
         rows = [(each.created_at, each.kind, each.job_id, each.target) for each in found.strangers]

@@ -4,7 +4,7 @@
         -> a run of <key>, with the load id as run key -> that run is known to Dagster: forgotten
 
 What the run does about a job (lands it, cancels it, refuses it) is landing's. The event log is the memory: the cursor
-holds numbers of events and nothing else. Imports: job_events, landing, specs, ticks,
+holds numbers of events and nothing else. Imports: job_events, landing, own_runs, specs, ticks,
 weblake.errors, weblake.orchestration.
 """
 
@@ -22,6 +22,7 @@ import dagster as dg
 from dagster_weblake.landing import LOAD_TAG
 from dagster_weblake.sensors import ticks
 from dagster_weblake.sensors.job_events import Followed, StartedJob, read_new, read_started
+from dagster_weblake.sensors.own_runs import OwnRun, own_run
 from dagster_weblake.sensors.ticks import Asset
 from dagster_weblake.specs import job_key
 from weblake import orchestration
@@ -57,7 +58,8 @@ def build_collect_sensor(
     What is guaranteed: a job is requested until a run with its load id as run key has been launched, also after a lost
     cursor (the event log of the last week is read again), a killed daemon, or a sensor that was stopped for days. It
     becomes one run at most, and a load lands once however many runs try. That run may fail like any other; it is not
-    requested again: the instance's run retries, or a person's re-execution, go on with what is on record.
+    requested again: the instance's run retries, or a person's re-execution, go on with what is on record. A job whose
+    own run also lands it is left to that run, unless that dies before it could.
 
     Args:
         assets: What `build_weblake_assets` or `@weblake_assets` returned, or keys of the assets that collect.
@@ -130,6 +132,8 @@ class _Tick:
     until: float = field(default_factory=ticks.deadline)
     #: Why something could not be asked, if so.
     trouble: WeblakeError | None = None
+    #: How jobs have ended, by their ids, as far as the service has said it in this tick.
+    states: dict[str, object] = field(default_factory=dict)
 
     def run(self) -> dg.SensorResult:
         self.memory = Followed.read(ticks.remembered(self.context) or {})
@@ -165,6 +169,7 @@ class _Tick:
         now = time.time()
         open_jobs = [job.ref for _, job in pending if not job.is_late(now)]
         answers = asyncio.run(self._ask(open_jobs))
+        self.states = {job_id: head.get("status") for job_id, head in answers.heads.items()}
         over = []
         for pair, job in pending:
             if job.is_late(now) or _is_over(job, answers, now):
@@ -201,6 +206,10 @@ class _Tick:
                 continue  # it has its turn at the next tick
             elif not ticks.can_be_run(self.context, pair.data, job.partition):
                 self._drop(pair, job)
+            elif (own := own_run(self.context.instance, job, pair.data, self.states.get(job.job_id))) is OwnRun.FAILED:
+                self._leave(pair, job)
+            elif own is OwnRun.WAITS and not job.is_late(time.time()):
+                continue
             else:
                 self.memory.ask(pair.job, job.event)
                 requests.append(
@@ -235,6 +244,13 @@ class _Tick:
         self.context.log.warning(
             f"The sensor gives up {job.ref.words}: {pair.data.to_user_string()} has no partition {job.partition!r} now."
             f" Once it has, materialize it there: load {job.load_id} lands without being bought again."
+        )
+        self.memory.forget(pair.job, job.event)
+
+    def _leave(self, pair: _Pair, job: StartedJob) -> None:
+        self.context.log.info(
+            f"No run is requested for {job.ref.words}: run {job.run_id}, which started it, has failed to land it, and "
+            f"says why. Materialize {pair.job.to_user_string()} to start another job."
         )
         self.memory.forget(pair.job, job.event)
 

@@ -40,6 +40,8 @@ class StartedJob:
     deadline: float | None
     #: The credits that it may use.
     max_credits: float | None
+    #: The run that started it; empty where somebody reported it without one.
+    run_id: str = ""
 
     @property
     def ref(self) -> orchestration.JobRef:
@@ -150,7 +152,8 @@ def _started(record: dg.EventLogRecord) -> StartedJob | None:
         return None
     load_id, kind, job_id = map(str, texts)
     deadline, most = (_amount(values.get(f"weblake/{name}")) for name in ("deadline", "max_credits"))
-    return StartedJob(record.storage_id, record.timestamp, load_id, kind, job_id, told.partition, deadline, most)
+    at, run_id = record.timestamp, record.run_id
+    return StartedJob(record.storage_id, at, load_id, kind, job_id, told.partition, deadline, most, run_id)
 
 
 def _amount(value: object) -> float | None:

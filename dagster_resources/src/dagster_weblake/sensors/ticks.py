@@ -4,22 +4,22 @@ Dagster loses no request of a tick that it had noted, not even when its daemon i
 launched, or that a stopped sensor had not come to, it drops. So a sensor asks again until it finds the run: a request
 with the same run key is one run at most.
 
-Imports: weblake.errors.
+Imports: resource, weblake.errors.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from contextlib import ExitStack
+from typing import Any
 
 import dagster as dg
 
+from dagster_weblake.resource import WeblakeResource
 from weblake.errors import InvalidOption
-
-if TYPE_CHECKING:
-    from dagster_weblake.resource import WeblakeResource
 
 #: Seconds that a tick may take: Dagster breaks it off after 60, and what it had found would be lost.
 TICK_S = 40.0
@@ -33,6 +33,29 @@ _RUN_KEY, _SENSOR = "dagster/run_key", "dagster/sensor_name"
 Asset = dg.AssetsDefinition | dg.AssetSpec | dg.AssetKey | str
 #: The same, or what `build_weblake_assets` returns for one asset.
 One = Asset | Sequence[dg.AssetsDefinition]
+#: What a sensor's function returns.
+Evaluated = list[dg.RunRequest] | dg.SkipReason | dg.SensorResult | None
+
+
+class CallableSensor(dg.SensorDefinition):
+    """A sensor that tests can call as any other: Dagster demands `with` where a resource has something to close."""
+
+    def __call__(self, *args: Any, **given: Any) -> Any:
+        """Evaluate the sensor once and return what its function returns: a list of requests, or a SkipReason.
+
+        The resource is the one that is given by its key, else the context's, else that of its definitions.
+        """
+        contexts = [each for each in (*args, *given.values()) if isinstance(each, dg.SensorEvaluationContext)]
+        (key,) = self.required_resource_keys
+        with ExitStack() as opened:
+            for context in contexts[:1]:
+                opened.enter_context(context)
+                defined = {} if context.repository_def is None else context.repository_def.get_top_level_resources()
+                if key not in given and key in defined and not hasattr(context.resources, key):
+                    given[key] = getattr(opened.enter_context(dg.build_resources({key: defined[key]})), key)
+                if key in given:
+                    return self._raw_fn(context, **{key: given[key]})
+            return super().__call__(*args, **given)
 
 
 def sensor(
@@ -45,21 +68,51 @@ def sensor(
     minimum_interval_seconds: int,
     default_status: dg.DefaultSensorStatus,
 ) -> dg.SensorDefinition:
-    """A sensor that calls `tick` with the resource, and may request runs of the assets with these keys."""
+    """A sensor that calls `tick` with the resource, and may request runs of the assets with these keys.
 
-    def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        return tick(context, cast("WeblakeResource", getattr(context.resources, resource_key)))
+    Its function takes the resource as a parameter, so that the sensor can be called in tests as Dagster documents it.
+    """
 
+    def evaluate(context: dg.SensorEvaluationContext, **resources: WeblakeResource) -> Evaluated:
+        if not _has_instance(context):
+            return dg.SkipReason(
+                f"Sensor {name} reads the event log, and this context has none: give build_sensor_context an instance."
+            )
+        return evaluated(context, tick(context, resources[resource_key]))
+
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    types = {"context": dg.SensorEvaluationContext, resource_key: WeblakeResource}
+    parameters = [inspect.Parameter(name, kind, annotation=annotation) for name, annotation in types.items()]
+    evaluate.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    evaluate.__annotations__ = types
     runs = list(keys)
-    return dg.SensorDefinition(
+    return CallableSensor(
         name=name,
         evaluation_fn=evaluate,
         asset_selection=dg.AssetSelection.assets(*runs) if runs else None,
         minimum_interval_seconds=minimum_interval_seconds,
         default_status=default_status,
-        required_resource_keys={resource_key},
         description=description,
     )
+
+
+def evaluated(context: dg.SensorEvaluationContext, result: dg.SensorResult) -> Evaluated:
+    """Return what came of a tick in the form that whoever calls a sensor expects: the requests, or why there are none.
+
+    A result that has events for the event log too stays as it is.
+    """
+    if result.asset_events:
+        return result
+    if result.cursor is not None:
+        context.update_cursor(result.cursor)
+    return list(result.run_requests) if result.run_requests else result.skip_reason
+
+
+def _has_instance(context: dg.SensorEvaluationContext) -> bool:
+    try:
+        return context.instance is not None
+    except dg.DagsterInvariantViolationError:  # a context that a test has built without one
+        return False
 
 
 def deadline() -> float:

@@ -1,0 +1,170 @@
+"""A backfill that is re-executed goes on with the jobs of the backfill that it repeats; a new backfill buys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dagster as dg
+import pytest
+from catalogue import proves
+from gated_site import GatedSite
+from hostile_runs import IN_ONE, batches, load_of
+from in_process import Bench, Run
+
+from dagster_weblake import metadata
+from dagster_weblake.identity import Lineage
+from weblake import orchestration
+from weblake.errors import AskPerson
+
+pytestmark = pytest.mark.system
+
+#: Reading a job is refused: its step fails after the start, without a retry.
+UNREADABLE = {"match": {"method": "GET", "path": "/v2/batch/scrape/"}, "times": None, "effect": {"status": 401}}
+
+
+def tags_of(*backfills: str) -> dict[str, str]:
+    """The tags of the runs of the last of these backfills; each is a re-execution of the one before it."""
+    tags = {"dagster/backfill": backfills[-1]}
+    if len(backfills) > 1:
+        tags |= {"dagster/parent_backfill_id": backfills[-2], "dagster/root_backfill_id": backfills[0]}
+    return tags
+
+
+def failed(bench: Bench, assets: Any, tags: dict[str, str], **which: Any) -> Run:
+    """A run that has started its jobs and fails before they land."""
+    bench.service.faults(UNREADABLE)
+    run = bench.run(assets, tags=tags, **which)
+    bench.service.faults()
+    assert not run.success
+    return run
+
+
+def known(bench: Bench, *backfills: str) -> None:
+    """Has the instance know of backfills, each a re-execution of the one before it."""
+    from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
+
+    for level, backfill in enumerate(backfills, 1):
+        tags = {name: value for name, value in tags_of(*backfills[:level]).items() if name != "dagster/backfill"}
+        given: dict[str, Any] = {"from_failure": False, "tags": tags, "backfill_timestamp": 0.0}
+        status = BulkActionStatus.COMPLETED_FAILED
+        bench.instance.add_backfill(PartitionBackfill(backfill, status=status, asset_selection=[], **given))
+
+
+@proves(
+    "O9",
+    at="dagster_resources/src/dagster_weblake/identity.py",
+    line="found = [replace(by_run, run=first, occasion=occasion), by_run]",
+    becomes="found = [by_run]",
+    case="no runs",
+)
+@pytest.mark.parametrize("kept", ["all runs", "no runs"])
+def test_o9_a_backfill_re_executed_from_failure_lands_the_open_job(bench: Bench, site: GatedSite, kept: str) -> None:
+    parts = batches(site)
+    first = failed(bench, parts, tags_of("one"), partition="a")
+    if kept == "no runs":
+        bench.instance.delete_run(first.result.run_id)
+    second = bench.run(parts, partition="a", tags=tags_of("one", "two"))
+    assert second.success
+    assert (bench.started, bench.rows()) == (1, 2)
+    # Asked a second time to re-execute the first one: the job has landed, and nothing is bought.
+    assert bench.run(parts, partition="a", tags=tags_of("one", "three")).success
+    assert (bench.started, bench.rows()) == (1, 2)
+
+
+def test_each_level_of_re_execution_goes_on_with_the_same_job(bench: Bench, site: GatedSite) -> None:
+    parts = batches(site)
+    known(bench, "one", "two", "three", "four")
+    for level in (("one",), ("one", "two"), ("one", "two", "three")):
+        failed(bench, parts, tags_of(*level), partition="a")
+    assert bench.run(parts, partition="a", tags=tags_of("one", "two", "three", "four")).success
+    assert (bench.started, bench.rows()) == (1, 2)
+
+
+@pytest.mark.parametrize("tags", [tags_of("two"), {}])
+def test_a_new_backfill_or_run_of_the_partition_buys(bench: Bench, site: GatedSite, tags: dict[str, str]) -> None:
+    parts = batches(site)
+    failed(bench, parts, tags_of("one"), partition="a")
+    assert bench.run(parts, partition="a", tags=tags).success
+    assert bench.started == 2
+
+
+def test_all_of_a_backfill_executed_again_after_success_buys_again_and_takes_its_place(
+    bench: Bench, site: GatedSite
+) -> None:
+    parts = batches(site)
+    known(bench, "one", "two", "three")
+    one = bench.run(parts, partition="a", tags=tags_of("one"))
+    failed(bench, parts, tags_of("one", "two"), partition="a")
+    assert bench.started == 2
+    # From failure of that: its job, and not the landed one of the first backfill.
+    three = bench.run(parts, partition="a", tags=tags_of("one", "two", "three"))
+    assert (bench.started, bench.rows()) == (2, 2)
+    assert load_of(three, "parts", "a") != load_of(one, "parts", "a")
+
+
+def test_a_load_that_dagster_was_not_told_of_is_told_and_not_bought_again(
+    bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = batches(site)
+    with monkeypatch.context() as broken:
+        broken.setattr(metadata, "load_metadata", lambda *_, **__: 1 / 0)
+        assert not bench.run(parts, partition="a", tags=tags_of("one")).success
+    assert (bench.rows(), bench.partitions("parts")) == (2, [])
+    assert bench.run(parts, partition="a", tags=tags_of("one", "two")).success
+    assert (bench.started, bench.partitions("parts")) == (1, ["a"])
+
+
+def test_a_single_run_goes_on_with_each_of_its_partitions(bench: Bench, site: GatedSite) -> None:
+    parts = batches(site, backfill_policy=IN_ONE)
+    failed(bench, parts, tags_of("one"), partitions=("a", "c"))
+    assert bench.started == 3
+    assert bench.run(parts, partitions=("b", "c"), tags=tags_of("one", "two")).success
+    assert bench.started == 3
+    assert bench.run(parts, partition="a", tags=tags_of("one", "three")).success  # also in runs of their own
+    assert (bench.started, bench.rows()) == (3, 6)
+
+
+@pytest.mark.parametrize("single", [False, True])
+def test_a_load_that_an_earlier_version_named_after_its_run_is_found(
+    bench: Bench, site: GatedSite, *, single: bool
+) -> None:
+    parts = batches(site, backfill_policy=IN_ONE)
+    which: dict[str, Any] = {"partitions": ("a", "b")} if single else {"partition": "a"}
+    first = failed(bench, parts, {}, **which)
+    bought = bench.started
+    bench.instance.add_run_tags(first.result.run_id, tags_of("one"))
+    again = {"partitions": ("b", "b")} if single else {"partition": "a"}
+    failed(bench, parts, tags_of("one", "two"), **again)
+    second = bench.run(parts, tags=tags_of("one", "two"), **again)
+    assert second.success
+    assert bench.started == bought
+
+
+def test_of_two_assets_one_starts_the_job_and_the_re_executed_backfill_finds_it(bench: Bench, site: GatedSite) -> None:
+    parts = batches(site, wait="sensor")
+    failed(bench, parts, tags_of("one"), partition="a")  # `parts_job` is materialized, `parts` is not
+    assert bench.run(parts, "parts", partition="a", tags=tags_of("one", "two")).success
+    assert (bench.started, bench.rows()) == (1, 2)
+
+
+@proves(
+    "O9",
+    at="dagster_resources/src/dagster_weblake/identity.py",
+    line="certain = self._first_run is not None or bool(self._backfills)",
+    becomes="certain = True",
+)
+def test_o9_a_run_that_may_have_belonged_to_a_backfill_stops_at_an_open_load(bench: Bench, site: GatedSite) -> None:
+    """Its first run is deleted, and Dagster leaves a backfill's tags out of runs that follow when it has ended."""
+    failed(bench, batches(site), tags_of("one"), partition="a")
+    dataset, key = bench.resource.dataset(), dg.AssetKey("parts")
+    follows = dg.DagsterRun(
+        job_name="job", root_run_id="gone", parent_run_id="gone", tags={"dagster/retry_number": "1"}
+    )
+    lineage = Lineage(bench.instance, follows)
+    with pytest.raises(AskPerson) as raised:
+        lineage.task(dataset, key, "a", key)
+    (open_load,) = orchestration.open_loads(dataset, lineage.tasks(key, "a", key)[0].slot(0, None).name)
+    for named in (f"Load {open_load.load_id} of parts, partition a", f"job {open_load.job_id}", "run gone"):
+        assert named in raised.value.message
+    # Where nothing is open nothing can be bought twice.
+    assert lineage.task(dataset, key, "b", key).run == "gone"

@@ -56,7 +56,9 @@ def land(
         if order.start is not None and order.kind in _JOBS:
             stopping.open[order.load_id] = order
             if orchestration.landed(step.dataset, order, step.terms) is None:
-                _, job, _ = orchestration.begin(weblake.client, step.dataset, order, max_credits=step.terms.max_credits)
+                _, job, _ = orchestration.begin(
+                    weblake.client, step.dataset, order, max_credits=step.terms.max_credits, noted=context.log.warning
+                )
                 step.say_started(job)
         return {}
 
@@ -87,7 +89,9 @@ def start(
     def begin(part: Part) -> Metadata:
         order = step.order(part, data_key)
         stopping.open[order.load_id] = order
-        intent, job = orchestration.detach(weblake.client, step.dataset, order, max_credits=step.terms.max_credits)
+        intent, job = orchestration.detach(
+            weblake.client, step.dataset, order, max_credits=step.terms.max_credits, noted=context.log.warning
+        )
         stopping.open.pop(order.load_id)
         step.say_started(job)
         deadline = intent.created_seconds() + step.terms.timeout_s

@@ -120,9 +120,11 @@ def orphans(
         strangers: Also lists jobs of the last 24 hours that are in no record of this root.
 
     Raises:
-        StorageRefused: A record cannot be read, so that nobody can say which jobs are taken.
+        StorageRefused: The root holds no dataset; or a record cannot be read, so that nobody can say which jobs are
+            taken.
     """
     dataset = open_dataset(root)
+    layout.check_holds_dataset(dataset.storage)
     if offline:
         return on_record(dataset)
     if client is not None:

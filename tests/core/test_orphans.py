@@ -62,7 +62,6 @@ def a_batch(key: str = "a") -> Order:
 
 
 def test_a_root_where_nothing_is_open_has_none_and_is_not_touched(lab: Lab) -> None:
-    assert lab.look().orphans == ()
     load.land(lab.client, lab.dataset, a_batch(), SOON)
     asked = len(lab.service.requests())
     assert lab.look() == unlanded.Unlanded(())
@@ -233,3 +232,22 @@ def test_a_record_that_cannot_be_read_stops_the_look(lab: Lab) -> None:
     lab.dataset.storage.create(name, b"{")
     with pytest.raises(errors.StorageRefused, match="damaged"):
         lab.look()
+
+
+@pytest.mark.parametrize("place", ["missing", "empty", "a dataset's table"])
+def test_a_path_without_a_dataset_is_said_to_hold_none(tmp_path: Path, place: str) -> None:
+    root = tmp_path / "documents"
+    if place == "empty":
+        root.mkdir()
+    elif place == "a dataset's table":
+        (root / "load_date=2026-11-21").mkdir(parents=True)
+        (root / "load_date=2026-11-21" / "0123456789abcdef-00000.parquet").write_bytes(b"PAR1")
+    with pytest.raises(errors.StorageRefused, match=r"documents holds no dataset\. Give the root"):
+        weblake.orphans(root, offline=True)
+    assert root.exists() is (place != "missing"), "a look makes nothing"
+
+
+def test_a_root_that_only_holds_usage_is_a_dataset(tmp_path: Path) -> None:
+    (tmp_path / "usage_periods" / "report=credits" / "period=2026-11").mkdir(parents=True)
+    (tmp_path / "usage_periods" / "report=credits" / "period=2026-11" / "usage.parquet").write_bytes(b"PAR1")
+    assert weblake.orphans(tmp_path, offline=True) == unlanded.Unlanded(())

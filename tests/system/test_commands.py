@@ -221,3 +221,14 @@ def test_a_webhook_signature(weblake_command: Any, tmp_path: Path) -> None:
     assert weblake_command("webhook", "verify", str(tmp_path / "body"), "--signature", good).code == 0
     bad = weblake_command("webhook", "verify", str(tmp_path / "body"), "--signature", good[:-1] + "0")
     assert bad.code == 1 or good.endswith("0")
+
+
+@pytest.mark.parametrize("command", [("loads",), ("orphans", "--offline"), ("orphans",)], ids=" ".join)
+def test_a_path_without_a_dataset_is_a_failure(
+    weblake_command: Any, service: Any, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    run = weblake_command(*command, str(tmp_path / "lake"), "--json")
+    assert (run.code, run.json["error"]["type"]) == (1, "StorageRefused"), run.err
+    assert "holds no dataset" in run.err
+    assert not (tmp_path / "lake").exists()
+    assert service.requests() == []

@@ -154,10 +154,13 @@ def loads(
     as_json: Json = False,
 ) -> None:
     """Lists what has landed and what was retired, oldest first."""
+    from weblake import layout
     from weblake.lake import open_dataset
     from weblake.publishing import history
 
-    rows = history(open_dataset(root), since)
+    dataset = open_dataset(root)
+    layout.check_holds_dataset(dataset.storage)
+    rows = history(dataset, since)
     if as_json:
         shown.show_json({"loads": [row.to_dict() for row in rows]})
         return

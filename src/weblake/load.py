@@ -198,9 +198,7 @@ def _land(client: Runs, dataset: Dataset, order: Order, terms: Terms, watch: Wat
     earlier = landed(dataset, order, terms)
     if earlier is not None:
         return earlier
-    intent, job, document = begin(
-        client, dataset, order, max_credits=terms.max_credits, until=until, noted=watch.noted
-    )
+    intent, job, document = begin(client, dataset, order, max_credits=terms.max_credits, until=until, noted=watch.noted)
     watch.started(job.job_id)
     if terms.ends_job:
         until = time.monotonic() + terms.timeout_s - intent.age_s()

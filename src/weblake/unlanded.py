@@ -7,6 +7,7 @@ starts, usage, waiting.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -169,6 +170,7 @@ class _Looking:
         self._client, self._dataset, self._known = client, dataset, known
         self._listings: dict[str, Listing | WeblakeError] = {}
         self._owners: dict[str, str] | None = None
+        self._reading = threading.Lock()
 
     def all(self) -> tuple[Orphan, ...]:
         """Each with what the service says. Raises what kept the service from saying anything about any of them."""
@@ -206,9 +208,10 @@ class _Looking:
         return self._listings[kind]
 
     def _owned(self) -> dict[str, str]:
-        if self._owners is None:
-            self._owners = self._dataset.ledger.owners()
-        return self._owners
+        with self._reading:  # whoever comes meanwhile waits, instead of reading the whole ledger as well
+            if self._owners is None:
+                self._owners = self._dataset.ledger.owners()
+            return self._owners
 
     def _asked(self, orphan: Orphan) -> Orphan:
         if orphan.record not in (OPEN, STARTED):

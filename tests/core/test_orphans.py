@@ -6,6 +6,7 @@ Every schedule of a start ends in such a look, too: `test_starts.py`.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import weblake
 from weblake import Client, Terms, errors, generations, load, orders, starts, unlanded
 from weblake.cli.orphans import advice
 from weblake.generations import Task
-from weblake.ledger import Start, new_nonce, utc_now
+from weblake.ledger import Ledger, Start, new_nonce, utc_now
 from weblake.orders import Naming, Order
 from weblake.unlanded import Orphan
 from weblake.waiting import JobRef
@@ -232,6 +233,23 @@ def test_a_record_that_cannot_be_read_stops_the_look(lab: Lab) -> None:
     lab.dataset.storage.create(name, b"{")
     with pytest.raises(errors.StorageRefused, match="damaged"):
         lab.look()
+
+
+def test_the_ledger_is_read_once_for_all_lost_starts(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    for n in range(unlanded.AT_ONCE):
+        lab.lost(a_batch(str(n)), arrives=False)
+    read, second, calls = Ledger.owners, threading.Event(), []
+
+    def owners(ledger: Ledger) -> dict[str, str]:
+        calls.append(ledger)
+        if len(calls) > 1:
+            second.set()
+        second.wait(0.5)  # long enough for another thread to come here, if it can
+        return read(ledger)
+
+    monkeypatch.setattr(Ledger, "owners", owners)
+    assert [each.candidates for each in lab.look().orphans] == [()] * unlanded.AT_ONCE
+    assert len(calls) == 1
 
 
 @pytest.mark.parametrize("place", ["missing", "empty", "a dataset's table"])

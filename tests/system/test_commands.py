@@ -101,6 +101,18 @@ def test_detached_and_landed_later(weblake_command: Any, site: str, tmp_path: Pa
     assert weblake_command("errors", "batch", job_id, "--json").json == {"errors": [], "robotsBlocked": []}
 
 
+def test_what_was_detached_is_accounted_for_by_the_list_that_was_sent(
+    weblake_command: Any, service: Any, site: str, tmp_path: Path
+) -> None:
+    """The service loses a page and does not count it, so only the list that was kept knows of it."""
+    service.faults({"match": {"path": "/2$"}, "effect": {"lose_page": True}})
+    lake = str(tmp_path / "lake")
+    job_id = weblake_command("batch", f"{site}/1", f"{site}/2", "--to", lake, "--detach").out.strip()
+    landed = weblake_command("land", "batch", job_id, "--to", lake, "--json")
+    assert (landed.code, landed.json["submitted"], landed.json["missing"]) == (1, 2, 1), landed.err
+    assert f"{site}/2" in landed.err
+
+
 def test_partition_keys_of_ones_own(weblake_command: Any, site: str, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     for day in ("2026-11-20", "2026-11-21"):

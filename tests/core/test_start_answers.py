@@ -23,7 +23,34 @@ def _reply(status: int, body: bytes = JSON, **headers: str) -> Reply:
 for _status in (*range(300, 303), *range(304, 309)):
     CASES[str(_status)] = _reply(_status), Verdict.REFUSED
 CASES["303"] = _reply(303), Verdict.STOPPED
-for _status in (400, 401, 402, 403, 404, 405, 406, 407, 410, 411, 413, 414, 415, 416, 417, 418, 421, 422, 423, 424, 426, 428, 431, 444, 451, 499):
+for _status in (
+    400,
+    401,
+    402,
+    403,
+    404,
+    405,
+    406,
+    407,
+    410,
+    411,
+    413,
+    414,
+    415,
+    416,
+    417,
+    418,
+    421,
+    422,
+    423,
+    424,
+    426,
+    428,
+    431,
+    444,
+    451,
+    499,
+):
     CASES[str(_status)] = _reply(_status), Verdict.REFUSED
 for _status in (408, 409, 425, 500, 502, 503, 504, 507, 520, 521, 522, 523, 524, 525, 526, 529, 530, 599):
     CASES[str(_status)] = _reply(_status), Verdict.OPEN

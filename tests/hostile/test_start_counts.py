@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from job_script import ACTIVITY, activity, url_of
+from job_script import ACTIVITY, url_of
 from lake_run import KEY
 from scripted_service import Play, ScriptedService, close, reply, reset
 
@@ -128,11 +128,7 @@ def test_a_single_call_sends_its_start(
         async with AsyncClient(url, KEY) as client:
             await client.start_batch_scrape(URLS)
 
-    with pytest.raises(WeblakeError) as caught:
-        if awaited:
-            asyncio.run(call())
-        else:
-            with Client(url, KEY) as client:
-                client.start_batch_scrape(URLS)
+    with Client(url, KEY) as client, pytest.raises(WeblakeError) as caught:
+        asyncio.run(call()) if awaited else client.start_batch_scrape(URLS)
     assert type(caught.value).__name__ == kind
     assert len(service.asked(START)) == (0 if play is None else sends)

@@ -239,12 +239,7 @@ class AsyncHttpTransport(_Wire):
                             break
                     return body.reply(response.status, wall)
         except (*_NETWORK, BodyRefused, OSError) as error:
-            if isinstance(error, TimeoutError):  # the deadline, which tells nothing of how far the request has come
-                if connection is None:
-                    error = httpcore.PoolTimeout()
-                elif isinstance(connection, Connection) and not connection.was_opened:
-                    error = httpcore.ConnectTimeout()
-            return self._no_reply(error, request)
+            return self._no_reply(_unsent(connection) or error if isinstance(error, TimeoutError) else error, request)
         finally:
             if line is not None and connection is not None:
                 await line.back(connection)
@@ -274,6 +269,14 @@ class AsyncHttpTransport(_Wire):
         if self._loop is asyncio.get_running_loop():
             for line in lines.values():
                 await line.aclose()
+
+
+def _unsent(connection: object) -> Exception | None:
+    """Return the error for a deadline that passed before anything was sent, or None: asyncio's does not tell."""
+    if connection is None:
+        return httpcore.PoolTimeout()
+    opened = not isinstance(connection, Connection) or connection.was_opened
+    return None if opened else httpcore.ConnectTimeout()
 
 
 def _plain_target(request: Request) -> str | None:

@@ -113,7 +113,7 @@ SHORT = {
 @proves(
     "H8",
     at="src/weblake/transport.py",
-    line="return self._no_reply(httpcore.PoolTimeout() if in_line else error, request)",
+    line="return self._no_reply(_unsent(connection) or error if isinstance(error, TimeoutError) else error, request)",
     becomes="return body.reply(200, 0)",
     case="loop-no last chunk",
 )

@@ -6,6 +6,8 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from rich.markup import escape
+
 from weblake import shown
 from weblake.errors import FixRequest, InvalidOption, WeblakeError
 
@@ -33,7 +35,7 @@ def confirm(client: Client, dataset: Dataset, order: Order, *, yes: bool) -> Ord
         return order
     if not yes and not (sys.stdin.isatty() and shown.err.is_terminal):
         raise InvalidOption(f"{cost} Nothing was started.", hint=f"{_LIMITS}, or --yes to crawl without a limit.")
-    shown.note(f"weblake: {cost} {_credits_left(client)}")
+    shown.note(escape(f"weblake: {cost} {_credits_left(client)}"))
     if not yes and not shown.ask("Crawl without a limit?"):
         raise FixRequest("Nothing was started.", hint=f"{_LIMITS}.")
     return replace(order, unlimited_pages=0)

@@ -103,6 +103,8 @@ def _thread(work: Callable[[], None]) -> None:
 
 def _settle(made: Future[T], work: Callable[[], T], kept: type[BaseException]) -> None:
     """Does the work; what it raises of this kind is raised where the result is taken, and anything else here."""
+    if not made.set_running_or_notify_cancel():
+        return
     try:
         result = work()
     except kept as error:

@@ -66,7 +66,7 @@ def compact(
     layout.check_whole(source)
     held = look(source)
     if not held.names() and not held.layout:
-        raise StorageRefused(f"{source.url} holds no dataset.", hint="Give the root that weblake has landed in.")
+        raise layout.no_dataset(source)
     done = begin(source, target, held, file_size)
     return done or _Compaction(source, target, held, file_size, progress).run()
 

@@ -27,6 +27,11 @@ class Connection:
         self._said = Conversation()
         self._closed = False
 
+    @property
+    def was_opened(self) -> bool:
+        """Whether something may have been sent on it."""
+        return self._stream is not None
+
     def info(self) -> str:
         """What a person wants to know."""
         return "idle" if self._said.idle else "closed" if self._closed else "at work"

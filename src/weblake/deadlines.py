@@ -1,4 +1,4 @@
-"""Connections whose every step ends by the deadline of the request that they carry. Imports nothing of ours.
+"""Connections whose every step ends by the deadline of the request that they carry. Imports: resolver.
 
 httpcore's timeouts begin anew with each byte that arrives, and the standard library's with each address of a host: ten
 addresses that swallow what is sent to them would take ten times as long.
@@ -7,21 +7,22 @@ addresses that swallow what is sent to them would take ten times as long.
 from __future__ import annotations
 
 import math
-import queue
 import socket
 import ssl
 import threading
 import time
 from collections.abc import Iterator
+from concurrent import futures
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
 import httpcore
 
+from weblake.resolver import look_up
+
 #: Seconds that an address gets, however many there are.
 LEAST_S = 0.01
-_NUMERIC = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
 
 #: When the request that this thread is carrying has to be over, on the monotonic clock.
 _deadline: ContextVar[float] = ContextVar("weblake_deadline", default=0.0)
@@ -98,32 +99,11 @@ class DeadlineBackend(httpcore.SyncBackend):
 
 
 def _addresses_in_time(host: str, port: int, until: float) -> list[str]:
-    """Return the addresses of a host, or raise ConnectTimeout: the resolver of the system knows no deadline."""
-    found: queue.SimpleQueue[list[str] | BaseException] = queue.SimpleQueue()
-
-    def resolve() -> None:
-        try:
-            found.put(_addresses(host, port))
-        except BaseException as error:  # noqa: BLE001 - raised again by the caller
-            found.put(error)
-
-    # A daemon thread: one that hangs in the resolver must not keep the process from ending.
-    threading.Thread(target=resolve, name="weblake-resolver", daemon=True).start()
+    left = min(max(0.0, until - time.monotonic()), threading.TIMEOUT_MAX)
     try:
-        result = found.get(timeout=min(max(0.0, until - time.monotonic()), threading.TIMEOUT_MAX))
-    except queue.Empty:
+        return look_up(host, port).result(left)
+    except futures.TimeoutError:
         raise httpcore.ConnectTimeout(f"{host} was not resolved in time") from None
-    if isinstance(result, BaseException):
-        raise result
-    return result
-
-
-def _addresses(host: str, port: int) -> list[str]:
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise httpcore.ConnectError(str(error)) from error
-    return [socket.getnameinfo(address, _NUMERIC)[0] for *_, address in found]
 
 
 def _left(timeout: float | None) -> float:

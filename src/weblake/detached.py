@@ -5,6 +5,8 @@ What was sent is kept with the load (sent_lists.py), so whoever lands it can tel
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from weblake import load
 from weblake.download import Runs
 from weblake.errors import AskPerson, JobGone
@@ -14,10 +16,16 @@ from weblake.publishing import Dataset, Landing
 
 
 def detach(
-    client: Runs, dataset: Dataset, order: Order, *, max_credits: float | None = None, until: float | None = None
+    client: Runs,
+    dataset: Dataset,
+    order: Order,
+    *,
+    max_credits: float | None = None,
+    until: float | None = None,
+    noted: Callable[[str], None] = load.note,
 ) -> tuple[Intent, Job]:
     """Starts a batch or crawl that `collect` lands; asked again it finds what is on record. Raises as `load.begin`."""
-    intent, job, _ = load.begin(client, dataset, order, max_credits=max_credits, until=until)
+    intent, job, _ = load.begin(client, dataset, order, max_credits=max_credits, until=until, noted=noted)
     return intent, job
 
 

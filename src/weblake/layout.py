@@ -18,6 +18,8 @@ from weblake.errors import InvalidOption, StorageRefused
 from weblake.identity import checked_load_id
 from weblake.storage import Storage
 
+#: All that weblake keeps about a root.
+ROOT_RECORDS = "_weblake"
 LAYOUT = "_weblake/layout.json"
 LEDGER = "_weblake/ledger"
 REFUSED = "_weblake/refused"
@@ -133,6 +135,22 @@ def check_whole(storage: Storage) -> None:
             f"{storage.url} is no whole dataset yet: the compaction that makes it has not finished.",
             hint="Wait for it; if it was stopped, start it once more: it goes on.",
         )
+
+
+def check_holds_dataset(storage: Storage) -> None:
+    """Refuse a root in which nothing has landed and nothing was meant to: most likely it is another path.
+
+    Raises:
+        StorageRefused: It holds no dataset.
+    """
+    places = (ROOT_RECORDS, *LOAD_TABLES, *FIXED_KEYS)
+    if not storage.exists(LAYOUT) and not any(storage.list(place) for place in places):
+        raise no_dataset(storage)
+
+
+def no_dataset(storage: Storage) -> StorageRefused:
+    """Return the error that a root holds no dataset."""
+    return StorageRefused(f"{storage.url} holds no dataset.", hint="Give the root that weblake has landed in.")
 
 
 def refused_path(table: str, load_id: str) -> str:

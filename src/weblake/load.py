@@ -34,6 +34,7 @@ from weblake.identity import JOB_KINDS
 from weblake.ledger import Intent, Job, Start, new_nonce, utc_now
 from weblake.operation import Operation
 from weblake.orders import Order, Terms, check_cost
+from weblake.possible_costs import find_possible_cost
 from weblake.publishing import Dataset, Landing
 from weblake.receipt import Receipt
 from weblake.staging import Identity, Staged, stage_document, stage_job
@@ -50,7 +51,8 @@ NAMED = 3
 CHANGED = "has changed since the job was started; landing what was bought"
 
 
-_LOG = logging.getLogger("weblake.landing")
+#: Takes messages for people where nobody else does.
+note: Callable[[str], None] = logging.getLogger("weblake.landing").warning
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +66,22 @@ class Watch:
     #: With the job's id, as soon as it is on record.
     started: Callable[[str], None] = lambda job_id: None
     #: With a message for people about this load, such as that its list of URLs has changed since it was started.
-    noted: Callable[[str], None] = _LOG.warning
+    noted: Callable[[str], None] = note
 
 
 def begin(
-    client: Runs, dataset: Dataset, order: Order, *, max_credits: float | None = None, until: float | None = None
+    client: Runs,
+    dataset: Dataset,
+    order: Order,
+    *,
+    max_credits: float | None = None,
+    until: float | None = None,
+    noted: Callable[[str], None] = note,
 ) -> tuple[Intent, Job, bytes | None]:
     """Puts the intent on record and starts its job, or finds what an earlier run did of both.
 
     `until` is when the reads before and after a start are given up, in monotonic seconds; a start has its own deadline.
+    `noted` is called with what a crawl that nothing limits may cost, before it is started.
 
     Raises:
         CreditsExhausted: It is not started yet, and would cost more than `max_credits`.
@@ -84,6 +93,9 @@ def begin(
         last = ledger.last_start(order.load_id)
         if last is None or last.void:  # what has been started is paid for: a limit has no say any more
             check_cost(order.pages, order.price, max_credits)
+    possible = find_possible_cost(client, dataset, order)
+    if possible is not None:
+        noted(f"{possible} Give a `limit`, or `max_credits`.")
     intent = ledger.intent(order.load_id)
     if intent is None:
         dataset.preflight(order.partition, order.load_id)
@@ -188,7 +200,7 @@ def _land(client: Runs, dataset: Dataset, order: Order, terms: Terms, watch: Wat
     earlier = landed(dataset, order, terms)
     if earlier is not None:
         return earlier
-    intent, job, document = begin(client, dataset, order, max_credits=terms.max_credits, until=until)
+    intent, job, document = begin(client, dataset, order, max_credits=terms.max_credits, until=until, noted=watch.noted)
     watch.started(job.job_id)
     if terms.ends_job:
         until = time.monotonic() + terms.timeout_s - intent.age_s()

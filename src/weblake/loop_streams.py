@@ -1,4 +1,4 @@
-"""Connections on an event loop, straight on asyncio's own transports. Imports nothing of ours.
+"""Connections on an event loop, straight on asyncio's own transports. Imports: aio, resolver.
 
 httpcore's backend for event loops stands on anyio, which opens a cancel scope for each read and each write, and asks
 the kernel whether an idle connection has news: with ten thousand waiting jobs that was a third of a poll. Here reads
@@ -10,11 +10,14 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import deque
+from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any
 
 import httpcore
 
 from weblake import aio
+from weblake.resolver import look_up
 
 #: Bytes that came and were not read yet, from which on the peer is left to wait.
 MOST_HELD = 1 << 18
@@ -71,6 +74,10 @@ class LoopStream(httpcore.AsyncNetworkStream, asyncio.Protocol):
 
     async def aclose(self) -> None:
         """Closes it at once: whatever was not read, or not taken by the peer, is of no use to anybody."""
+        self.abort()
+
+    def abort(self) -> None:
+        """The same for callers that cannot await."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -162,12 +169,50 @@ class LoopBackend(httpcore.AsyncNetworkBackend):
         """Tries the addresses of a host, the next one soon beside one that does not answer."""
         try:
             async with aio.timeout(timeout):
-                _, stream = await asyncio.get_running_loop().create_connection(
-                    LoopStream, host, port, happy_eyeballs_delay=NEXT_ADDRESS_S
-                )
+                addresses = await asyncio.wrap_future(look_up(host, port))
+                return await _first_to_answer(_families_in_turn(addresses), port)
         except OSError as error:
             raise _connecting(error) from error
-        return stream
+
+
+async def _first_to_answer(addresses: Sequence[str], port: int) -> LoopStream:
+    """Connect to the first address that answers; the next is tried when one fails, and beside one that is slow."""
+    left, tries = deque(addresses), set[asyncio.Task[LoopStream]]()
+    trouble: BaseException | None = None
+    try:
+        while left or tries:
+            if left:
+                tries.add(asyncio.ensure_future(_connected(left.popleft(), port)))
+            done, _ = await asyncio.wait(
+                tries, timeout=NEXT_ADDRESS_S if left else None, return_when=asyncio.FIRST_COMPLETED
+            )
+            for each in done:
+                tries.discard(each)
+                trouble = each.exception()
+                if trouble is None:
+                    return each.result()
+    finally:
+        for each in tries:
+            each.add_done_callback(_close)  # one that answers at the same moment is of no use any more
+            each.cancel()
+    assert trouble is not None
+    raise trouble
+
+
+async def _connected(address: str, port: int) -> LoopStream:
+    return (await asyncio.get_running_loop().create_connection(LoopStream, address, port))[1]
+
+
+def _close(attempt: asyncio.Task[LoopStream]) -> None:
+    if not attempt.cancelled() and attempt.exception() is None:
+        attempt.result().abort()
+
+
+def _families_in_turn(addresses: Sequence[str]) -> list[str]:
+    """Order addresses so that those of IPv6 and IPv4 alternate, beginning with the kind of the first (RFC 8305)."""
+    same = [each for each in addresses if (":" in each) == (":" in addresses[0])]
+    other = [each for each in addresses if each not in same]
+    return [each for pair in zip_longest(same, other) for each in pair if each is not None]
 
 
 def _connecting(error: BaseException) -> BaseException:

@@ -87,6 +87,8 @@ class Order:
     #: Pages that are surely bought when it starts, and the credits that one is known to cost.
     pages: int = 0
     price: float = 0.0
+    #: Pages that a crawl may come to where it has neither a limit nor max_credits; 0 where something limits it.
+    unlimited_pages: int = 0
 
     @property
     def endpoint(self) -> Endpoint | None:
@@ -194,6 +196,7 @@ def crawl(url: str, naming: Naming, terms: Terms = Terms(), **given: Unpack[opti
     if given.get("zero_data_retention"):  # an option of the crawl, and a price of each page
         options_of_a_page["zero_data_retention"] = True
     price = per_page(options_of_a_page)
+    limited = "limit" in given or terms.max_credits is not None
     if terms.max_credits is not None:
         pages = max(1, int(terms.max_credits // price))  # where it pays for none, check_cost refuses the start
         if pages < given.get("limit", CRAWL_LIMIT):
@@ -207,6 +210,7 @@ def crawl(url: str, naming: Naming, terms: Terms = Terms(), **given: Unpack[opti
         partition=naming.partition,
         pages=1,
         price=price,
+        unlimited_pages=0 if limited else CRAWL_LIMIT,
     )
 
 

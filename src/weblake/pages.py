@@ -29,8 +29,6 @@ MAX_CHUNK = 256 << 20
 MAX_STALE = 200
 #: Seconds between reads of a chunk that says that the job has not ended after all.
 LAG_PAUSES_S = (0.5, 1.0, 2.0, 4.0)
-#: Tries of one chunk that may run into their deadline of two minutes: one that drips for ever is given up in seven.
-MAX_TIMEOUTS = 3
 #: Chunks of one job: a million documents at 100 each, ten times over.
 MAX_CHUNKS = 100_000
 
@@ -49,7 +47,7 @@ class Walk:
         self.head: Mapping[str, object] = {}
         self._retry = retry
         self._until = until
-        self._patience = Patience(tries=8, cap_s=30.0, timeouts=MAX_TIMEOUTS, until=until)
+        self._patience = Patience(tries=8, cap_s=30.0, until=until)
         read = job.read()
         self._read = replace(read, request=replace(read.request, max_body=max_chunk))
         self._asked: Query = ()

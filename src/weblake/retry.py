@@ -64,15 +64,17 @@ class Patience(msgspec.Struct, frozen=True):
     wait_s: float = 60.0
     #: Seconds between two tries at most, where the service names no time.
     cap_s: float = 20.0
-    #: Tries that ran into their own deadline before the call is given up, as with a reply that drips for ever.
-    timeouts: int = 1_000_000
+    #: Tries that ran into their own deadline before the call is given up: with the two minutes of a read, a reply that
+    #: drips for ever is given up in seven.
+    timeouts: int = 3
     #: The job's deadline on the monotonic clock: with it, Retry-After is obeyed up to there, however long.
     until: float | None = None
 
     @classmethod
     def lasting(cls, seconds: float) -> Patience:
         """For one call that is tried for so long: its tries do not run out before the time does."""
-        return cls(tries=cls().tries + math.ceil(seconds / MEAN_PAUSE_S), wait_s=seconds)
+        more = math.ceil(seconds / MEAN_PAUSE_S)
+        return cls(tries=cls().tries + more, timeouts=cls().timeouts + more, wait_s=seconds)
 
 
 #: One call on its own.

@@ -69,6 +69,16 @@ def note(text: str) -> None:
     err.print(harmless(text))
 
 
+def ask(question: str) -> bool:
+    """Ask a question that is answered with yes or no, on standard error; anything but yes is no."""
+    err.print(escape(f"{question} [y/N] "), end="")
+    try:
+        return input().strip().lower() in ("y", "yes")
+    except EOFError:
+        err.print()
+        return False
+
+
 def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, whole: str = "") -> None:
     """A table on standard output; the column named `whole` is never folded, so that it can be copied."""
     told = escape(harmless(title)) or None

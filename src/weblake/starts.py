@@ -180,6 +180,13 @@ def _send_start(plan: Plan, record: Start, ledger: Ledger, retry: Retry, course:
     except WeblakeError as error:
         # A clear refusal: nothing was started, and the record of that spares the next run the doubt.
         ledger.void_start(record, _refusal(error))
+        if isinstance(error, JobGone):  # there is no job yet: what is not there is the operation
+            raise RequestRejected(
+                f"{operation.name}: there is no such operation at this address ({error.status}).",
+                hint="Check WEBLAKE_BASE_URL: it is the service's address up to and without /v2.",
+                status=error.status,
+                code=error.code,
+            ) from error
         raise
     if not isinstance(came, Pause):
         return (yield from _record(plan, record, came, ledger))

@@ -26,6 +26,7 @@ import httpx
 
 from weblake import aio
 from weblake.bodies import BodyRefused, BoundedBody
+from weblake.connections import Connection
 from weblake.deadlines import DeadlineBackend, ending
 from weblake.errors import InvalidOption, WeblakeError
 from weblake.http11 import KEEP_S
@@ -148,7 +149,9 @@ class _Wire:
             return NoReply(f"{named}: {error.strerror or error}", sent=False, final=True)
         where = self.base.origin if self._proxy is None else f"{self.base.origin} through the environment's proxy"
         if isinstance(error, httpcore.TimeoutException | TimeoutError):
-            limit = CONNECT_S if isinstance(error, httpcore.ConnectTimeout) else request.deadline_s
+            limit = request.deadline_s
+            if isinstance(error, httpcore.ConnectTimeout):
+                limit = min(CONNECT_S, limit)
             return NoReply(f"no complete answer from {where} within {limit:g} s", sent)
         text = one_line(str(error)) or type(error).__name__
         if self._key is not None:
@@ -236,8 +239,7 @@ class AsyncHttpTransport(_Wire):
                             break
                     return body.reply(response.status, wall)
         except (*_NETWORK, BodyRefused, OSError) as error:
-            in_line = connection is None and isinstance(error, TimeoutError)
-            return self._no_reply(httpcore.PoolTimeout() if in_line else error, request)
+            return self._no_reply(_unsent(connection) or error if isinstance(error, TimeoutError) else error, request)
         finally:
             if line is not None and connection is not None:
                 await line.back(connection)
@@ -267,6 +269,14 @@ class AsyncHttpTransport(_Wire):
         if self._loop is asyncio.get_running_loop():
             for line in lines.values():
                 await line.aclose()
+
+
+def _unsent(connection: object) -> Exception | None:
+    """Return the error for a deadline that passed before anything was sent, or None: asyncio's does not tell."""
+    if connection is None:
+        return httpcore.PoolTimeout()
+    opened = not isinstance(connection, Connection) or connection.was_opened
+    return None if opened else httpcore.ConnectTimeout()
 
 
 def _plain_target(request: Request) -> str | None:

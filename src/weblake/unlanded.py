@@ -7,6 +7,7 @@ starts, usage, waiting.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -126,9 +127,11 @@ def orphans(
         strangers: Also lists jobs of the last 24 hours that are in no record of this root.
 
     Raises:
-        StorageRefused: A record cannot be read, so that nobody can say which jobs are taken.
+        StorageRefused: The root holds no dataset; or a record cannot be read, so that nobody can say which jobs are
+            taken.
     """
     dataset = open_dataset(root)
+    layout.check_holds_dataset(dataset.storage)
     if offline:
         return on_record(dataset)
     if client is not None:
@@ -183,6 +186,7 @@ class _Looking:
         self._client, self._dataset, self._known = client, dataset, known
         self._listings: dict[str, Listing | WeblakeError] = {}
         self._owners: dict[str, str] | None = None
+        self._reading = threading.Lock()
 
     def all(self) -> tuple[Orphan, ...]:
         """Each with what the service says. Raises what kept the service from saying anything about any of them."""
@@ -220,9 +224,10 @@ class _Looking:
         return self._listings[kind]
 
     def _owned(self) -> dict[str, str]:
-        if self._owners is None:
-            self._owners = self._dataset.ledger.owners()
-        return self._owners
+        with self._reading:  # whoever comes meanwhile waits, instead of reading the whole ledger as well
+            if self._owners is None:
+                self._owners = self._dataset.ledger.owners()
+            return self._owners
 
     def _asked(self, orphan: Orphan) -> Orphan:
         if orphan.record not in (OPEN, STARTED):

@@ -86,6 +86,29 @@ def test_a_crawl_lands_and_a_limit_of_credits_is_its_limit(
     assert returned(run, "land")["stored"] == 3
 
 
+@pytest.mark.parametrize("given", [{}, {"options": {"limit": 3}}], ids=["none", "limit"])
+def test_a_crawl_without_a_limit_warns_of_what_it_may_cost(
+    run_dag: Run,
+    weblake_connection: WeblakeService,
+    site: GatedSite,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    given: dict[str, Any],
+) -> None:
+    from airflow_provider_weblake.operators.weblake import WeblakeCrawlOperator
+
+    run = run_one(
+        run_dag,
+        lambda: WeblakeCrawlOperator(
+            task_id="land", url=f"{site.url}/", to=str(tmp_path), poll_interval=0.5, wait_for_completion=False, **given
+        ),
+    )
+    assert run.state == "success"
+    told = said(capfd)
+    warning = "up to 10,000 pages, which cost up to 10,000 credits. Give a `limit`, or `max_credits`."
+    assert told.count(warning) == (0 if given else 1)
+
+
 def test_a_page_lands_and_its_scrape_id_is_there_for_the_next_task(
     run_dag: Run, weblake_connection: WeblakeService, site: GatedSite, tmp_path: Path
 ) -> None:

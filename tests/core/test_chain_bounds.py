@@ -9,10 +9,11 @@ import pytest
 from catalogue import proves
 from scripted_line import Line, reply, retry
 
-from weblake import waiting
+from weblake import download, operations, waiting
 from weblake.errors import DeadlineExceeded, ServiceUnreachable
 from weblake.pages import Walk
-from weblake.steps import NoReply, Reply, Request
+from weblake.retry import Patience, Retry
+from weblake.steps import Flow, NoReply, Reply, Request
 from weblake.waiting import JobRef
 
 JOB = JobRef("crawl", "0b8f3c52-6f0d-4a41-9d1c-3f5a7e9b2c11")
@@ -71,8 +72,8 @@ def test_h17_a_running_job_whose_chunks_never_end_is_polled_with_pauses(monkeypa
 @proves(
     "H17",
     at="src/weblake/pages.py",
-    line="Patience(tries=8, cap_s=30.0, timeouts=MAX_TIMEOUTS, until=until)",
-    becomes="Patience(tries=8, cap_s=30.0, timeouts=MAX_TIMEOUTS)",
+    line="self._patience = Patience(tries=8, cap_s=30.0, until=until)",
+    becomes="self._patience = Patience(tries=8, cap_s=30.0)",
 )
 def test_h17_a_chain_of_new_documents_ends_with_the_time_limit() -> None:
     line = Linked([], following=lambda skip: skip + 1, word="completed")
@@ -88,25 +89,43 @@ def test_h17_a_chain_of_new_documents_ends_with_the_time_limit() -> None:
     assert len(line.sent) <= 1001
 
 
+#: What reads a job: each of these may be given a reply that drips for ever.
+READS: dict[str, Callable[[Retry, float], Flow[object]]] = {
+    "the first poll": lambda rules, until: waiting.wait(JOB, rules, until=until, keep=lambda reply: None),
+    "a glance": lambda rules, until: waiting.glance(JOB, rules, Patience(until=until)),
+    "a chunk": lambda rules, until: Walk(JOB, rules, until=until).step(),
+    "the list of errors": lambda rules, until: download._errors(JOB, rules, until),
+    "a single read": lambda rules, until: rules.call(operations.credit_usage()),
+}
+
+
+@dataclass
+class Dripping(Line):
+    """Says that the job runs, and then answers nothing whole within a request's deadline."""
+
+    running: int = 0
+
+    def send(self, request: Request) -> Reply | NoReply:
+        self.sent.append(request)
+        if len(self.sent) <= self.running:
+            return reply(200, {"status": "scraping", "data": []})
+        self.at += request.deadline_s
+        return NoReply("no answer in time")
+
+
 @proves(
     "5.5",
-    at="src/weblake/pages.py",
-    line="Patience(tries=8, cap_s=30.0, timeouts=MAX_TIMEOUTS, until=until)",
-    becomes="Patience(tries=8, cap_s=30.0, until=until)",
+    at="src/weblake/retry.py",
+    line="or course.timeouts >= patience.timeouts",
+    becomes="or False",
+    case="a chunk-0",
 )
-def test_a_chunk_that_drips_for_ever_is_given_up_after_minutes() -> None:
+@pytest.mark.parametrize(("read", "running"), [*((read, 0) for read in READS), ("the first poll", 3)])
+def test_a_reply_that_drips_for_ever_is_given_up_after_minutes(read: str, running: int) -> None:
     """Each try ends with its own deadline of two minutes: three of them, and the pauses between."""
-
-    class Dripping(Line):
-        def send(self, request: Request) -> NoReply:
-            self.sent.append(request)
-            self.at += request.deadline_s
-            return NoReply("no answer in time")
-
-    line = Dripping([])
-    walk = Walk(JOB, retry(), until=line.at + 24 * 3600)
+    line = Dripping([], running=running)
     begun = line.at
-    with pytest.raises(ServiceUnreachable, match="was given up"):
-        line.run(walk.step())  # type: ignore[arg-type]
-    assert len(line.sent) == 3
-    assert line.at - begun < 8 * 60
+    with pytest.raises(ServiceUnreachable):
+        line.run(READS[read](retry(), line.at + 24 * 3600))
+    assert len(line.sent) == running + 3
+    assert line.at - begun < 7 * 60

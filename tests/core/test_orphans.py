@@ -6,6 +6,7 @@ Every schedule of a start ends in such a look, too: `test_starts.py`.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,7 @@ import weblake
 from weblake import Client, Terms, errors, generations, load, orders, starts, unlanded
 from weblake.cli.orphans import advice
 from weblake.generations import Task
-from weblake.ledger import Start, new_nonce, utc_now
+from weblake.ledger import Ledger, Start, new_nonce, utc_now
 from weblake.orders import Naming, Order
 from weblake.unlanded import Orphan
 from weblake.waiting import JobRef
@@ -63,7 +64,6 @@ def a_batch(key: str = "a") -> Order:
 
 
 def test_a_root_where_nothing_is_open_has_none_and_is_not_touched(lab: Lab) -> None:
-    assert lab.look().orphans == ()
     load.land(lab.client, lab.dataset, a_batch(), SOON)
     asked = len(lab.service.requests())
     assert lab.look() == unlanded.Unlanded(())
@@ -261,3 +261,39 @@ def test_a_record_that_cannot_be_read_stops_the_look(lab: Lab) -> None:
     lab.dataset.storage.create(name, b"{")
     with pytest.raises(errors.StorageRefused, match="damaged"):
         lab.look()
+
+
+def test_the_ledger_is_read_once_for_all_lost_starts(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    for n in range(unlanded.AT_ONCE):
+        lab.lost(a_batch(str(n)), arrives=False)
+    read, second, calls = Ledger.owners, threading.Event(), []
+
+    def owners(ledger: Ledger) -> dict[str, str]:
+        calls.append(ledger)
+        if len(calls) > 1:
+            second.set()
+        second.wait(0.5)  # long enough for another thread to come here, if it can
+        return read(ledger)
+
+    monkeypatch.setattr(Ledger, "owners", owners)
+    assert [each.candidates for each in lab.look().orphans] == [()] * unlanded.AT_ONCE
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("place", ["missing", "empty", "a dataset's table"])
+def test_a_path_without_a_dataset_is_said_to_hold_none(tmp_path: Path, place: str) -> None:
+    root = tmp_path / "documents"
+    if place == "empty":
+        root.mkdir()
+    elif place == "a dataset's table":
+        (root / "load_date=2026-11-21").mkdir(parents=True)
+        (root / "load_date=2026-11-21" / "0123456789abcdef-00000.parquet").write_bytes(b"PAR1")
+    with pytest.raises(errors.StorageRefused, match=r"documents holds no dataset\. Give the root"):
+        weblake.orphans(root, offline=True)
+    assert root.exists() is (place != "missing"), "a look makes nothing"
+
+
+def test_a_root_that_only_holds_usage_is_a_dataset(tmp_path: Path) -> None:
+    (tmp_path / "usage_periods" / "report=credits" / "period=2026-11").mkdir(parents=True)
+    (tmp_path / "usage_periods" / "report=credits" / "period=2026-11" / "usage.parquet").write_bytes(b"PAR1")
+    assert weblake.orphans(tmp_path, offline=True) == unlanded.Unlanded(())

@@ -23,9 +23,36 @@ def _reply(status: int, body: bytes = JSON, **headers: str) -> Reply:
 for _status in (*range(300, 303), *range(304, 309)):
     CASES[str(_status)] = _reply(_status), Verdict.REFUSED
 CASES["303"] = _reply(303), Verdict.STOPPED
-for _status in (400, 401, 402, 403, 404, 405, 406, 407, 410, 411, 413, 414, 415, 421, 422, 426, 428, 431, 451):
+for _status in (
+    400,
+    401,
+    402,
+    403,
+    404,
+    405,
+    406,
+    407,
+    410,
+    411,
+    413,
+    414,
+    415,
+    416,
+    417,
+    418,
+    421,
+    422,
+    423,
+    424,
+    426,
+    428,
+    431,
+    444,
+    451,
+    499,
+):
     CASES[str(_status)] = _reply(_status), Verdict.REFUSED
-for _status in (408, 409, 425, 500, 502, 503, 504, 507, 520, 522, 524, 529, 599):
+for _status in (408, 409, 425, 500, 502, 503, 504, 507, 520, 521, 522, 523, 524, 525, 526, 529, 530, 599):
     CASES[str(_status)] = _reply(_status), Verdict.OPEN
 for _status in (501, 505, 511):
     CASES[str(_status)] = _reply(_status), Verdict.REFUSED
@@ -43,7 +70,10 @@ CASES |= {
     "200 and a login page": (_reply(200, b"<html>", content_type="text/html; charset=utf-8"), Verdict.STOPPED),
     "200 and a page without a type": (_reply(200, b"\n <!doctype html>"), Verdict.STOPPED),
     "200 and nothing": (_reply(200, b""), Verdict.OPEN),
+    "201 and a login page": (_reply(201, b"<html>", content_type="text/html"), Verdict.STOPPED),
+    "200 and a text": (_reply(200, b"OK", content_type="text/plain"), Verdict.OPEN),
     "204": (_reply(204, b""), Verdict.OPEN),
+    "206": (_reply(206, b'{"success": true'), Verdict.OPEN),
     "200 cut off": (_reply(200, b'{"success": true, "id": "', content_type="application/json"), Verdict.OPEN),
     "a 502 of a proxy": (_reply(502, b"<html>Bad Gateway</html>", content_type="text/html"), Verdict.OPEN),
     "refused connection": (NoReply(reason="refused", sent=False, final=False), Verdict.LATER),

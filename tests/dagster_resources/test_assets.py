@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import dagster as dg
 import httpx
@@ -141,6 +141,17 @@ def test_path_keys_name_the_partition_where_the_request_says_so(bench: Bench, si
     daily = build_weblake_assets("daily", request, partitions_def=days)
     assert bench.run(daily, partition="2026-11-03").success
     assert bench.files()[0].startswith("documents/day=2026-11-03/until=2026-11-04/")
+
+
+@pytest.mark.parametrize(("wait", "given"), [("step", {}), ("sensor", {}), ("step", {"options": {"limit": 3}})])
+def test_a_crawl_without_a_limit_warns_of_what_it_may_cost(
+    bench: Bench, site: GatedSite, capfd: pytest.CaptureFixture[str], wait: Any, given: dict[str, Any]
+) -> None:
+    docs = build_weblake_assets("docs", CrawlRequest(url=f"{site.url}/page/1", **given), wait=wait)
+    assert bench.run(docs, *(["docs_job"] if wait == "sensor" else [])).success
+    told = capfd.readouterr().err
+    warning = "up to 10,000 pages, which cost up to 10,000 credits. Give a `limit`, or `max_credits`."
+    assert told.count(warning) == (0 if given else 1)
 
 
 def test_dimensions_and_dynamic_partitions_are_named_in_the_request(bench: Bench, site: GatedSite) -> None:

@@ -10,7 +10,7 @@ import pytest
 from catalogue import proves
 from job_script import ACTIVITY, JOB, OTHER, Job, activity, pages, url_of
 from lake_run import KEY, Lake, published
-from scripted_service import Play, ScriptedService, each, head, reply, reset, stall
+from scripted_service import Play, ScriptedService, close, drip, each, head, reply, reset, stall
 
 START = "POST /v2/batch/scrape"
 URLS = [url_of(0), url_of(1)]
@@ -62,6 +62,13 @@ UNCLEAR = {
     "500": reply({"success": False, "error": "oops"}, 500),
     "502": reply("<html>Bad Gateway</html>", 502),
     "503": reply("", 503, retry_after="0"),
+    "504": reply("<html>Gateway Timeout</html>", 504, content_type="text/html"),
+    "524": reply("error code: 524", 524, content_type="text/plain"),
+    "425": reply("", 425),
+    "a text": reply("OK", content_type="text/plain"),
+    "no HTTP": close(b"SSH-2.0-OpenSSH_9.6\r\n"),
+    "closed": close(),
+    "a drip": drip(head(length=1_000_000) + b" " * 100),
     "reset": reset(),
     "reset in the reply": reset(head(length=200) + b'{"success": true, "id": "'),
     "a reply too short": reply(STARTED, length=4000),
@@ -118,13 +125,26 @@ LOGIN = reply("<html>Please log in</html>", content_type="text/html")
 ELSEWHERE = {"location": "http://127.0.0.1:9/v2/batch/scrape"}
 #: Answers that the same request would get again, and what the message says of them.
 HOPELESS = {
+    "300": (reply("", 300), "MalformedReply", "redirect (300)"),
     "301": (reply("", 301, **ELSEWHERE), "MalformedReply", "redirect (301)"),
     "302": (reply("", 302, **ELSEWHERE), "MalformedReply", "redirect (302)"),
     "303": (reply("", 303, **ELSEWHERE), "MalformedReply", "redirect (303)"),
     "307": (reply("", 307, **ELSEWHERE), "MalformedReply", "redirect (307)"),
     "308": (reply("", 308, **ELSEWHERE), "MalformedReply", "redirect (308)"),
     "a login page": (LOGIN, "MalformedReply", "JSON"),
+    "a login page with 201": (
+        reply("<html>Please log in</html>", 201, content_type="text/html"),
+        "MalformedReply",
+        "JSON",
+    ),
+    "404": (reply("<html>Nothing here</html>", 404, content_type="text/html"), "RequestRejected", "address"),
     "405": (reply({"success": False, "error": "Method not allowed"}, 405), "RequestRejected", "405"),
+    "a 503 of what is not set up": (
+        reply({"success": False, "error": "No browser", "code": "BROWSER_NOT_CONFIGURED"}, 503),
+        "FeatureMissing",
+        "No browser",
+    ),
+    "505": (reply("", 505), "ServiceUnavailable", "505"),
     "501": (reply("", 501), "ServiceUnavailable", "501"),
     "511": (reply("", 511), "ServiceUnavailable", "511"),
 }
@@ -332,6 +352,8 @@ REFUSED = {
     401: "AuthenticationFailed",
     402: "CreditsExhausted",
     403: "PermissionDenied",
+    404: "RequestRejected",
+    410: "RequestRejected",
     413: "RequestRejected",
     422: "RequestRejected",
 }
@@ -412,7 +434,7 @@ def test_a_crawl_whose_start_was_not_answered_is_found(service: ScriptedService,
     Job(service, pages(2), kind="crawl")
     service.on(ACTIVITY, each(lambda _: activity(entry(endpoint="crawl", target="https://site.test/"))))
     service.on("POST /v2/crawl", reset())
-    lake.run("crawl", "https://site.test").landed(pages(2))
+    lake.run("crawl", "https://site.test", "--limit", "10").landed(pages(2))
     assert len(service.asked("POST /v2/crawl")) == 1
 
 

@@ -113,7 +113,7 @@ SHORT = {
 @proves(
     "H8",
     at="src/weblake/transport.py",
-    line="return self._no_reply(httpcore.PoolTimeout() if in_line else error, request)",
+    line="return self._no_reply(_unsent(connection) or error if isinstance(error, TimeoutError) else error, request)",
     becomes="return body.reply(200, 0)",
     case="loop-no last chunk",
 )
@@ -196,9 +196,16 @@ def test_h14_a_host_that_is_not_there_got_nothing(
     "H14",
     at="src/weblake/deadlines.py",
     line="addresses = _addresses_in_time(host, port, until)",
-    becomes="addresses = _addresses(host, port)",
+    becomes="addresses = look_up(host, port).result()",
+    case="thread",
 )
-@pytest.mark.parametrize("ask", [by_thread], ids=["thread"])  # asyncio.run waits for the resolver after its reply
+@proves(
+    "H14",
+    at="src/weblake/loop_streams.py",
+    line="addresses = await asyncio.wrap_future(look_up(host, port))",
+    becomes="addresses = [row[4][0] for row in await asyncio.get_running_loop().getaddrinfo(host, port)]",
+    case="loop",
+)
 def test_h14_a_lookup_that_hangs_ends_with_the_deadline(
     service: ScriptedService, monkeypatch: pytest.MonkeyPatch, ask: Ask
 ) -> None:

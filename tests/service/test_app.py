@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import uuid
 from datetime import datetime, timezone
 from importlib.resources import files
 from typing import Any
@@ -73,6 +74,66 @@ def test_an_unknown_key_is_refused_by_name_with_the_nearest_one(bench: Any) -> N
     refused = bench.http.post("/v2/crawl", json=nested)
     said = "'fullpage' is not an option of `scrapeOptions.formats[0]`. Did you mean `fullPage`?"
     assert (refused.status_code, refused.json()["error"]) == (400, said)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "option", "nearest"),
+    [
+        ("/v2/extract", {"urls": [A], "promt": "x"}, "promt", "prompt"),
+        ("/v2/extract", {"urls": [A], "scrapeOptions": {"format": []}}, "format", "formats"),
+        ("/v2/agent", {"prompt": "x", "maxCredit": 9}, "maxCredit", "maxCredits"),
+        ("/v2/agent", {"prompt": "x", "webhook": {"url": "https://x.test", "event": []}}, "event", "events"),
+        ("/v2/crawl/params-preview", {"url": A, "prompt": "x", "promt": "x"}, "promt", "prompt"),
+        ("/v2/map", {"url": A, "serch": "x"}, "serch", "search"),
+        ("/v2/search", {"query": "x", "sources": [{"type": "web", "tb": "d"}]}, "tb", "tbs"),
+        ("/v2/browser", {"tll": 30}, "tll", "ttl"),
+        ("/v2/browser/x/execute", {"code": "1", "lang": "node"}, "lang", "language"),
+        (f"/v2/scrape/{uuid.UUID(int=1)}/interact", {"code": "1", "timout": 3}, "timout", "timeout"),
+        ("/v2/crawl", {"url": A, "webhook": {"url": "https://x.test", "metdata": {}}}, "metdata", "metadata"),
+        (
+            "/v2/batch/scrape",
+            {"urls": [A], "actions": [{"type": "wait", "selectr": "a"}]},
+            "selectr",
+            "selector",
+        ),
+        ("/v2/scrape", {"url": A, "location": {"countri": "DE"}}, "countri", "country"),
+    ],
+)
+def test_every_operation_refuses_what_it_does_not_know(
+    bench: Any, path: str, body: dict[str, Any], option: str, nearest: str
+) -> None:
+    """Before it says what is not set up: a test without a language model finds the typo as well."""
+    refused = bench.http.post(path, json=body)
+    assert refused.status_code == 400, refused.text
+    assert refused.json()["error"].startswith(f"{option!r} is not an option ")
+    assert f"Did you mean `{nearest}`?" in refused.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("/v2/team/activity?endpiont=crawl", "'endpiont' is not an option here. Did you mean `endpoint`?"),
+        (
+            "/v2/team/credit-usage/historical?byApikey=true",
+            "'byApikey' is not an option here. Did you mean `byApiKey`?",
+        ),
+        ("/v2/team/token-usage/historical?x=1", "'x' is not an option here. Known here: byApiKey."),
+        ("/v2/browser?state=active", "'state' is not an option here. Did you mean `status`?"),
+        (f"/v2/crawl/{uuid.UUID(int=1)}?skpi=1", "'skpi' is not an option here. Did you mean `skip`?"),
+        (f"/v2/batch/scrape/{uuid.UUID(int=1)}?limits=1", "'limits' is not an option here. Did you mean `limit`?"),
+        ("/v2/team/queue-status?x=1", "'x' is not an option here: this address takes no query."),
+    ],
+)
+def test_a_query_is_held_against_the_contract_too(bench: Any, path: str, says: str) -> None:
+    refused = bench.http.get(path)
+    assert (refused.status_code, refused.json()["error"]) == (400, says)
+
+
+def test_a_form_is_held_against_the_contract_too(bench: Any) -> None:
+    form = {"option": '{"onlyMainContent": false}'}
+    refused = bench.http.post("/v2/parse", files={"file": ("a.html", b"<p>x</p>")}, data=form)
+    assert refused.status_code == 400
+    assert "'option' is not a part of this form: it has `file` and `options`." in refused.json()["error"]
 
 
 def test_what_the_public_sdk_sends_with_every_request_is_taken(bench: Any) -> None:

@@ -141,14 +141,25 @@ def test_keys_are_forgotten_in_the_end(bench: Any) -> None:
     assert bench.http.post("/v2/crawl", json={"url": A}, headers=key("k")).json()["id"] != first
 
 
+def crawl_with(free: str) -> bytes:
+    """A crawl with a text of JSON where any JSON may stand: in the metadata of its webhook."""
+    return f'{{"url": "{A}", "limit": 1, "webhook": {{"url": "http://site.test/", "metadata": {free}}}}}'.encode()
+
+
 def test_numbers_of_any_size_have_a_fingerprint(bench: Any) -> None:
-    body = b'{"url": "http://site.test/a", "extra": 123456789012345678901234567890}'
+    number = 123456789012345678901234567890
+    ids = set()
     for _ in range(2):
-        assert bench.http.post("/v2/scrape", content=body, headers=key("k")).status_code == 200
+        reply = bench.http.post("/v2/crawl", content=crawl_with(f'{{"n": {number}}}'), headers=key("k"))
+        assert reply.status_code == 200, reply.text
+        ids.add(reply.json()["id"])
+    assert len(ids) == 1
+    other = bench.http.post("/v2/crawl", content=crawl_with(f'{{"n": {number + 1}}}'), headers=key("k"))
+    assert other.status_code == 409, "as floating-point numbers the two are the same"
 
 
 @pytest.mark.parametrize("depth", [500, 900, 100_000])
 def test_deep_bodies_are_no_defect(bench: Any, depth: int) -> None:
-    body = b'{"url": "http://site.test/a", "extra": ' + b"[" * depth + b"]" * depth + b"}"
+    body = crawl_with('{"deep": ' + "[" * depth + "]" * depth + "}")
     for headers in ({}, key("k")):
-        assert bench.http.post("/v2/scrape", content=body, headers=headers).status_code in (200, 400)
+        assert bench.http.post("/v2/crawl", content=body, headers=headers).status_code in (200, 400)

@@ -32,9 +32,7 @@ def send(parsing: Any, body: bytes, content_type: str = f"multipart/form-data; b
     return reply
 
 
-@pytest.mark.parametrize(
-    "parts", [[FILE, OPTIONS], [OPTIONS, FILE], [('form-data; name="other"', b"x"), OPTIONS, FILE]]
-)
+@pytest.mark.parametrize("parts", [[FILE, OPTIONS], [OPTIONS, FILE]])
 def test_parts_may_come_in_any_order(parsing: Any, parts: list[tuple[str, bytes]]) -> None:
     reply = send(parsing, form(*parts))
     assert reply.status_code == 200, reply.text
@@ -58,7 +56,7 @@ def test_parts_may_come_in_any_order(parsing: Any, parts: list[tuple[str, bytes]
         (form(FILE)[:-40], "breaks off"),
         (b"", "breaks off"),
         (b"no form at all", "cannot be read"),
-        (form(*[('form-data; name="more"', b"x")] * 40, FILE), "more than 32 parts"),
+        (form(('form-data; name="more"', b"x"), FILE), "'more' is not a part of this form"),
         (form(FILE).replace(b"\r\n\r\n", b"\r\n" + b"X-A: b\r\n" * 40 + b"\r\n", 1), "cannot be read"),
         (form(FILE).replace(b"\r\n\r\n", b"\r\nX-A: " + b"b" * 9000 + b"\r\n\r\n", 1), "cannot be read"),
     ],
@@ -90,7 +88,7 @@ def test_other_bodies_are_refused(parsing: Any, content_type: str) -> None:
 
 
 def test_fields_beside_the_file_are_bounded(parsing: Any) -> None:
-    reply = send(parsing, form(('form-data; name="notes"', b"x" * (2 << 20)), FILE))
+    reply = send(parsing, form(('form-data; name="options"', b" " * (2 << 20)), FILE))
     assert (reply.status_code, reply.json()["success"]) == (413, False)
 
 

@@ -113,6 +113,18 @@ def test_detached_and_landed_later(weblake_command: Any, site: str, tmp_path: Pa
     assert weblake_command("errors", "batch", job_id, "--json").json == {"errors": [], "robotsBlocked": []}
 
 
+def test_what_was_detached_is_accounted_for_by_the_list_that_was_sent(
+    weblake_command: Any, service: Any, site: str, tmp_path: Path
+) -> None:
+    """The service loses a page and does not count it, so only the list that was kept knows of it."""
+    service.faults({"match": {"path": "/2$"}, "effect": {"lose_page": True}})
+    lake = str(tmp_path / "lake")
+    job_id = weblake_command("batch", f"{site}/1", f"{site}/2", "--to", lake, "--detach").out.strip()
+    landed = weblake_command("land", "batch", job_id, "--to", lake, "--json")
+    assert (landed.code, landed.json["submitted"], landed.json["missing"]) == (1, 2, 1), landed.err
+    assert f"{site}/2" in landed.err
+
+
 def test_partition_keys_of_ones_own(weblake_command: Any, site: str, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     for day in ("2026-11-20", "2026-11-21"):
@@ -233,3 +245,14 @@ def test_a_webhook_signature(weblake_command: Any, tmp_path: Path) -> None:
     assert weblake_command("webhook", "verify", str(tmp_path / "body"), "--signature", good).code == 0
     bad = weblake_command("webhook", "verify", str(tmp_path / "body"), "--signature", good[:-1] + "0")
     assert bad.code == 1 or good.endswith("0")
+
+
+@pytest.mark.parametrize("command", [("loads",), ("orphans", "--offline"), ("orphans",)], ids=" ".join)
+def test_a_path_without_a_dataset_is_a_failure(
+    weblake_command: Any, service: Any, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    run = weblake_command(*command, str(tmp_path / "lake"), "--json")
+    assert (run.code, run.json["error"]["type"]) == (1, "StorageRefused"), run.err
+    assert "holds no dataset" in run.err
+    assert not (tmp_path / "lake").exists()
+    assert service.requests() == []

@@ -60,7 +60,7 @@ def land(
             stopping.open[order.load_id] = order
             if orchestration.landed(step.dataset, order, step.terms) is None:
                 intent, job, _ = orchestration.begin(
-                    weblake.client, step.dataset, order, max_credits=step.terms.max_credits
+                    weblake.client, step.dataset, order, max_credits=step.terms.max_credits, noted=context.log.warning
                 )
                 step.say_started(intent, job)
         return {}
@@ -92,7 +92,9 @@ def start(
     def begin(part: Part) -> Metadata:
         order = step.order(part, data_key)
         stopping.open[order.load_id] = order
-        intent, job = orchestration.detach(weblake.client, step.dataset, order, max_credits=step.terms.max_credits)
+        intent, job = orchestration.detach(
+            weblake.client, step.dataset, order, max_credits=step.terms.max_credits, noted=context.log.warning
+        )
         stopping.open.pop(order.load_id)
         url = step.say_started(intent, job)
         deadline = intent.created_seconds() + step.terms.timeout_s

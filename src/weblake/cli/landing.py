@@ -46,6 +46,8 @@ Partition = Annotated[
     typer.Option("--partition", metavar="KEY=VALUE", help="Path keys of the dataset in place of load_date, in order."),
 ]
 
+Yes = Annotated[bool, typer.Option("--yes", help="Crawl without --limit and --max-credits, and do not ask.")]
+
 DAY_S = 24 * 3600.0
 
 
@@ -100,6 +102,7 @@ def crawl(
     key: Key = None,
     new: New = False,
     detach: Detach = False,
+    yes: Yes = False,
     partition: Partition = None,
     as_json: Json = False,
     base_url: BaseUrl = None,
@@ -118,7 +121,7 @@ def crawl(
         given["scrape_options"] = scrape_options | {"formats": [*formats]}
     terms = terms_of(allow_partial, missing_ratio, fail_ratio, max_credits, timeout)
     order = orders.crawl(url, naming_of(key, new, partition), terms, **given)  # type: ignore[arg-type]
-    _land(order, to, terms, detach=detach, as_json=as_json, base_url=base_url, insecure=insecure)
+    _land(order, to, terms, detach=detach, yes=yes, as_json=as_json, base_url=base_url, insecure=insecure)
 
 
 def land(
@@ -152,10 +155,13 @@ def loads(
     as_json: Json = False,
 ) -> None:
     """Lists what has landed and what was retired, oldest first."""
+    from weblake import layout
     from weblake.lake import open_dataset
     from weblake.publishing import history
 
-    rows = history(open_dataset(root), since)
+    dataset = open_dataset(root)
+    layout.check_holds_dataset(dataset.storage)
+    rows = history(dataset, since)
     if as_json:
         shown.show_json({"loads": [row.to_dict() for row in rows]})
         return
@@ -187,14 +193,17 @@ def _land(
     terms: Terms,
     *,
     detach: bool,
+    yes: bool = False,
     as_json: bool,
     base_url: str | None,
     insecure: bool,
 ) -> None:
     from weblake import load
+    from weblake.cli.costs import confirm
 
     dataset = dataset_to_land_in(to)
     with connect(base_url, insecure) as client:
+        order = confirm(client, dataset, order, yes=yes)
         if detach:
             _detach(client, dataset, order, terms, as_json)
             return

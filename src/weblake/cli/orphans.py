@@ -38,10 +38,11 @@ def orphans(
     insecure: Insecure = False,
 ) -> None:
     """Lists loads that were meant and have not landed, finds their jobs, and says what to do. Changes nothing."""
-    from weblake import unlanded
+    from weblake import layout, unlanded
     from weblake.lake import open_dataset
 
     dataset = open_dataset(root)
+    layout.check_holds_dataset(dataset.storage)
     if offline:
         found = unlanded.on_record(dataset)
     else:

@@ -6,7 +6,7 @@ another; `values` the checks of single values; `fields` and `checks` do the walk
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from weblake.options.checks import Reader, to_wire_names
 from weblake.options.requests import (
@@ -68,6 +68,7 @@ __all__ = [
     "SearchOptions",
     "SearchRequest",
     "UsageOptions",
+    "check_query_names",
     "from_wire",
     "to_wire",
     "url_problem",
@@ -89,6 +90,11 @@ def to_wire(cls: type, options: Mapping[str, object]) -> dict[str, object]:
     named = to_wire_names(cls, checked)
     assert isinstance(named, dict)
     return named
+
+
+def check_query_names(cls: type, names: Iterable[str]) -> None:
+    """Refuse names of a received query string that the contract does not list; raises as `from_wire`."""
+    Reader(RULES, wire=True, left_out=sent_by_sdk(cls)).check_names(cls, names)
 
 
 def from_wire(cls: type, body: object, *, ignore_unknown: bool = False) -> dict[str, object]:

@@ -65,6 +65,11 @@ class Reader:
             _refuse(f"the request is {values.kind(body)}, not an object")
         return self._object(cls, body, "")
 
+    def check_names(self, cls: type, names: Iterable[str]) -> None:
+        """Refuse the first name that is no option of the request itself; raises as `top`."""
+        for name in names:
+            self._field(cls, name, "")
+
     def _object(self, cls: type, given: Mapping[object, object], path: str) -> dict[str, object]:
         out: dict[str, object] = {}
         for key, value in given.items():

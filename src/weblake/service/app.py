@@ -30,6 +30,7 @@ from weblake.service.routes.extract import ExtractRoutes
 from weblake.service.routes.interact import InteractRoutes
 from weblake.service.routes.map import MapRoutes
 from weblake.service.routes.parse import ParseRoutes
+from weblake.service.routes.queries import check_query
 from weblake.service.routes.scrape import ScrapeRoutes
 from weblake.service.routes.search import SearchRoutes
 from weblake.service.routes.session_doors import SessionDoors
@@ -46,7 +47,7 @@ def make_app(parts: Parts) -> ASGIApp:
         AgentRoutes, BrowserRoutes, InteractRoutes, TeamRoutes, AdminRoutes, ConsolePages, SessionDoors,
     )  # fmt: skip
     routes: list[BaseRoute] = [route for group in groups for route in group(parts).routes()]
-    app = ExceptionMiddleware(make_router(routes), {Refusal: _refused, HTTPException: _http_error})
+    app = ExceptionMiddleware(make_router(routes, check_query), {Refusal: _refused, HTTPException: _http_error})
     return LoggedApp(Front(FaultDoor(_Guarded(app), parts.faults), parts), parts.log)
 
 

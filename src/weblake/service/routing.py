@@ -6,7 +6,7 @@ Starlette asks its routes in turn, so that of two routes with one path the first
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -14,11 +14,12 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router
 
 
-def make_router(routes: Iterable[BaseRoute]) -> Router:
+def make_router(routes: Iterable[BaseRoute], check: Callable[[Request, str], None]) -> Router:
     """The routes as one router; of two that answer one method of one path, the first is heard.
 
     Paths without a parameter come first, and a method that a path does not take is answered with 405 and all that it
-    takes. What is no request (a websocket) keeps its route.
+    takes. What is no request (a websocket) keeps its route. `check` is called with each request and its route's path
+    before the handler.
     """
     others: list[BaseRoute] = []
     by_path: dict[str, dict[str, Route]] = {}
@@ -29,16 +30,17 @@ def make_router(routes: Iterable[BaseRoute]) -> Router:
         for method in route.methods or ():
             by_path.setdefault(route.path, {}).setdefault(method, route)
     ordered = sorted(by_path, key=lambda path: path.count("{"))
-    return Router([*(_one(path, by_path[path]) for path in ordered), *others], redirect_slashes=False)
+    return Router([*(_one(path, by_path[path], check) for path in ordered), *others], redirect_slashes=False)
 
 
-def _one(path: str, handlers: dict[str, Route]) -> Route:
+def _one(path: str, handlers: dict[str, Route], check: Callable[[Request, str], None]) -> Route:
     allowed = {"Allow": ", ".join(sorted(handlers))}
 
     async def endpoint(request: Request) -> Response:
         handler = handlers.get(request.method)
         if handler is None:
             raise HTTPException(405, headers=allowed)
+        check(request, path)
         response: Response = await handler.endpoint(request)
         return response
 

@@ -32,8 +32,6 @@ class DocumentBatches:
     def __init__(self, load_id: str, job_id: str, job_kind: str, loaded_at: datetime, *, position: int = 0) -> None:
         #: The position that the next document gets: how many were appended, where the first one got 0.
         self.position = position
-        #: Entries that cannot be a row.
-        self.malformed = 0
         #: JSON bytes of what was appended and not yet flushed, and ROW_BYTES for each. One batch holds less than 2 GB
         #: of each column.
         self.pending_bytes = 0
@@ -44,7 +42,7 @@ class DocumentBatches:
         self._documents: list[Parsed] = []
 
     def parse(self, raw: wire.JsonBytes) -> Parsed | None:
-        """Returns the document, or None where the entry is no JSON object: then `malformed` is one more."""
+        """Returns the document, or None where the entry is no JSON object."""
         return next(self.parse_all(wire.Documents((raw,))))
 
     def parse_all(self, documents: wire.Documents) -> Iterator[Parsed | None]:
@@ -53,8 +51,7 @@ class DocumentBatches:
             try:
                 parsed = parse(documents, place)
             except MalformedReply:
-                self.malformed += 1
-                parsed = None
+                parsed = None  # the caller counts it
             yield parsed
 
     def append(self, document: Parsed) -> int:

@@ -238,7 +238,9 @@ class JobOperator(LandingOperator):
             if landing is not None:
                 return self.finish(context, landing)
             # With no deadline of its own, a call gives up after a minute: a longer pause is the retry policy's.
-            intent, job, _ = orchestration.begin(client, load.dataset, load.order, max_credits=load.terms.max_credits)
+            intent, job, _ = orchestration.begin(
+                client, load.dataset, load.order, max_credits=load.terms.max_credits, noted=self.log.warning
+            )
             self._started(context, load.order, intent, job)
             if not self.wait_for_completion:
                 return {"load_id": job.load_id, "kind": job.kind, "job_id": job.job_id, "status": "started"}

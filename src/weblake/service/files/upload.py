@@ -22,8 +22,8 @@ from weblake.service.answers import Refusal, bad_request
 
 #: Bytes of a file at most: 50 MB.
 MOST_FILE = 52_428_800
-#: Bytes of all that is not the file, and parts of a form.
-_MOST_FIELDS, _MOST_PARTS = 1 << 20, 32
+#: Bytes of all that is not the file.
+_MOST_FIELDS = 1 << 20
 #: Bytes that stay in memory.
 _IN_MEMORY = 1 << 20
 #: Seconds that an upload may take.
@@ -141,7 +141,7 @@ class _Reading:
     def __init__(self) -> None:
         self.content: tempfile.SpooledTemporaryFile[bytes] = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115
         self._digest = hashlib.sha256()
-        self._size = self._fields = self._parts = 0
+        self._size = self._fields = 0
         self._filename: str | None = None
         self._options: bytes | None = None
         self._part = _Part()
@@ -177,9 +177,6 @@ class _Reading:
         return value
 
     def _begin(self) -> None:
-        self._parts += 1
-        if self._parts > _MOST_PARTS:
-            bad_request(f"The form has more than {_MOST_PARTS} parts; it needs `file` and `options`.")
         self._part = _Part()
 
     def _header_end(self) -> None:
@@ -197,6 +194,8 @@ class _Reading:
             self._part.filename = _text(given)
         elif extended is not None:
             self._part.filename = unquote(extended[1], errors="replace")
+        if self._part.name not in ("file", "options"):
+            bad_request(f"{self._part.name[:60]!r} is not a part of this form: it has `file` and `options`.")
         if self._part.name == "file":
             self._begin_file()
 

@@ -39,7 +39,6 @@ class AgentRoutes:
 
     async def start(self, request: Request) -> Response:
         """Starts a job that decides itself what to read."""
-        model_jobs.check_model(self._parts, "The agent")
         return await once(self._parts, request, self._start)
 
     async def read(self, request: Request) -> Response:
@@ -53,6 +52,7 @@ class AgentRoutes:
     async def _start(self, access: Access, body: dict[str, object], ticket: Ticket) -> Response:
         parts = self._parts
         asked = read_options(options.AgentRequest, body)
+        model_jobs.check_model(parts, "The agent")
         model_jobs.check_schema(asked)
         webhook = read_webhook(asked, parts.config)
         given = asked.get("urls") or []

@@ -27,10 +27,10 @@ class CrawlPreviewRoutes:
     async def preview(self, request: Request) -> Response:
         """Turns a prompt into options that POST /v2/crawl takes; starts nothing, and costs nothing."""
         parts = self._parts
-        if parts.llm.lacks:
-            raise missing("Crawl parameter preview", parts.llm.lacks)
         body = await read_object(request, parts.config.max_body)
         asked = read_options(options.CrawlParamsPreviewRequest, body)
+        if parts.llm.lacks:
+            raise missing("Crawl parameter preview", parts.llm.lacks)
         url = read_target(asked["url"], parts.config)
         parts.rate.take(asker(request).team)
         found, _ = await generate(parts.llm.needed("Crawl parameter preview"), url, str(asked["prompt"]))

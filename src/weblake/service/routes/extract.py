@@ -44,7 +44,6 @@ class ExtractRoutes:
 
     async def start(self, request: Request) -> Response:
         """Starts a job that reads pages and extracts data from all of them."""
-        model_jobs.check_model(self._parts, "Extract")
         return await once(self._parts, request, self._start)
 
     async def read(self, request: Request) -> Response:
@@ -54,6 +53,7 @@ class ExtractRoutes:
     async def _start(self, access: Access, body: dict[str, object], ticket: Ticket) -> Response:
         parts = self._parts
         asked = read_options(options.ExtractRequest, body)
+        model_jobs.check_model(parts, "Extract")
         model_jobs.check_schema(asked)
         if asked.get("allow_external_links"):
             raise missing("The option `allowExternalLinks` of extract", "a part of the service that comes later")

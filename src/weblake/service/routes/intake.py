@@ -6,7 +6,8 @@ Imports: answers, config, features, limits, page_wants, parts, replays, scraping
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -66,8 +67,15 @@ def read_options(cls: type, body: Mapping[str, object]) -> dict[str, object]:
     Raises:
         Refusal: 400 with what is wrong.
     """
-    try:
+    with naming_options():
         return options.from_wire(cls, body)
+
+
+@contextmanager
+def naming_options() -> Iterator[None]:
+    """Answer 400 to an option that is refused inside, with what is wrong with it."""
+    try:
+        yield
     except InvalidOption as error:
         details = [{"message": error.message, "hint": error.hint} if error.hint else {"message": error.message}]
         raise Refusal(400, f"{error.message} {error.hint}".strip(), code="BAD_REQUEST", details=details) from None

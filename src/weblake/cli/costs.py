@@ -1,0 +1,57 @@
+"""Confirmation of what a crawl without a limit may cost. Imports: the core's public rooms, when a command runs."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+
+from weblake import shown
+from weblake.errors import FixRequest, InvalidOption, WeblakeError
+
+if TYPE_CHECKING:
+    from weblake.client import Client
+    from weblake.orders import Order
+    from weblake.publishing import Dataset
+
+#: Seconds and tries in which the service has to say how many credits are left: the question does not depend on it.
+_DEADLINE_S, _TRIES, _WAIT_S = 15.0, 2, 5.0
+_LIMITS = "Give --limit N or --max-credits N"
+
+
+def confirm(client: Client, dataset: Dataset, order: Order, *, yes: bool) -> Order:
+    """Return the order, once a crawl without a limit is confirmed; any other order is returned as it is.
+
+    Raises:
+        InvalidOption: There is no terminal to ask on, and no --yes.
+        FixRequest: The answer was no.
+    """
+    from weblake.possible_costs import find_possible_cost
+
+    cost = find_possible_cost(client, dataset, order)
+    if cost is None:
+        return order
+    if not yes and not (sys.stdin.isatty() and shown.err.is_terminal):
+        raise InvalidOption(f"{cost} Nothing was started.", hint=f"{_LIMITS}, or --yes to crawl without a limit.")
+    shown.note(escape(f"weblake: {cost} {_credits_left(client)}"))
+    if not yes and not shown.ask("Crawl without a limit?"):
+        raise FixRequest("Nothing was started.", hint=f"{_LIMITS}.")
+    return replace(order, unlimited_pages=0)
+
+
+def _credits_left(client: Client) -> str:
+    from msgspec import structs
+
+    from weblake.operations import credit_usage
+    from weblake.retry import Patience
+
+    operation = credit_usage()
+    operation = structs.replace(operation, request=structs.replace(operation.request, deadline_s=_DEADLINE_S))
+    try:
+        usage = client.run(client.retry.call(operation, Patience(tries=_TRIES, wait_s=_WAIT_S)))
+    except WeblakeError as error:
+        return f"How many credits are left could not be read: {error.message}"
+    left = usage.data.remaining_credits
+    return "The service does not say how many credits are left." if left is None else f"{left:,.10g} credits are left."

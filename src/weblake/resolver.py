@@ -1,0 +1,44 @@
+"""The addresses of a host, looked up beside whoever waits for them: the resolver of the system knows no deadline."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from concurrent.futures import Future
+from functools import partial
+
+import httpcore
+
+from weblake.ahead import begun
+
+_NUMERIC = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
+
+
+def look_up(host: str, port: int) -> Future[list[str]]:
+    """Return what will be the addresses of a host, at least one, or an httpcore.ConnectError.
+
+    The thread is a daemon: one that hangs in the resolver keeps neither the process nor an event loop from ending.
+    """
+    if not _is_address(host):
+        return begun(partial(_addresses, host, port))
+    found: Future[list[str]] = Future()
+    found.set_result([host])
+    return found
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _addresses(host: str, port: int) -> list[str]:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise httpcore.ConnectError(str(error)) from error
+    if not found:
+        raise httpcore.ConnectError(f"{host} has no address")
+    return [socket.getnameinfo(address, _NUMERIC)[0] for *_, address in found]

@@ -1,0 +1,70 @@
+"""A crawl without a limit: whoever starts it is told what it may cost, once, before it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from landing_lab import LandingLab, landing_lab
+
+import weblake
+from weblake import Client, Terms, load, orders
+from weblake.errors import WeblakeError
+from weblake.orders import Naming, Order
+from weblake.possible_costs import PossibleCost, find_possible_cost
+
+SITE = "http://pages.test/"
+SOON = Terms(poll_s=0.2, timeout_s=60)
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[LandingLab]:
+    with landing_lab(LandingLab, f"memory://costs-{tmp_path.name}") as made:
+        yield made
+
+
+def crawl(terms: Terms = SOON, **given: object) -> Order:
+    return orders.crawl(SITE, Naming(), terms, **given)  # type: ignore[arg-type]
+
+
+def test_only_a_crawl_that_nothing_limits_has_a_possible_cost(lab: LandingLab) -> None:
+    assert find_possible_cost(lab.client, lab.dataset, crawl()) == PossibleCost(10_000, 1)
+    dear = crawl(scrape_options={"formats": [{"type": "json", "prompt": "The title."}]})
+    found = find_possible_cost(lab.client, lab.dataset, dear)
+    assert "up to 10,000 pages, which cost up to 50,000 credits" in str(found)
+    limited = (crawl(limit=20_000), crawl(Terms(max_credits=20_000)), orders.batch([SITE], Naming()))
+    assert {find_possible_cost(lab.client, lab.dataset, order) for order in limited} == {None}
+
+
+def test_the_embedded_service_costs_nothing(lab: LandingLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Client, "service", property(lambda self: "embedded"))
+    assert find_possible_cost(lab.client, lab.dataset, crawl()) is None
+
+
+def test_a_python_program_is_warned_before_it_is_started_and_not_of_what_was_bought(
+    lab: LandingLab, caplog: pytest.LogCaptureFixture
+) -> None:
+    said: list[tuple[str, int]] = []
+
+    def noted(message: str) -> None:
+        said.append((message, sum(request["method"] == "POST" for request in lab.service.requests())))
+
+    load.begin(lab.client, lab.dataset, crawl(), noted=noted)
+    ((message, starts),) = said
+    assert "up to 10,000 credits. Give a `limit`, or `max_credits`." in message
+    assert starts == 0
+    for _ in range(2):  # a job that was started, and a load that has landed
+        weblake.land_crawl(SITE, to=lab.root, client=lab.client, terms=SOON)
+    assert caplog.text == ""
+    weblake.land_crawl(SITE, to=lab.root, client=lab.client, terms=SOON, key="another")
+    assert "up to 10,000 credits" in caplog.text
+
+
+def test_a_start_that_did_nothing_is_warned_of_again(lab: LandingLab) -> None:
+    said: list[str] = []
+    lab.service.faults({"match": {"method": "POST"}, "effect": {"status": 402}})
+    with pytest.raises(WeblakeError):
+        load.begin(lab.client, lab.dataset, crawl(), noted=said.append)
+    load.begin(lab.client, lab.dataset, crawl(), noted=said.append)
+    assert len(said) == 2

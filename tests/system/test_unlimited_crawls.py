@@ -1,0 +1,136 @@
+"""A crawl without a limit: what it may cost is said, and asked about, before anything is bought."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weblake.service.server import LocalService
+
+ASK = "Crawl without a limit? [y/N]"
+COST = "up to 10,000 pages, which cost up to 10,000 credits"
+
+
+def starts(service: LocalService) -> int:
+    return sum(request["method"] == "POST" for request in service.requests())
+
+
+class Terminal:
+    """A command with a terminal on standard input and standard error, and a pipe on standard output."""
+
+    def __init__(self, command: Any, *args: str) -> None:
+        self._ours, theirs = pty.openpty()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "weblake", *args],
+            env=os.environ | command.env,
+            stdin=theirs,
+            stdout=subprocess.PIPE,
+            stderr=theirs,
+            text=True,
+            start_new_session=True,
+        )
+        os.close(theirs)
+        self.said = ""
+
+    def until(self, text: str) -> None:
+        while text not in self.said:
+            self.said += os.read(self._ours, 4096).decode()  # raises at the end of the command
+
+    def answer(self, text: str) -> tuple[int, str]:
+        os.write(self._ours, text.encode())
+        return self.end()
+
+    def end(self) -> tuple[int, str]:
+        """The exit code and what was printed on standard output."""
+        try:
+            while data := os.read(self._ours, 4096):
+                self.said += data.decode()
+        except OSError:  # the end of a terminal
+            pass
+        out = self.process.communicate(timeout=60)[0]
+        os.close(self._ours)
+        return self.process.returncode, out
+
+
+def test_without_a_terminal_a_limit_is_demanded(
+    weblake_command: Any, service: LocalService, site: str, tmp_path: Path
+) -> None:
+    lake = tmp_path / "lake"
+    refused = weblake_command("crawl", f"{site}/", "--to", str(lake), "--json")
+    assert refused.code == 2, refused.err
+    assert refused.json["error"]["type"] == "InvalidOption"
+    for said in (COST, "--limit", "--max-credits", "--yes"):
+        assert said in refused.err
+    assert (service.requests(), lake.exists()) == ([], False), "nothing was asked, bought or written"
+
+
+def test_yes_answers_it_and_a_load_that_was_bought_asks_no_more(
+    weblake_command: Any, service: LocalService, site: str, tmp_path: Path
+) -> None:
+    lake = str(tmp_path / "lake")
+    command = ("crawl", f"{site}/", "--to", lake, "--json")
+    detached = weblake_command(*command, "--detach")
+    assert detached.code == 2, "a job that is left behind costs as much"
+    started = weblake_command(*command, "--detach", "--yes")
+    assert started.code == 0, started.err
+    assert COST in started.err
+    assert "credits are left" in started.err
+    landed = weblake_command(*command)
+    assert (landed.code, landed.json["stored"]) == (0, 30), landed.err
+    assert COST not in landed.err
+    again = weblake_command(*command)
+    assert (again.code, again.json["job_id"]) == (0, started.json["job_id"])
+    assert starts(service) == 1
+
+
+@pytest.mark.parametrize("limit", [("--limit", "2"), ("--max-credits", "2"), ("-o", "limit=2")])
+def test_a_limit_of_any_kind_is_enough(weblake_command: Any, site: str, tmp_path: Path, limit: tuple[str, ...]) -> None:
+    run = weblake_command("crawl", f"{site}/", "--to", str(tmp_path / "lake"), *limit, "--json")
+    assert (run.code, run.json["stored"]) == (0, 2), run.err
+    assert "up to" not in run.err
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 1), ("\n", 1), ("\x04", 1)], ids=repr)
+def test_on_a_terminal_it_asks(
+    weblake_command: Any, service: LocalService, site: str, tmp_path: Path, answer: str, code: int
+) -> None:
+    lake = tmp_path / "lake"
+    terminal = Terminal(weblake_command, "crawl", f"{site}/", "--to", str(lake), "--json")
+    terminal.until(ASK)
+    assert COST in terminal.said
+    assert "credits are left" in terminal.said
+    assert starts(service) == 0
+    ended, out = terminal.answer(answer)
+    assert ended == code, terminal.said
+    assert out.startswith("{"), "standard output has the one object only"
+    assert starts(service) == (code == 0)
+    if code:
+        assert not lake.exists()
+        assert "--limit" in terminal.said.rpartition(ASK)[2]
+
+
+def test_ctrl_c_at_the_question_buys_nothing(
+    weblake_command: Any, service: LocalService, site: str, tmp_path: Path
+) -> None:
+    terminal = Terminal(weblake_command, "crawl", f"{site}/", "--to", str(tmp_path / "lake"))
+    terminal.until(ASK)
+    terminal.process.send_signal(signal.SIGINT)
+    assert terminal.end()[0] == 130
+    assert starts(service) == 0
+
+
+def test_credits_that_cannot_be_read_do_not_spare_the_question(
+    weblake_command: Any, service: LocalService, site: str, tmp_path: Path
+) -> None:
+    service.faults({"match": {"path": "credit-usage"}, "times": None, "effect": {"status": 503}})
+    terminal = Terminal(weblake_command, "crawl", f"{site}/", "--to", str(tmp_path / "lake"))
+    terminal.until(ASK)
+    assert "could not be read" in terminal.said
+    assert terminal.answer("n\n")[0] == 1

@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 
 from weblake import shown
 from weblake.cli.interrupts import INTERRUPTED
+from weblake.cli.orphans import unreadable_text
 from weblake.cli.tree import (
     BaseUrl,
     Formats,
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from weblake.client import Client
     from weblake.load import Watch
     from weblake.orders import Naming, Order, Terms
-    from weblake.publishing import Dataset, Landing
+    from weblake.publishing import Dataset, Landed, Landing
 
 AllowPartial = Annotated[bool, typer.Option("--allow-partial", help="Store what there is and say `complete: false`.")]
 MissingRatio = Annotated[float, typer.Option("--missing-ratio", metavar="R", help="Share of URLs that may be missing.")]
@@ -46,6 +48,8 @@ Partition = Annotated[
 ]
 
 DAY_S = 24 * 3600.0
+#: Loads that cannot be read and are named.
+NAMED = 5
 
 
 def batch(
@@ -154,24 +158,31 @@ def loads(
     from weblake.lake import open_dataset
     from weblake.publishing import history
 
-    rows = history(open_dataset(root), since)
+    unreadable: list[dict[str, str]] = []
+    rows = history(
+        open_dataset(root), since, unreadable=lambda load_id, why: unreadable.append({"load_id": load_id, "why": why})
+    )
     if as_json:
-        shown.show_json({"loads": [row.to_dict() for row in rows]})
-        return
-    columns = ("load", "kind", "stored", "failed", "missing", "landed (UTC)", "")
-    cells = [
-        (
-            row.receipt.load_id,
-            row.receipt.kind.removesuffix("_scrape"),
-            row.receipt.stored,
-            row.receipt.failed,
-            row.receipt.missing,
-            row.at[:16].replace("T", " "),
-            "retired" if row.retired_by else "" if row.receipt.complete else "partial",
-        )
-        for row in rows
-    ]
-    shown.show_table(f"Loads in {root}", columns, cells, whole="load")
+        shown.show_json_of_many("loads", (row.to_dict() for row in rows), lambda: {"unreadable": unreadable})
+    else:
+        columns = ("load", "kind", "stored", "failed", "missing", "landed (UTC)", "")
+        shown.show_long_table(f"Loads in {root}", columns, map(_cells, rows), whole="load")
+    for each in unreadable[:NAMED]:
+        shown.note(f"weblake: {escape(unreadable_text(each['load_id'], each['why']))}")
+    if len(unreadable) > NAMED:
+        shown.note(f"weblake: {len(unreadable) - NAMED} more loads cannot be read; --json names all.")
+
+
+def _cells(row: Landed) -> tuple[object, ...]:
+    return (
+        row.receipt.load_id,
+        row.receipt.kind.removesuffix("_scrape"),
+        row.receipt.stored,
+        row.receipt.failed,
+        row.receipt.missing,
+        row.at[:16].replace("T", " "),
+        "retired" if row.retired_by else "" if row.receipt.complete else "partial",
+    )
 
 
 def register(app: typer.Typer) -> None:

@@ -1,26 +1,26 @@
 """Many small loads, rewritten into files of a chosen size in a new root. The old root is only read.
 
     what the old root holds -> record of the compaction -> tables, folder by folder -> refused files and lists of URLs
-      -> the ledger, whose done records name the new files -> layout -> nothing has changed meanwhile -> whole
+      -> the ledger (compacted_ledger.py) -> layout -> nothing has changed meanwhile -> whole
 
 Until the last record is there the new root is no dataset: nothing is read from it or begun in it. Intents come last of
 the ledger: whoever finds one finds everything that was done for it, and whoever finds none is refused before anything
-is paid. Killed anywhere, the same command goes on, and comes to the same. Imports: compaction_record, errors,
-layout, ledger, merging, schemas, storage.
+is paid. Killed anywhere, the same command goes on, and comes to the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from itertools import groupby
+from collections.abc import Callable, Mapping
+from itertools import chain, groupby
 
 import msgspec
 
-from weblake import layout
+from weblake import layout, ledger_listing
+from weblake.compacted_ledger import LedgerCopy
 from weblake.compaction_record import Compacted, Held, TableFiles, begin, changed, folder_of, look, parquet_files, read
 from weblake.errors import InvalidOption, StorageRefused
-from weblake.ledger import READERS, Ledger, LoadRecords, utc_now
+from weblake.ledger import Ledger, utc_now
+from weblake.ledger_listing import DONE, INTENT, id_of, read_each
 from weblake.merging import Landed, Merge, Moved, copy_file, strange
 from weblake.storage import RootPath, Storage, open_storage
 from weblake.tables import schemas
@@ -65,7 +65,7 @@ def compact(
     _check_apart(source, target)
     layout.check_whole(source)
     held = look(source)
-    if not held.names() and not held.layout:
+    if not held.names() and not held.records and not held.layout:
         raise layout.no_dataset(source)
     done = begin(source, target, held, file_size)
     return done or _Compaction(source, target, held, file_size, progress).run()
@@ -79,7 +79,10 @@ class _Compaction:
     ) -> None:
         self._source, self._target, self._held, self._size = source, target, held, file_size
         self._progress = progress
-        self._loads = list(Ledger(source).loads())
+        self._known = ledger_listing.steps(Ledger(source))
+        self._ledger = LedgerCopy(source, target, self._known)
+        self._loads = 0
+        self._unreadable: dict[str, str] = {}
         #: The files that hold the rows now, by the old files' names: their names and bytes.
         self._moved: dict[str, tuple[str, int]] = {}
 
@@ -87,26 +90,29 @@ class _Compaction:
         """All of it; what an earlier run has done is found and not done again."""
         tables = self._tables()
         self._copy_beside()
-        for intents in (False, True):
-            self._copy(name for name in self._held.records if (name.count(".") == 1) == intents)
+        shards = self._ledger.archive()
+        self._ledger.copy(self._moved)
         if self._held.layout:
-            self._copy([layout.LAYOUT])
+            self._copy_layout()
+        still_open = self._open()
         self._check_still()
         done = Compacted(
             root=self._source.url,
             to=self._target.url,
             file_size=self._size,
             at=utc_now(),
-            loads=sum(load.done is not None for load in self._loads),
-            open=self._open(),
+            loads=self._loads,
+            open=still_open,
             tables=tables,
             snapshot=self._held.digest,
+            unreadable=self._unreadable,
+            retired_shards=shards,
         )
         self._target.create(layout.COMPACTED, msgspec.json.encode(done))
         return read(self._target, layout.COMPACTED, Compacted) or done
 
     def _tables(self) -> dict[str, TableFiles]:
-        merge = Merge(self._source, self._target, _landed(self._loads), self._size)
+        merge = Merge(self._source, self._target, self._landed(), self._size)
         count, done = sum(map(len, self._held.tables.values())), 0
         found = {}
         for table, names in self._held.tables.items():
@@ -131,59 +137,54 @@ class _Compaction:
                 if self._target.size(name) != self._source.size(name):
                     raise strange(self._target, name)
 
-    def _copy(self, names: Iterable[str]) -> None:
-        with ThreadPoolExecutor(READERS) as copying:
-            list(copying.map(self._copy_one, names))
-
-    def _copy_one(self, name: str) -> None:
-        data = self._source.read(name)
+    def _copy_layout(self) -> None:
+        data = self._source.read(layout.LAYOUT)
         if data is None:
-            raise changed(self._source, self._target, [name])
-        if name.endswith(".done.json"):
-            data = self._renamed(data)
-        if not self._target.create(name, data) and self._target.read(name) != data:
-            raise strange(self._target, name)
-
-    def _renamed(self, data: bytes) -> bytes:
-        """A done record whose receipt names the files that hold the rows now; its own rows stay what they are."""
-        record = msgspec.json.decode(data)
-        files = record["receipt"].get("files") or []
-        if not any(file["path"] in self._moved for file in files):
-            return data  # of a load that was retired: its files are gone here as they are there
-        for file in files:
-            file["path"], file["bytes"] = self._moved.get(file["path"], (file["path"], file["bytes"]))
-        return msgspec.json.encode(record)
+            raise changed(self._source, self._target, [layout.LAYOUT])
+        if not self._target.create(layout.LAYOUT, data) and self._target.read(layout.LAYOUT) != data:
+            raise strange(self._target, layout.LAYOUT)
 
     def _check_still(self) -> None:
         now = look(self._source)
         if now.digest != self._held.digest:
             raise changed(self._source, self._target, sorted(now.names() ^ self._held.names()))
 
+    def _landed(self) -> Landed:
+        """What the ledger knows of files and loads; the loads that can be archived are noted."""
+        rows: dict[tuple[str, str], int] = {}
+        retired: set[str] = set()
+        ledger = Ledger(self._source)
+        for load in chain(ledger_listing.archived_loads(ledger), ledger_listing.loads_of(ledger, self._known)):
+            if load.unreadable is not None:
+                self._unreadable[load.load_id] = load.unreadable
+            if load.retired is not None:
+                retired.add(load.load_id)
+            if load.done is None:
+                continue
+            self._loads += 1
+            retired.update(load.done.retired)
+            if load.retired is not None and int(load.load_id, 16) in self._known:
+                self._ledger.retires(load)
+            files = load.done.receipt.get("files")
+            for file in files if isinstance(files, list) and load.retired is None else ():
+                rows[file["path"], load.load_id] = file["rows"]
+        return Landed(rows, retired)
+
     def _open(self) -> tuple[str, ...]:
         """Loads that have not landed, and whose job no other load has."""
         ledger = Ledger(self._source)
-        landed = {load.load_id for load in self._loads if load.done is not None}
-        found = []
-        for load in self._loads:
-            if load.done is None:
-                job = ledger.job(load.load_id)
-                if job is None or ledger.lander(job.kind, job.job_id) not in landed:
-                    found.append(load.load_id)
-        return tuple(found)
+        begun = (id_of(each) for each, has in self._known.items() if has & INTENT and not has & DONE)
 
+        def is_open(load_id: str) -> tuple[str, bool]:
+            try:
+                job = ledger.job(load_id)
+                by = ledger.lander(job.kind, job.job_id) if job is not None else None
+                return load_id, by is None or not ledger_listing.has_landed(ledger, self._known, by)
+            except StorageRefused as error:
+                self._unreadable[load_id] = error.message
+                return load_id, True
 
-def _landed(loads: Iterable[LoadRecords]) -> Landed:
-    rows: dict[tuple[str, str], int] = {}
-    retired: set[str] = set()
-    for load in loads:
-        if load.retired is not None:
-            retired.add(load.load_id)
-        if load.done is not None:
-            retired.update(load.done.retired)
-            files = load.done.receipt.get("files")
-            for file in files if isinstance(files, list) else ():
-                rows[file["path"], load.load_id] = file["rows"]
-    return Landed(rows, retired)
+        return tuple(sorted(load_id for load_id, found in read_each(ledger, begun, is_open) if found))
 
 
 def _told(moved: list[Moved]) -> TableFiles:

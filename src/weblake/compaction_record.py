@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import chain
 from typing import TypeVar
 
 import msgspec
@@ -54,12 +55,16 @@ class Compacted(msgspec.Struct, frozen=True, kw_only=True):
     tables: dict[str, TableFiles]
     #: What it is a compaction of.
     snapshot: str
+    #: Loads with a record that cannot be read, and why: their files and records are copied as they are.
+    unreadable: dict[str, str] = {}
+    #: In how many files the records of retired loads are (ledger_archive.py).
+    retired_shards: int = 0
     version: int = _VERSION
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready, for people and programs."""
         shown: dict[str, object] = msgspec.to_builtins(self)
-        return {name: value for name, value in shown.items() if name not in ("snapshot", "version")}
+        return {name: value for name, value in shown.items() if name not in ("snapshot", "version", "retired_shards")}
 
 
 class Begun(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,14 +85,15 @@ class Held:
 
     tables: Mapping[str, list[str]]
     beside: list[str]
-    records: list[str]
+    #: How many records its ledger and its archive have.
+    records: int
     #: Whether there is a record of the tables' path keys.
     layout: bool
     digest: str
 
     def names(self) -> set[str]:
-        """All of it."""
-        return {*self.beside, *self.records, *(name for names in self.tables.values() for name in names)}
+        """All files but those of the ledger."""
+        return {*self.beside, *(name for names in self.tables.values() for name in names)}
 
 
 def begin(source: Storage, target: Storage, held: Held, file_size: int) -> Compacted | None:
@@ -125,12 +131,21 @@ def look(storage: Storage) -> Held:
     """What a root holds that a compaction is made from."""
     tables = {table: parquet_files(storage, table) for table in schemas.TABLES}
     beside = [name for folder in _BESIDE for name in storage.list(folder)]
-    records = storage.list(layout.LEDGER)
-    digest = blake2b(digest_size=16)
-    for name in [*(name for names in tables.values() for name in names), *beside, *records]:
+    digest = 0
+    for name in chain(beside, *tables.values()):
         size = storage.size(name) if name.startswith(tuple(f"{folder}/" for folder in _REPLACED)) else 0
-        digest.update(f"{name}\0{size}\0".encode())
-    return Held(tables, beside, records, storage.exists(layout.LAYOUT), digest.hexdigest())
+        digest ^= _digest_of(name, size)
+    records = 0
+    for page in chain(storage.pages(layout.LEDGER), storage.pages(layout.RETIRED)):
+        records += len(page)
+        for name in page:
+            digest ^= _digest_of(name)
+    return Held(tables, beside, records, storage.exists(layout.LAYOUT), f"{digest:032x}")
+
+
+def _digest_of(name: str, size: int = 0) -> int:
+    """A number for one file. Those of many are combined without regard to their order, so they need not be sorted."""
+    return int.from_bytes(blake2b(f"{name}\0{size}".encode(), digest_size=16).digest(), "big")
 
 
 def parquet_files(storage: Storage, table: str) -> list[str]:

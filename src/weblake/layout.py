@@ -28,6 +28,8 @@ SUBMITTED = "_weblake/submitted"
 SLOTS = "_weblake/slots"
 #: Says that every landed load that has a slot is in the index; holds the load ids that could not be read for it.
 SLOT_INDEX, EMPTY_SLOT_INDEX = f"{SLOTS}/index.json", b'{"version":1,"unreadable":[]}'
+#: The records of retired loads, in a root that `weblake compact` has made (ledger_archive.py).
+RETIRED = "_weblake/retired"
 #: Which loads have been taken out of files that hold several, or are to be.
 REMOVED = "_weblake/removed"
 #: What each run read of the service's activity list and has not been folded into a day's file for good.
@@ -172,6 +174,11 @@ def submitted_path(load_id: str, digest: str | None = None) -> str:
 def slot_entry_path(group: str, load_id: str) -> str:
     """The index entry of a landed load in a group of loads that may replace each other."""
     return f"{SLOTS}/{checked_load_id(group)}/{checked_load_id(load_id)}.json"
+
+
+def retired_path(shard: int) -> str:
+    """The file that holds a part of the archived records of retired loads."""
+    return f"{RETIRED}/{shard:05d}.json.gz"
 
 
 def removed_folder(name: str) -> str:

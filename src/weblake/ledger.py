@@ -17,9 +17,8 @@ would buy again. No request body or key is kept: headers may hold cookies. Lists
 
 from __future__ import annotations
 
-import re
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from typing import Annotated, TypeVar
@@ -29,7 +28,8 @@ import msgspec
 from weblake.compat import read_time
 from weblake.errors import StorageRefused
 from weblake.identity import JOB_KINDS, checked_load_id, job_load_id
-from weblake.layout import LEDGER, check_whole
+from weblake.layout import LEDGER
+from weblake.ledger_archive import LedgerArchive
 from weblake.storage import Storage
 
 #: The version of every record that is written here.
@@ -37,10 +37,6 @@ VERSION = 1
 #: Records that are read at a time where many are.
 READERS = 16
 
-_NAME = re.compile(
-    rf"{LEDGER}/(?P<load_id>[0-9a-f]{{16}})(?P<step>\.start-[1-9]\d*(?:\.void)?|\.owner|\.lander|\.job|\.done|"
-    r"\.retired)?\.json"
-)
 _TIME = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?(Z|\+00:00)$"
 
 LoadId = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{16}$")]
@@ -179,19 +175,6 @@ class Retired(Record, frozen=True, kw_only=True):
     at: UtcTime
 
 
-class LoadRecords(msgspec.Struct, frozen=True, kw_only=True):
-    """What is on record of one load."""
-
-    load_id: str
-    intent: Intent | None = None
-    done: Done | None = None
-    retired: Retired | None = None
-
-    def at(self) -> str:
-        """When it landed, or was recorded if it has not."""
-        return self.done.at if self.done else self.intent.created_at if self.intent else ""
-
-
 R = TypeVar("R", bound=Record)
 
 
@@ -203,6 +186,13 @@ class Ledger:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
+        #: The records of the loads that were retired before the root was compacted.
+        self.archive = LedgerArchive(storage)
+
+    @property
+    def storage(self) -> Storage:
+        """The root's storage."""
+        return self._storage
 
     def intent(self, load_id: str) -> Intent | None:
         """The intent of a load, if there is one."""
@@ -247,33 +237,39 @@ class Ledger:
         return self._record(job, ".job")[0]
 
     def own(self, kind: str, job_id: str, load_id: str) -> str:
-        """Records that a job belongs to a load unless it has an owner; returns the owner.
-
-        Only batches and crawls can be landed by whoever has their ids: of any other kind nothing is recorded.
-        """
+        """Records that a job belongs to a load unless it has an owner; returns the owner."""
         return self._claim(kind, job_id, load_id, ".owner")
 
     def land_as(self, kind: str, job_id: str, load_id: str) -> str:
-        """Records that a job is landed as this load unless it is as another; returns which. Kinds as `own`."""
-        return self._claim(kind, job_id, load_id, ".lander")
+        """Records that a job is landed as this load unless it is as another; returns which.
+
+        Only batches and crawls can be landed by anybody who has their ids: of any other kind nothing is recorded.
+        """
+        return self._claim(kind, job_id, load_id, ".lander") if kind in JOB_KINDS else load_id
 
     def owner(self, kind: str, job_id: str) -> str | None:
-        """The load that a job belongs to; None where that is not on record. Kinds as `own`."""
-        if kind not in JOB_KINDS:
+        """The load that a job belongs to; None where that is not on record.
+
+        The fields of this record keep their meaning in later versions, so one of a newer version is read, too: a job
+        of a newer worker's load is recognised as such.
+        """
+        name = _record_name(job_load_id(kind, job_id), ".owner")
+        data = self._bytes_of(name)
+        if data is None:
             return None
-        found = self._read(job_load_id(kind, job_id), ".owner", Owner)
-        return found.owner if found else None
+        try:
+            return msgspec.json.decode(data, type=Owner).owner
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            raise self._unknown(name, "it is damaged") from error
 
     def lander(self, kind: str, job_id: str) -> str | None:
-        """The load as which a job is landed; None where nobody has come so far. Kinds as `own`."""
+        """The load as which a job is landed; None where nobody has come so far. Kinds as `land_as`."""
         if kind not in JOB_KINDS:
             return None
         found = self._read(job_load_id(kind, job_id), ".lander", Owner)
         return found.owner if found else None
 
     def _claim(self, kind: str, job_id: str, load_id: str, step: str) -> str:
-        if kind not in JOB_KINDS:
-            return load_id
         filed = job_load_id(kind, job_id)
         return self._record(Owner(load_id=filed, job_id=job_id, owner=load_id, at=utc_now()), step)[0].owner
 
@@ -303,6 +299,10 @@ class Ledger:
     def retired(self, load_id: str) -> Retired | None:
         """Which load has taken the place of this one, if one has."""
         return self._read(load_id, ".retired", Retired)
+
+    def is_archived(self, load_id: str) -> bool:
+        """Whether a load had been retired before the root was compacted; nothing of it is left then but its records."""
+        return self.archive.read(_record_name(load_id, ".retired")) is not None
 
     def standing(self, load_id: str) -> str:
         """The load that has this one's place now: itself, or the last of those that took it one after another."""
@@ -334,52 +334,6 @@ class Ledger:
         retired = Retired(load_id=load_id, by=by, at=utc_now())
         self._storage.create(_record_name(load_id, ".retired"), msgspec.json.encode(retired))
 
-    def landed(self) -> set[str]:
-        """The load ids that have landed; one listing, and no record is read."""
-        return set(self._names().get(".done", ()))
-
-    def retired_loads(self) -> set[str]:
-        """The load ids whose place later loads have taken; one listing, and no record is read."""
-        return set(self._names().get(".retired", ()))
-
-    def owners(self) -> dict[str, str]:
-        """Every job that belongs to some load of this root, and that load."""
-        names = self._names()
-        found = {claim.job_id: claim.owner for claim in self._all(names, ".owner", Owner)}
-        found |= {job.job_id: job.load_id for job in self._all(names, ".job", Job)}
-        for done in self._all(names, ".done", Done):
-            job_id = done.receipt.get("job_id")
-            if isinstance(job_id, str):
-                found[job_id] = done.load_id
-        return found
-
-    def loads(self) -> Iterator[LoadRecords]:
-        """All loads in the order in which they landed; those that have not stand where their intents do."""
-        names = self._names()
-        intents = {each.load_id: each for each in self._all(names, "", Intent)}
-        dones = {each.load_id: each for each in self._all(names, ".done", Done)}
-        gone = {each.load_id: each for each in self._all(names, ".retired", Retired)}
-        found = [
-            LoadRecords(load_id=key, intent=intents.get(key), done=dones.get(key), retired=gone.get(key))
-            for key in intents.keys() | dones.keys()
-        ]
-        yield from sorted(found, key=lambda load: (read_time(load.at()), load.load_id))
-
-    def _names(self) -> dict[str, list[str]]:
-        """The load ids that have a record of each step; not of half a ledger, which a compaction has begun to copy."""
-        check_whole(self._storage)
-        steps: dict[str, list[str]] = {}
-        for name in self._storage.list(LEDGER):
-            match = _NAME.fullmatch(name)
-            if match:
-                steps.setdefault(match["step"] or "", []).append(match["load_id"])
-        return steps
-
-    def _all(self, names: Mapping[str, list[str]], step: str, kind: type[R]) -> list[R]:
-        with ThreadPoolExecutor(READERS) as readers:
-            found = readers.map(lambda load_id: self._read(load_id, step, kind), names.get(step, []))
-            return [record for record in found if record is not None]
-
     def _record(self, record: R, step: str) -> tuple[R, bool]:
         """Creates a record; returns the one that is there now and whether it is this one."""
         return self.create_record(_record_name(record.load_id, step), record)
@@ -398,7 +352,8 @@ class Ledger:
             raise StorageRefused(
                 f"The record {name} was not written: {error}.", hint="Please report it. Nothing was sent."
             ) from error
-        if self._storage.create(name, data):
+        # Whoever records an archived step again comes second, as if its record lay in the ledger still.
+        if self.archive.read(name) is None and self._storage.create(name, data):
             return record, True
         found = self.read_record(name, record.load_id, type(record))
         if found is None:
@@ -414,9 +369,11 @@ class Ledger:
         Raises:
             StorageRefused: It is damaged, of a newer version, or of another load than `load_id`.
         """
-        data = self._storage.read(name)
-        if data is None:
-            return None
+        data = self._bytes_of(name)
+        return None if data is None else self.decode_record(name, data, load_id, kind)
+
+    def decode_record(self, name: str, data: bytes, load_id: str, kind: type[R]) -> R:
+        """Return the record of these bytes; raises as `read_record`."""
         try:
             version = msgspec.json.decode(data, type=_Versioned).version
             if not 1 <= version <= VERSION:
@@ -429,6 +386,10 @@ class Ledger:
         if record.load_id != load_id:
             raise self._unknown(name, "it belongs to another load")
         return record
+
+    def _bytes_of(self, name: str) -> bytes | None:
+        data = self._storage.read(name)
+        return self.archive.read(name) if data is None else data
 
     def _unknown(self, name: str, why: str) -> StorageRefused:
         return StorageRefused(

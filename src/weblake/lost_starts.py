@@ -5,13 +5,12 @@ Imports: errors, ledger, models, operation, operations, options, orders, replies
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
 from weblake import models, replies
 from weblake.errors import DeadlineExceeded, MalformedReply, OutcomeUnknown
-from weblake.ledger import Intent
+from weblake.ledger import Intent, Ledger
 from weblake.operation import Operation
 from weblake.operations import list_activity
 from weblake.options import ActivityOptions
@@ -70,19 +69,21 @@ def listing(endpoint: Endpoint, retry: Retry, patience: Patience = SINGLE) -> Fl
     raise MalformedReply("The activity list of the service does not end.")
 
 
-def candidates(intent: Intent, found: Listing, owners: Mapping[str, str]) -> list[str]:
+def candidates(intent: Intent, found: Listing, ledger: Ledger) -> list[str]:
     """Jobs of the list that this intent may have started, but for those that belong to another load.
 
     Raises:
         OutcomeUnknown: The list does not go back so far, or something in it that may be the job cannot be read.
+        StorageRefused: Which load such a job belongs to cannot be read.
     """
     if found.at - intent.created_seconds() > WINDOW_S:
         raise unknown(intent, "it is too long ago for the activity list", KNOWN)
     jobs: dict[str, None] = {}
     for entry, skew in found.entries:
         job_id = (entry.id or "").lower()
-        of_another = owners.get(job_id, intent.load_id) != intent.load_id
-        if of_another or not _may_fit(entry, intent, intent.created_seconds() + skew):
+        if not _may_fit(entry, intent, intent.created_seconds() + skew):
+            continue
+        if job_id and ledger.owner(intent.kind, job_id) not in (None, intent.load_id):
             continue
         if uuid_problem(job_id) or entry.endpoint is None or models.parse_time(entry.created_at) is None:
             raise unknown(intent, "the activity list has an entry that may be it and cannot be read", KNOWN)

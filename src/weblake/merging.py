@@ -52,7 +52,7 @@ class Moved:
 class Landed:
     """What the ledger knows."""
 
-    #: Rows by the file and the load whose they are, as receipts have them.
+    #: Rows by the file and the load whose they are, as receipts have them; of loads that are not retired.
     rows: Mapping[tuple[str, str], int]
     #: Loads whose place later ones have taken.
     retired: Collection[str]
@@ -130,12 +130,12 @@ class Merge:
         if compacted is None and own in self._landed.retired:
             return _Input(name, size, 0, {}, cut=True)
         loads = compacted or {own: found.num_rows}
-        if not file.schema_arrow.equals(schema) or any((name, each) not in self._landed.rows for each in loads):
+        kept = {each: rows for each, rows in loads.items() if each not in self._landed.retired}
+        if not file.schema_arrow.equals(schema) or any((name, each) not in self._landed.rows for each in kept):
             return _Input(name, size, found.num_rows)
-        for each, rows in loads.items():
+        for each, rows in kept.items():
             if rows != self._landed.rows[name, each]:
                 raise _damaged(name, f"it has {rows} rows of load {each}, its receipt {self._landed.rows[name, each]}")
-        kept = {each: rows for each, rows in loads.items() if each not in self._landed.retired}
         data = size - found.serialized_size
         return _Input(name, size, sum(kept.values()), kept, len(kept) < len(loads), data, file if keep else None)
 

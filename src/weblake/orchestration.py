@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from weblake.compacted_files import load_batches
     from weblake.detached import collect, detach
     from weblake.ended_jobs import ENDS as JOB_ENDS
-    from weblake.ended_jobs import Answers, EndedJobs, ListedJob, Round, Seen, ask_all
+    from weblake.ended_jobs import MAX_OVER, Answers, EndedJobs, ListedJob, Round, Seen, ask_all
     from weblake.generations import Task, place, place_elsewhere
     from weblake.generations import choose as choose_generation
     from weblake.generations import known as known_task
@@ -61,6 +61,7 @@ _HOMES = {
     "Landing": "weblake.publishing:Landing",
     "LedgerNews": "weblake.ledger_news:LedgerNews",
     "ListedJob": "weblake.ended_jobs:ListedJob",
+    "MAX_OVER": "weblake.ended_jobs:MAX_OVER",
     "Naming": "weblake.orders:Naming",
     "Order": "weblake.orders:Order",
     "OverBudget": "weblake.waiting:OverBudget",
@@ -120,6 +121,7 @@ _HOMES = {
 
 __all__ = [
     "JOB_ENDS",
+    "MAX_OVER",
     "STATUS_PATHS",
     "TABLES",
     "UNSEEN_S",

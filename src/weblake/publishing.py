@@ -8,12 +8,13 @@ what recovery.py does: the entry in the index of slots, the done record, the ret
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 
-from weblake import layout, models
+from weblake import layout, ledger_listing, models
 from weblake.accounting import PageError
 from weblake.dataset import DOCUMENTS as DOCUMENTS
 from weblake.dataset import PAGE_ERRORS as PAGE_ERRORS
@@ -29,6 +30,8 @@ from weblake.recovery import finish
 from weblake.staging import Staged
 from weblake.storage import Storage
 from weblake.tables import arrays, parquet, schemas
+
+_LOG = logging.getLogger(__name__)
 
 
 class LandsAs(Exception):
@@ -124,30 +127,44 @@ class Landed:
         return self.receipt.to_dict() | more
 
 
-def history(dataset: Dataset, since: str | None = None) -> list[Landed]:
-    """What has landed, oldest first; with `since`, only what came after that load.
+def history(
+    dataset: Dataset, since: str | None = None, *, unreadable: Callable[[str, str], None] | None = None
+) -> Iterator[Landed]:
+    """Yield what has landed, oldest first; with `since`, only what came after that load.
 
-    The order is that of the writers' clocks: whoever must miss none compares load ids with those that it has.
+    The order is that of the writers' clocks: whoever must miss none compares load ids with those that it has. The whole
+    ledger is read before the first load is yielded; memory holds a few numbers of each load.
+
+    Args:
+        dataset: The dataset.
+        since: A load id.
+        unreadable: Called with each load that cannot be read, which is left out, and why; the message names the file.
+            By default it is logged as a warning.
 
     Raises:
-        StorageRefused: There is no such load, so that nobody can say what came after it.
+        StorageRefused: The ledger cannot be listed; or there is no load `since`, so that nobody can say what came
+            after it.
     """
-    rows: list[Landed] = []
     replaced: dict[str, list[str]] = {}
-    for load in dataset.ledger.loads():
+    passed = since is None
+    for load in ledger_listing.loads(dataset.ledger):
+        if load.unreadable is not None:
+            (unreadable or _warn)(load.load_id, load.unreadable)
         if load.done is None:
             continue
         by = load.retired.by if load.retired else None
         if by is not None:  # one that landed while the other was writing its own record is not in that
             replaced.setdefault(by, []).append(load.load_id)
-        older = dict.fromkeys([*load.done.retired, *replaced.get(load.load_id, ())])
-        rows.append(Landed(Receipt.from_dict(load.done.receipt), load.done.at, by, tuple(older)))
-    if since is None:
-        return rows
-    ids = [row.receipt.load_id for row in rows]
-    if since not in ids:
-        raise StorageRefused(f"Load {since[:40]} has not landed here.", hint="Leave --since out to see all loads.")
-    return rows[ids.index(since) + 1 :]
+        older = dict.fromkeys([*load.done.retired, *replaced.pop(load.load_id, ())])
+        if passed:
+            yield Landed(Receipt.from_dict(load.done.receipt), load.done.at, by, tuple(older))
+        passed = passed or load.load_id == since
+    if not passed:
+        raise StorageRefused(f"Load {str(since)[:40]} has not landed here.", hint="Leave --since out to see all loads.")
+
+
+def _warn(load_id: str, why: str) -> None:
+    _LOG.warning("Load %s is left out: %s", load_id, why)
 
 
 def _write_errors(staged: Staged) -> Path:

@@ -71,6 +71,8 @@ def _finish_retirements(dataset: Dataset, intent: Intent, older: tuple[str, ...]
 def _finish_retirement(dataset: Dataset, intent: Intent, load_id: str, *, by: str) -> None:
     """Finish the retirement of a load of the same slot; nothing where it is finished, which removes its entry last."""
     entry = dataset.slots.find(group_of_intent(intent), load_id)
+    if entry is None and dataset.ledger.is_archived(load_id):
+        return
     if entry is None:  # finished, or begun by a weblake that had no index of slots
         entry = dataset.slots.from_readable_records(load_id)
         if entry is None or not is_there(dataset, entry):

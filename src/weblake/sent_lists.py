@@ -10,6 +10,7 @@ for it. It holds URLs and nothing else of the request.
 from __future__ import annotations
 
 import gzip
+import zlib
 from collections.abc import Sequence
 from contextlib import suppress
 from hashlib import blake2b
@@ -75,7 +76,7 @@ def _read(storage: Storage, load_id: str, name: str) -> tuple[str, ...] | None:
     data = storage.read(name)
     if data is None:
         return None
-    with suppress(OSError, EOFError, msgspec.DecodeError):
+    with suppress(OSError, EOFError, zlib.error, msgspec.DecodeError, ValueError):
         return msgspec.json.decode(gzip.decompress(data), type=tuple[str, ...])
     raise lost(storage, load_id, name, "damaged")
 

@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 out = Console(soft_wrap=True, highlight=False, emoji=False)
 err = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
 
+#: Rows of a table at most; a longer one is continued as another one.
+ROWS = 1000
 #: Columns of a bar at most.
 BAR = 40
 #: What a terminal obeys instead of showing it: control characters, and those that turn the direction of text around.
@@ -39,11 +42,39 @@ def harmless(text: str) -> str:
 
 def show_json(value: object) -> None:
     """One JSON object on one line; what a terminal would obey is written as its number."""
+    _write(_json(value))
+
+
+def show_json_of_many(
+    name: str, values: Iterable[Mapping[str, object]], more: Callable[[], Mapping[str, object]]
+) -> None:
+    """The same for an object with a long list, which is written one value at a time.
+
+    Args:
+        name: The key of the list.
+        values: What it holds; nothing is written before the first one is there.
+        more: Returns the other keys, once the list has been read.
+    """
+    left = iter(values)
+    first = next(left, None)
+    write = sys.stdout.write
+    write(f"{{{_json(name)}: [")
+    if first is not None:
+        write(_json(first))
+        for value in left:
+            write(f", {_json(value)}")
+    write("]")
+    for key, other in more().items():
+        write(f", {_json(key)}: {_json(other)}")
+    _write("}")
+
+
+def _json(value: object) -> str:
     try:
         text = json.dumps(value, ensure_ascii=False, default=str, allow_nan=False)
     except ValueError:  # a number that JSON does not have
         text = json.dumps(json.loads(json.dumps(value, default=str), parse_constant=lambda _: None), ensure_ascii=False)
-    _write(_OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
+    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def show_text(text: str) -> None:
@@ -88,6 +119,15 @@ def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[objec
     for row in rows:
         table.add_row(*("" if cell is None else escape(harmless(str(cell))) for cell in row))
     out.print(table)
+
+
+def show_long_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, whole: str = "") -> None:
+    """A table of any length: after ROWS rows it goes on with another one, so that memory holds one of them."""
+    left = iter(rows)
+    some = [*islice(left, ROWS)]
+    show_table(title, columns, some, whole=whole)
+    while len(some) == ROWS and (some := [*islice(left, ROWS)]):
+        show_table("", columns, some, whole=whole)
 
 
 def show_receipt(receipt: Receipt, root: str) -> None:

@@ -14,17 +14,17 @@ add fields: so a load can be retired although its other records are damaged or w
 from __future__ import annotations
 
 import logging
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 
 import msgspec
 
-from weblake import layout
+from weblake import layout, ledger_listing
 from weblake.compat import read_time
 from weblake.errors import StorageRefused
 from weblake.identity import load_id_of
-from weblake.ledger import READERS, Intent, Ledger, Record, UtcTime, new_nonce, utc_now
+from weblake.ledger import Intent, Ledger, Record, UtcTime, new_nonce, utc_now
+from weblake.ledger_listing import DONE, RETIRED
 from weblake.receipt import Receipt
 from weblake.storage import Storage
 
@@ -177,14 +177,10 @@ class Slots:
 
     def _build(self) -> tuple[str, ...]:
         """Make the index of a root that weblake landed in before there was one: once, by reading its whole ledger."""
-        names = self.storage.list(layout.LEDGER)
-        retired = {name.removesuffix(".retired.json") for name in names if name.endswith(".retired.json")}
-        landed = (name.removesuffix(".done.json") for name in names if name.endswith(".done.json"))
-        load_ids = [name.rpartition("/")[2] for name in landed if name not in retired]
-        with ThreadPoolExecutor(READERS) as reading:
-            unreadable = tuple(
-                load_id for load_id, known in zip(load_ids, reading.map(self._add, load_ids), strict=True) if not known
-            )
+        known = ledger_listing.steps(self.ledger)
+        landed = (ledger_listing.id_of(each) for each, has in known.items() if has & DONE and not has & RETIRED)
+        added = ledger_listing.read_each(self.ledger, landed, lambda load_id: (load_id, self._add(load_id)))
+        unreadable = tuple(load_id for load_id, is_known in added if not is_known)
         self.storage.create(layout.SLOT_INDEX, msgspec.json.encode(_Index(unreadable=unreadable)))
         return unreadable
 

@@ -32,7 +32,7 @@ from weblake.errors import (
     ServiceUnreachable,
     WeblakeError,
 )
-from weblake.identity import job_load_id
+from weblake.identity import JOB_KINDS, job_load_id
 from weblake.ledger import Intent, Job, Ledger, Start, new_nonce
 from weblake.operation import Operation
 from weblake.operations import cancel_batch_scrape, cancel_crawl, get_scrape, list_activity
@@ -259,13 +259,12 @@ def _candidates(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[list[str]]:
     """Jobs of the activity list that this intent may have started."""
     if plan.endpoint is None:
         raise lost_starts.unknown(plan.intent, "the activity list does not have this kind of call", lost_starts.AFRESH)
-    owners = ledger.owners()
     try:
         found = yield from lost_starts.listing(plan.endpoint, retry, Patience(wait_s=120, until=plan.until))
     except WeblakeError as error:
         why = f"the activity list cannot be read: {error.message}"
         raise lost_starts.unknown(plan.intent, why, lost_starts.AGAIN) from error
-    return lost_starts.candidates(plan.intent, found, owners)
+    return lost_starts.candidates(plan.intent, found, ledger)
 
 
 def _record(
@@ -280,7 +279,7 @@ def _record(
     job_id = started.job_id or start.key
     # The claim comes first: a job on record as ours is ours.
     owner = ledger.own(kind, job_id, load_id)
-    if owner not in (load_id, job_load_id(kind, job_id)):
+    if owner not in (load_id, job_load_id(kind, job_id)) and (adopted or kind in JOB_KINDS):
         if adopted:
             return None
         # Either that load found this job when it looked for one that it had lost, or the service answers different

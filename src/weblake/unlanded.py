@@ -7,19 +7,21 @@ starts, usage, waiting.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from operator import attrgetter
 from typing import get_args
 
-from weblake import layout, lost_starts, starts
+from weblake import layout, ledger_listing, lost_starts, starts
 from weblake.client import Client
+from weblake.compat import read_time
 from weblake.download import Runs
-from weblake.errors import FixRequest, GiveUp, JobGone, OutcomeUnknown, WeblakeError
+from weblake.errors import FixRequest, GiveUp, JobGone, OutcomeUnknown, StorageRefused, WeblakeError
 from weblake.identity import JOB_KINDS
 from weblake.lake import open_dataset
 from weblake.ledger import Intent, Job
+from weblake.ledger_listing import DONE, INTENT
 from weblake.lost_starts import Listing
 from weblake.orders import Endpoint
 from weblake.publishing import DOCUMENTS, Dataset
@@ -97,6 +99,15 @@ class Stranger:
 
 
 @dataclass(frozen=True, slots=True)
+class Unreadable:
+    """One load that was meant, and whose records cannot be read."""
+
+    load_id: str
+    #: Which record, and why.
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Unlanded:
     """What a look at a root found."""
 
@@ -110,6 +121,8 @@ class Unlanded:
     strangers: tuple[Stranger, ...] | None = None
     #: Why the service was asked nothing more, if it was not.
     unasked: WeblakeError | None = None
+    #: Loads that have not landed and of which a record cannot be read: whether they are open is not known.
+    unreadable: tuple[Unreadable, ...] = ()
 
 
 def orphans(
@@ -127,8 +140,8 @@ def orphans(
         strangers: Also lists jobs of the last 24 hours that are in no record of this root.
 
     Raises:
-        StorageRefused: The root holds no dataset; or a record cannot be read, so that nobody can say which jobs are
-            taken.
+        StorageRefused: The root holds no dataset, or the ledger cannot be listed. A single record that cannot be read
+            is in `unreadable`.
     """
     dataset = open_dataset(root)
     layout.check_holds_dataset(dataset.storage)
@@ -142,20 +155,30 @@ def orphans(
 
 def on_record(dataset: Dataset) -> Unlanded:
     """The same from the ledger alone, which a reader may look at whatever else is down."""
-    ledger, found, refused = dataset.ledger, list[Orphan](), list[str]()
-    landed = ledger.landed()
-    for load in ledger.loads():
-        intent = load.intent
-        if intent is None or load.done is not None:
-            continue
-        job = ledger.job(load.load_id)
-        if job is not None and ledger.lander(job.kind, job.job_id) in landed:
-            continue
-        if dataset.storage.exists(layout.refused_path(DOCUMENTS, load.load_id)):
-            refused.append(load.load_id)
-            continue
-        found.append(_orphan(dataset, intent, job))
-    return Unlanded(tuple(found), tuple(refused))
+    known = ledger_listing.steps(dataset.ledger)
+    begun = [ledger_listing.id_of(each) for each, has in known.items() if has & INTENT and not has & DONE]
+    found = [*ledger_listing.read_each(dataset.ledger, begun, lambda load_id: _found(dataset, load_id, known))]
+    orphans = (each for each in found if isinstance(each, Orphan))
+    return Unlanded(
+        orphans=tuple(sorted(orphans, key=lambda each: (read_time(each.created_at), each.load_id))),
+        refused=tuple(sorted(each for each in found if isinstance(each, str))),
+        unreadable=tuple(sorted((each for each in found if isinstance(each, Unreadable)), key=attrgetter("load_id"))),
+    )
+
+
+def _found(dataset: Dataset, load_id: str, known: Mapping[int, int]) -> Orphan | Unreadable | str | None:
+    """What a load without a done record is: open, unreadable, refused (its id), or landed as another one (None)."""
+    ledger = dataset.ledger
+    try:
+        intent, job = ledger.intent(load_id), ledger.job(load_id)
+        by = ledger.lander(job.kind, job.job_id) if job is not None else None
+        if intent is None or (by is not None and ledger_listing.has_landed(ledger, known, by)):
+            return None
+        if dataset.storage.exists(layout.refused_path(DOCUMENTS, load_id)):
+            return load_id
+        return _orphan(dataset, intent, job)
+    except StorageRefused as error:
+        return Unreadable(load_id, error.message)
 
 
 def of_slot(dataset: Dataset, slot: str) -> list[Orphan]:
@@ -173,7 +196,7 @@ def look(client: Runs, dataset: Dataset, *, strangers: bool = False) -> Unlanded
             known,
             orphans=tuple(each for each in found if each.state != CANCELLED),
             cancelled=tuple(each for each in found if each.state == CANCELLED),
-            strangers=looking.strangers() if strangers else None,
+            strangers=looking.strangers(found) if strangers else None,
         )
     except WeblakeError as error:
         return replace(known, unasked=error)
@@ -185,8 +208,6 @@ class _Looking:
     def __init__(self, client: Runs, dataset: Dataset, known: Sequence[Orphan]) -> None:
         self._client, self._dataset, self._known = client, dataset, known
         self._listings: dict[str, Listing | WeblakeError] = {}
-        self._owners: dict[str, str] | None = None
-        self._reading = threading.Lock()
 
     def all(self) -> tuple[Orphan, ...]:
         """Each with what the service says. Raises what kept the service from saying anything about any of them."""
@@ -195,9 +216,9 @@ class _Looking:
         with ThreadPoolExecutor(AT_ONCE) as asking:
             return tuple(asking.map(self._asked, self._known))
 
-    def strangers(self) -> tuple[Stranger, ...]:
+    def strangers(self, orphans: Sequence[Orphan]) -> tuple[Stranger, ...]:
         """Jobs of the activity lists that no load here has, and none here may have started."""
-        taken = self._owned().keys() | {job for each in self._known for job in each.candidates or ()}
+        taken = {job for each in orphans for job in each.candidates or ()}
         found: dict[str, Stranger] = {}
         for kind in get_args(Endpoint):
             listed = self._read(kind)
@@ -205,9 +226,15 @@ class _Looking:
                 raise listed
             for entry, _ in listed.entries:
                 job_id = (entry.id or "").lower()
-                if job_id and job_id not in taken:
+                if job_id and job_id not in taken and not self._is_owned(entry.endpoint or kind, job_id):
                     found[job_id] = Stranger(job_id, entry.endpoint or kind, entry.created_at, entry.target)
         return tuple(sorted(found.values(), key=lambda each: each.created_at or ""))
+
+    def _is_owned(self, kind: str, job_id: str) -> bool:
+        try:
+            return self._dataset.ledger.owner(kind, job_id) is not None
+        except StorageRefused:
+            return True  # whose it is cannot be read, but it is some load's
 
     def _ours(self) -> list[Orphan]:
         return [each for each in self._known if each.service in (None, self._client.service)]
@@ -223,12 +250,6 @@ class _Looking:
                 self._listings[kind] = error
         return self._listings[kind]
 
-    def _owned(self) -> dict[str, str]:
-        with self._reading:  # whoever comes meanwhile waits, instead of reading the whole ledger as well
-            if self._owners is None:
-                self._owners = self._dataset.ledger.owners()
-            return self._owners
-
     def _asked(self, orphan: Orphan) -> Orphan:
         if orphan.record not in (OPEN, STARTED):
             return orphan
@@ -243,8 +264,8 @@ class _Looking:
         intent = self._dataset.ledger.intent(orphan.load_id)
         assert intent is not None
         try:
-            return replace(orphan, candidates=tuple(lost_starts.candidates(intent, listed, self._owned())))
-        except OutcomeUnknown as error:
+            return replace(orphan, candidates=tuple(lost_starts.candidates(intent, listed, self._dataset.ledger)))
+        except (OutcomeUnknown, StorageRefused) as error:
             return replace(orphan, why=error.message)
 
     def _polled(self, orphan: Orphan) -> Orphan:

@@ -21,7 +21,7 @@ from compact_lab import histories, intent, lake, land, load_id, rows, same_rows,
 from polling import until
 
 import weblake
-from weblake import layout, publishing, unlanded
+from weblake import layout, ledger_listing, publishing, unlanded
 from weblake.cli.compaction import bytes_of
 from weblake.errors import InvalidOption, StorageRefused
 from weblake.lake import open_dataset
@@ -221,8 +221,8 @@ def refuses_to_be_used(root: Path) -> None:
         lambda: weblake.read(root).to_table(),
         lambda: weblake.read(root).to_polars_lazy(),
         lambda: dataset.preflight(None),
-        lambda: publishing.history(dataset),
-        lambda: dataset.ledger.owners(),
+        lambda: list(publishing.history(dataset)),
+        lambda: ledger_listing.steps(dataset.ledger),
         lambda: unlanded.on_record(dataset),
         lambda: usage_of(dataset.storage),
         lambda: weblake.compact(root, to=root.parent / "newer"),

@@ -12,6 +12,7 @@ from catalogue import proves
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from weblake import ledger_listing
 from weblake.errors import InvalidOption, StorageRefused
 from weblake.ledger import Done, Intent, Job, Ledger, Retired, Start, Void, new_nonce, utc_now
 from weblake.storage import Storage, open_storage
@@ -74,7 +75,6 @@ def test_a_load_from_intent_to_retirement(ledger: Ledger, storage: Storage) -> N
     assert [(each.n, each.void) for each in ledger.starts(LOAD)] == [(1, True), (2, False)]
     found = job(rejected=("x://y",), adopted=True)
     assert ledger.record_job(found) == found == ledger.job(LOAD)
-    assert ledger.owners() == {found.job_id: found.load_id}
     assert ledger.done(LOAD) is None
     receipt = {"load_id": LOAD, "job_id": found.job_id, "stored": 3, "files": [{"path": "a", "rows": 3, "bytes": 9}]}
     done = ledger.record_done(LOAD, receipt, retired=[OTHER])
@@ -143,22 +143,25 @@ def test_loads_come_in_the_order_in_which_they_landed(ledger: Ledger) -> None:
     ledger.record_done(ids[0], {}, at=(day + timedelta(days=9)).isoformat())
     ledger.record_done(ids[1], {}, at=(day + timedelta(days=8)).strftime("%Y-%m-%dT%H:%M:%SZ"))
     ledger.record_retired(ids[1], ids[0])
-    loads = list(ledger.loads())
+    loads = list(ledger_listing.loads(ledger))
     assert [load.load_id for load in loads] == [ids[2], ids[3], ids[1], ids[0]]
     assert [bool(load.done) for load in loads] == [False, False, True, True]
     assert [load.retired.by if load.retired else None for load in loads] == [None, None, ids[0], None]
-    assert all(load.intent for load in loads)
+    assert [bool(load.intent) for load in loads] == [True, True, False, False], "a receipt says it all"
 
 
-def test_job_ids_come_from_every_record(ledger: Ledger, storage: Storage) -> None:
-    assert ledger.owners() == {}
-    assert list(ledger.loads()) == []
-    for n in range(20):
-        ledger.record_job(job(f"{n:016x}", f"job-{n}"))
-    ledger.record_done(OTHER, {"job_id": "from-a-receipt"})
-    ledger.record_done(LOAD, {"job_id": None})
+def test_a_job_of_any_kind_has_one_owner(ledger: Ledger) -> None:
+    for kind in ("batch_scrape", "scrape"):
+        assert ledger.owner(kind, "job-1") is None
+        assert ledger.own(kind, "JOB-1", LOAD) == LOAD
+        assert ledger.own(kind, "job-1", OTHER) == ledger.owner(kind, "job-1") == LOAD
+
+
+def test_files_of_others_in_the_ledger_are_no_loads(ledger: Ledger, storage: Storage) -> None:
     storage.create("_weblake/ledger/notes.txt", b"somebody's")
-    assert ledger.owners().keys() == {f"job-{n}" for n in range(20)} | {"from-a-receipt"}
+    assert list(ledger_listing.loads(ledger)) == []
+    ledger.record_done(LOAD, {"job_id": None})
+    assert [load.load_id for load in ledger_listing.loads(ledger)] == [LOAD]
 
 
 # --- unknown is not absent -----------------------------------------------------------------------------------------
@@ -167,9 +170,7 @@ READERS: dict[str, tuple[str, Callable[[Ledger], object], msgspec.Struct]] = {
     "intent": ("", lambda ledger: ledger.intent(LOAD), intent()),
     "start": (".start-1", lambda ledger: ledger.starts(LOAD), start()),
     "job": (".job", lambda ledger: ledger.job(LOAD), job()),
-    "jobs": (".job", lambda ledger: ledger.owners(), job()),
     "done": (".done", lambda ledger: ledger.done(LOAD), Done(load_id=LOAD, at=utc_now(), receipt={"job_id": "x"})),
-    "loads": (".done", lambda ledger: list(ledger.loads()), Done(load_id=LOAD, at=utc_now(), receipt={})),
     "retired": (".retired", lambda ledger: ledger.retired(LOAD), Retired(load_id=LOAD, by=OTHER, at=utc_now())),
 }
 

@@ -9,7 +9,6 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from weblake.ended_jobs import ListedJob
-from weblake.errors import StorageRefused
 from weblake.layout import LEDGER
 from weblake.ledger import Intent, Job, Start
 from weblake.ledger_news import LedgerNews
@@ -44,19 +43,23 @@ def test_what_has_landed_and_whose_jobs_there_are(storage: Storage) -> None:
     dataset = Dataset.at(storage)
     news = LedgerNews(dataset)
     assert news.refresh()
-    assert (news.landed, news.holds(uuid())) == ({}, False)
+    assert (dict(news.landed()), news.holds("batch_scrape", uuid())) == ({}, False)
     running, landed = begun(dataset), begun(dataset)
     jobs = {load_id: uuid() for load_id in (running, landed)}
     for load_id, job_id in jobs.items():
         started(dataset, load_id)
         now = datetime.now(timezone.utc).isoformat()
+        dataset.ledger.own("batch_scrape", job_id, load_id)
         dataset.ledger.record_job(Job(load_id=load_id, job_id=job_id, kind="batch_scrape", at=now))
     at = "2026-11-21T06:00:00+00:00"
     receipt = Receipt(load_id=landed, kind="batch_scrape", job_id=jobs[landed])
     dataset.ledger.record_done(landed, receipt.to_dict(), at=at)
     assert news.refresh()
-    assert news.landed == {landed: round(datetime.fromisoformat(at).timestamp() * 1000)}
-    assert [news.holds(job_id.upper()) for job_id in (*jobs.values(), uuid())] == [True, True, False]
+    when = round(datetime.fromisoformat(at).timestamp() * 1000)
+    assert (dict(news.landed()), news.count) == ({landed: when}, 1)
+    assert dict(news.landed(after=when - 1)) == {landed: when}
+    assert dict(news.landed(after=when)) == {}
+    assert [news.holds("batch_scrape", job_id.upper()) for job_id in (*jobs.values(), uuid())] == [True, True, False]
 
 
 def test_only_new_records_are_read(local_root: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +80,7 @@ def test_only_new_records_are_read(local_root: str, monkeypatch: pytest.MonkeyPa
         assert news.refresh()
         assert len(read) == expected
         read.clear()
-    assert len(news.landed) == 2
+    assert news.count == 2
 
 
 def test_a_long_ledger_is_read_in_pieces(local_root: str) -> None:
@@ -87,9 +90,9 @@ def test_a_long_ledger_is_read_in_pieces(local_root: str) -> None:
         dataset.ledger.record_done(load_id, Receipt(load_id=load_id, kind="crawl", job_id=uuid()).to_dict())
     news = LedgerNews(dataset)
     assert news.refresh(until=time.monotonic() - 1) is False
-    assert news.landed == {}
+    assert news.count < 3
     assert news.refresh(until=time.monotonic() + 60) is True
-    assert len(news.landed) == 3
+    assert news.count == 3
 
 
 def test_a_job_may_be_ours_while_a_start_is_unanswered(storage: Storage) -> None:
@@ -119,8 +122,40 @@ def test_a_start_that_cannot_be_looked_up_any_more_holds_nothing_back(local_root
     assert not news.may_be_ours("batch_scrape", ListedJob(uuid(), round(time.time() * 1000), URL))
 
 
-def test_a_damaged_record_is_not_passed_over(local_root: str) -> None:
-    storage = open_storage(local_root)
-    storage.create("_weblake/ledger/0123456789abcdef.job.json", b"{")
-    with pytest.raises(StorageRefused, match="cannot be read"):
-        LedgerNews(Dataset.at(storage)).refresh()
+def test_a_damaged_record_is_told_once_and_leaves_all_other_loads_alone(local_root: str) -> None:
+    dataset = Dataset.at(open_storage(local_root))
+    whole, damaged = secrets.token_hex(8), secrets.token_hex(8)
+    for load_id in (whole, damaged):
+        dataset.ledger.record_done(load_id, Receipt(load_id=load_id, kind="crawl", job_id=uuid()).to_dict())
+    name = f"{LEDGER}/{damaged}.done.json"
+    record = dataset.storage.read(name)
+    assert record is not None
+    dataset.storage.delete(name)
+    dataset.storage.create(name, b"{")
+    news, told = LedgerNews(dataset), list[str]()
+    for _ in range(2):
+        assert news.refresh(warn=told.append)
+        assert [load_id for load_id, _ in news.landed()] == [whole]
+    assert len(told) == 1
+    assert name in told[0]
+    dataset.storage.delete(name)
+    dataset.storage.create(name, record)
+    assert news.refresh(warn=told.append)
+    assert news.count == 2
+
+
+@pytest.mark.parametrize("damaged", ["", ".start-1"])
+def test_a_start_with_a_damaged_record_still_holds_its_job_back(local_root: str, damaged: str) -> None:
+    """Whatever can be read of it says which jobs may be its own; both records at once are needed to lose that."""
+    dataset = Dataset.at(open_storage(local_root))
+    load_id = begun(dataset)
+    started(dataset, load_id)
+    name = f"{LEDGER}/{load_id}{damaged}.json"
+    dataset.storage.delete(name)
+    dataset.storage.create(name, b"{")
+    news, told = LedgerNews(dataset), list[str]()
+    assert news.refresh(warn=told.append)
+    assert name in told[0]
+    created = round(time.time() * 1000)
+    assert news.may_be_ours("batch_scrape", ListedJob(uuid(), created, URL))
+    assert not news.may_be_ours("batch_scrape", ListedJob(uuid(), created - 3_600_000, URL))

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import weblake
-from weblake import operations
+from weblake import ledger_listing, operations
 from weblake.errors import FixRequest, InvalidOption, StorageRefused
 from weblake.layout import LEDGER, keys_of, load_path, refused_path, submitted_path
 from weblake.ledger import Ledger
@@ -159,4 +159,4 @@ def test_s6_a_file_that_somebody_put_into_the_ledger_is_no_load(tmp_path: Path) 
     for name in ("x.json", "..json", "%2e%2e.json", f"{LOAD.upper()}.json", f"{LOAD}.start-0.json", "CON.json"):
         (folder / name).write_text("{}")
     ledger = Ledger(open_storage(str(tmp_path)))
-    assert (list(ledger.loads()), ledger.landed(), ledger.owners()) == ([], set(), {})
+    assert (list(ledger_listing.loads(ledger)), ledger_listing.steps(ledger)) == ([], {})

@@ -143,8 +143,9 @@ def test_a_missing_extra_is_named(url: str, extra: str, monkeypatch: pytest.Monk
 
 def test_local_roots_import_no_heavy_library(local_root: str) -> None:
     code = (
-        "import sys; from weblake.ledger import Ledger; from weblake.storage import open_storage\n"
-        "storage = open_storage(sys.argv[1]); storage.preflight('documents/k=1'); Ledger(storage).owners()\n"
+        "import sys; from weblake.ledger import Ledger; from weblake.ledger_listing import loads\n"
+        "from weblake.storage import open_storage\n"
+        "storage = open_storage(sys.argv[1]); storage.preflight('documents/k=1'); list(loads(Ledger(storage)))\n"
         "print([name for name in ('fsspec', 'pyarrow', 'pandas', 's3fs', 'numpy') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code, local_root], capture_output=True, text=True, check=True)

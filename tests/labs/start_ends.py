@@ -26,8 +26,11 @@ class Records:
     def read(self, name: str) -> bytes | None:
         return self._records.get(name)
 
-    def list(self, prefix: str) -> list[str]:
-        return sorted(name for name in self._records if name.startswith(prefix))
+    def pages(self, prefix: str) -> list[list[str]]:
+        return [sorted(name for name in self._records if name.startswith(prefix))]
+
+    def local_path(self, name: str) -> None:
+        return None
 
     def exists(self, name: str) -> bool:
         return name in self._records

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 
 from weblake import shown
 from weblake.cli.interrupts import INTERRUPTED
@@ -90,3 +91,7 @@ def _show(done: Compacted, root: str, to: str) -> None:
             f"weblake: not landed so far, and carried over: {len(done.open)} ({named}). Go on with them in {to} only: "
             "what one root starts the other does not know. `weblake orphans` names their jobs."
         )
+    if done.unreadable:
+        first, why = next(iter(done.unreadable.items()))
+        more = f", and {len(done.unreadable) - 1} more (--json names all)" if len(done.unreadable) > 1 else ""
+        shown.note(f"weblake: copied as they are, because a record cannot be read: load {first}: {escape(why)}{more}")

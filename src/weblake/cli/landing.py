@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 
 from weblake import shown
 from weblake.cli.interrupts import INTERRUPTED
+from weblake.cli.orphans import unreadable_text
 from weblake.cli.tree import (
     BaseUrl,
     Formats,
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from weblake.client import Client
     from weblake.load import Watch
     from weblake.orders import Naming, Order, Terms
-    from weblake.publishing import Dataset, Landing
+    from weblake.publishing import Dataset, Landed, Landing
 
 AllowPartial = Annotated[bool, typer.Option("--allow-partial", help="Store what there is and say `complete: false`.")]
 MissingRatio = Annotated[float, typer.Option("--missing-ratio", metavar="R", help="Share of URLs that may be missing.")]
@@ -49,6 +51,8 @@ Partition = Annotated[
 Yes = Annotated[bool, typer.Option("--yes", help="Crawl without --limit and --max-credits, and do not ask.")]
 
 DAY_S = 24 * 3600.0
+#: Loads that cannot be read and are named.
+NAMED = 5
 
 
 def batch(
@@ -161,24 +165,29 @@ def loads(
 
     dataset = open_dataset(root)
     layout.check_holds_dataset(dataset.storage)
-    rows = history(dataset, since)
+    unreadable: list[dict[str, str]] = []
+    rows = history(dataset, since, unreadable=lambda load_id, why: unreadable.append({"load_id": load_id, "why": why}))
     if as_json:
-        shown.show_json({"loads": [row.to_dict() for row in rows]})
-        return
-    columns = ("load", "kind", "stored", "failed", "missing", "landed (UTC)", "")
-    cells = [
-        (
-            row.receipt.load_id,
-            row.receipt.kind.removesuffix("_scrape"),
-            row.receipt.stored,
-            row.receipt.failed,
-            row.receipt.missing,
-            row.at[:16].replace("T", " "),
-            "retired" if row.retired_by else "" if row.receipt.complete else "partial",
-        )
-        for row in rows
-    ]
-    shown.show_table(f"Loads in {root}", columns, cells, whole="load")
+        shown.show_json_of_many("loads", (row.to_dict() for row in rows), lambda: {"unreadable": unreadable})
+    else:
+        columns = ("load", "kind", "stored", "failed", "missing", "landed (UTC)", "")
+        shown.show_long_table(f"Loads in {root}", columns, map(_cells, rows), whole="load")
+    for each in unreadable[:NAMED]:
+        shown.note(f"weblake: {escape(unreadable_text(each['load_id'], each['why']))}")
+    if len(unreadable) > NAMED:
+        shown.note(f"weblake: {len(unreadable) - NAMED} more loads cannot be read; --json names all.")
+
+
+def _cells(row: Landed) -> tuple[object, ...]:
+    return (
+        row.receipt.load_id,
+        row.receipt.kind.removesuffix("_scrape"),
+        row.receipt.stored,
+        row.receipt.failed,
+        row.receipt.missing,
+        row.at[:16].replace("T", " "),
+        "retired" if row.retired_by else "" if row.receipt.complete else "partial",
+    )
 
 
 def register(app: typer.Typer) -> None:

@@ -38,6 +38,8 @@ def orphans(
     insecure: Insecure = False,
 ) -> None:
     """Lists loads that were meant and have not landed, finds their jobs, and says what to do. Changes nothing."""
+    from dataclasses import replace
+
     from weblake import layout, unlanded
     from weblake.lake import open_dataset
 
@@ -51,7 +53,7 @@ def orphans(
                 found = unlanded.look(client, dataset, strangers=strangers)
         except WeblakeError as error:  # there is no service to ask: the ledger's part stands all the same
             known = unlanded.on_record(dataset)
-            found = unlanded.Unlanded(known.orphans, known.refused, unasked=error)
+            found = replace(known, unasked=error)
     if found.unasked is not None:
         said = f"the service could not be asked, so this is what the ledger says: {found.unasked}"
         shown.note(f"weblake: {escape(' '.join(said.split()))}")
@@ -59,7 +61,7 @@ def orphans(
         shown.show_json(_as_json(found, root))
     else:
         _show(found, root)
-    if check and found.orphans:
+    if check and (found.orphans or found.unreadable):
         raise typer.Exit(FAILED)
 
 
@@ -94,6 +96,11 @@ def advice(orphan: Orphan, root: str) -> list[str]:
     if orphan.kind in _JOBS and orphan.state not in ("completed", "failed", "cancelled"):
         said.append(f"To give it up: `weblake cancel {_JOBS[orphan.kind]} {orphan.job_id}`.")
     return said
+
+
+def unreadable_text(load_id: str, why: str) -> str:
+    """What to tell people about a load that cannot be read."""
+    return f"load {load_id} cannot be told of: {why} Restore it from a backup, or upgrade weblake."
 
 
 def _about_a_start(orphan: Orphan, root: str, finish: str) -> list[str]:
@@ -150,6 +157,7 @@ def _as_json(found: Unlanded, root: str) -> dict[str, object]:
         "orphans": [each.to_dict() | {"next": advice(each, root)} for each in found.orphans],
         "cancelled": [each.to_dict() | {"next": advice(each, root)} for each in found.cancelled],
         "refused": list(found.refused),
+        "unreadable": [asdict(each) for each in found.unreadable],
         "asked": found.unasked is None and all(not each.why for each in found.orphans),
     }
     if found.strangers is not None:
@@ -171,7 +179,7 @@ def _show(found: Unlanded, root: str) -> None:
         _show_line(f"on record: {each.record}{job}{state}")
         for line in (*([f"the service: {each.why}"] if each.why else []), *advice(each, root)):
             _show_line(line)
-    if not found.orphans:
+    if not found.orphans and not found.unreadable:
         shown.show_text(f"Nothing that was meant for {root} is open.")
     if found.cancelled:
         named = ", ".join(f"{each.load_id} (job {each.job_id})" for each in found.cancelled[:5])
@@ -184,6 +192,8 @@ def _show(found: Unlanded, root: str) -> None:
             f"weblake: {len(found.refused)} loads did not add up and are kept: {', '.join(found.refused[:5])}. "
             "The same command with --allow-partial (a retry with allow_partial=True) publishes each."
         )
+    for each_unreadable in found.unreadable:
+        shown.note(f"weblake: {escape(one_line(unreadable_text(each_unreadable.load_id, each_unreadable.why), MOST))}")
     if found.strangers is not None:
         rows = [(each.created_at, each.kind, each.job_id, each.target) for each in found.strangers]
         if not rows:

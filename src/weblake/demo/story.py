@@ -202,7 +202,7 @@ def _stage(to: Path | None) -> Iterator[Story]:
         from weblake.service.server import LocalService
     root = _root(to)
     dataset = open_dataset(root)
-    earlier = len(publishing.history(dataset))
+    earlier = sum(1 for _ in publishing.history(dataset))
     _say("dataset", f"{escape(str(root))}/" + (f", where {earlier} loads have landed before" if earlier else ""))
     with ExitStack() as stack:
         site = stack.enter_context(SiteServer())

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
@@ -105,6 +105,12 @@ class Storage(Protocol):
 
     def list(self, prefix: str) -> list[str]:
         """The names of all files below a directory, sorted; `""` is the root. Never a file that is being written."""
+
+    def pages(self, prefix: str) -> Iterator[Sequence[str]]:
+        """Yield the same names as `list` a page at a time and in no order, for folders with very many files.
+
+        A local root and S3 hold one page in memory. Google Cloud Storage and Azure are listed as a whole.
+        """
 
     def size(self, name: str) -> int:
         """Bytes of a file, which must be there."""

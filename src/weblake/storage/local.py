@@ -13,6 +13,7 @@ import secrets
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import IO
 
@@ -22,6 +23,9 @@ from weblake.storage.scratch import part_name, scratch_in, sweep
 
 #: Bytes of a path and its end that Linux takes.
 PATH_MAX = 4096
+
+#: Names in a page of a listing.
+LISTED = 1000
 
 
 class LocalStorage:
@@ -155,10 +159,19 @@ class LocalStorage:
 
     def list(self, prefix: str) -> list[str]:
         """The names of all files below a directory, sorted."""
+        return sorted(name for page in self.pages(prefix) for name in page)
+
+    def pages(self, prefix: str) -> Iterator[Sequence[str]]:
+        """The same names a page at a time, in no order."""
         top = self._path(prefix.rstrip("/")) if prefix else self._root
         start = len(str(self._root / "x")) - 1
-        with told(f"list {prefix or 'the root'}", self.url):
-            return sorted(path[start:] for path in _files(str(top), skipped=str(self._root / TMP)))
+        names = (path[start:] for path in _files(str(top), skipped=str(self._root / TMP)))
+        while True:
+            with told(f"list {prefix or 'the root'}", self.url):
+                page = [*islice(names, LISTED)]
+            if not page:
+                return
+            yield page
 
     def open_input(self, name: str) -> IO[bytes]:
         """The file, open for reading."""
@@ -303,13 +316,18 @@ def _files(directory: str, skipped: str, trail: tuple[Path, ...] = ()) -> Iterat
     `trail` holds the real directories in which a link was followed: a link back to one of them is not.
     """
     try:
-        entries = list(os.scandir(directory))
+        entries = os.scandir(directory)
     except FileNotFoundError:
         return  # and nothing else looks empty
-    for entry in entries:
-        if not entry.is_dir():
-            yield entry.path
-        elif not entry.is_symlink():
+    folders = []
+    with entries:
+        for entry in entries:
+            if entry.is_dir():
+                folders.append(entry)
+            else:
+                yield entry.path
+    for entry in folders:  # with the directory closed: however deep they lie, one is open
+        if not entry.is_symlink():
             if entry.path != skipped:
                 yield from _files(entry.path, skipped, trail)
         else:

@@ -199,16 +199,42 @@ class ObjectStorage:
 
     def list(self, prefix: str) -> list[str]:
         """The names of all objects below a prefix, sorted."""
+        return sorted(name for page in self.pages(prefix) for name in page)
+
+    def pages(self, prefix: str) -> Iterator[Sequence[str]]:
+        """The same names a page at a time."""
         top = self._path(prefix.rstrip("/")) if prefix else self._prefix
-        with self._told(f"list {prefix or 'the root'}"):
-            self._fs.invalidate_cache()
-            try:
-                found = self._fs.find(top)
-            except FileNotFoundError:
-                return []
         cut = len(self._prefix) + 1
-        names = (path[cut:] for path in found if path.startswith(f"{top}/") and not path.endswith("/"))
-        return sorted(name for name in names if not name.startswith(f"{TMP}/"))
+        paths = self._s3_pages(top) if self._s3_call() is not None else self._found(top)
+        while True:
+            with self._told(f"list {prefix or 'the root'}"):
+                page = next(paths, None)
+            if page is None:
+                return
+            names = (path[cut:] for path in page if path.startswith(f"{top}/") and not path.endswith("/"))
+            yield [name for name in names if not name.startswith(f"{TMP}/")]
+
+    def _found(self, top: str) -> Iterator[Sequence[str]]:
+        self._fs.invalidate_cache()
+        with suppress(FileNotFoundError):
+            yield self._fs.find(top)
+
+    def _s3_pages(self, top: str) -> Iterator[Sequence[str]]:
+        """The paths of all objects below a prefix; s3fs itself remembers every object that it lists."""
+        call = self._s3_call()
+        assert call is not None
+        bucket, _, key = top.partition("/")
+        asked: dict[str, object] = {"Bucket": bucket, "Prefix": f"{key}/" if key else ""}
+        while True:
+            try:
+                page = call("list_objects_v2", **asked)
+            except FileNotFoundError:  # there is no such bucket
+                return
+            contents = page.get("Contents")
+            yield [f"{bucket}/{each['Key']}" for each in contents] if isinstance(contents, list) else []
+            if not page.get("IsTruncated"):
+                return
+            asked["ContinuationToken"] = page["NextContinuationToken"]
 
     def open_input(self, name: str) -> IO[bytes]:
         """The object, open for reading."""

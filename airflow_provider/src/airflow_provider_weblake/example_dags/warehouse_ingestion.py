@@ -43,7 +43,7 @@ with DAG(
         from weblake.orchestration import history, open_dataset
 
         root = root_path(ROOT)
-        landed = history(open_dataset(root))
+        landed = list(history(open_dataset(root)))
         # A load tells what it has replaced before that is gone: both sides count.
         replaced = {load_id for each in landed for load_id in each.retired}
         replaced |= {each.receipt.load_id for each in landed if each.retired_by}

@@ -181,13 +181,13 @@ class _Tick:
             return []
         try:
             news = self.known.news(self.resource.dataset(self.wanted.to))
-            if not news.refresh(self.until):
+            if not news.refresh(self.until, warn=self.context.log.warning):
                 return []
         except WeblakeError as error:
             self.trouble = error
             self.context.log.warning(f"The ledger cannot be read, so that nobody knows whose jobs these are: {error}")
             return []
-        for job_id in [job_id for job_id in waiting if news.holds(job_id)]:
+        for job_id in [job_id for job_id, kind in waiting.items() if news.holds(kind, job_id)]:
             del waiting[job_id]
         free = [job_id for job_id, kind in waiting.items() if not news.may_be_ours(kind, self._listed(job_id))]
         return [self._request(job_id, waiting[job_id]) for job_id in free[: ticks.REQUESTS]]

@@ -5,6 +5,7 @@ Imports: metadata, ticks, weblake.errors, weblake.orchestration.
 
 from __future__ import annotations
 
+import heapq
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -122,22 +123,25 @@ class _Tick:
         try:
             dataset = self.resource.dataset(self.wanted.to)
             news = self.known.setdefault(dataset.storage.url, orchestration.LedgerNews(dataset))
-            if not news.refresh(self.until):
+            if not news.refresh(self.until, warn=self.context.log.warning):
                 return self._skipped("The ledger is long; the next tick goes on reading it.")
-            return self._told(dataset, news.landed, seen, first=memory is None)
+            return self._told(dataset, news, seen, first=memory is None)
         except WeblakeError as error:
             self.context.log.warning(f"The dataset cannot be read; the next tick does: {error}")
             return self._skipped(f"Trouble: {error}")
 
     def _told(
-        self, dataset: orchestration.Dataset, landed: Mapping[str, int], seen: orchestration.Seen, *, first: bool
+        self, dataset: orchestration.Dataset, news: orchestration.LedgerNews, seen: orchestration.Seen, *, first: bool
     ) -> dg.SensorResult:
-        loads = sorted((orchestration.ListedJob(load_id, at, None) for load_id, at in landed.items()), key=_age)
-        if not loads:
+        if not news.count:
             return self._skipped("Nothing has landed yet.", seen if first else None)
+        # What landed up to the watermark is settled: only later loads are held one by one.
+        landed = (orchestration.ListedJob(load_id, at, None) for load_id, at in news.landed(after=seen.watermark))
         if first and not self.wanted.fire_earlier:
-            seen.settle(loads, {load.job_id: {} for load in loads})
-            return self._skipped(f"{len(loads)} loads had landed before this sensor began.", seen)
+            newest = heapq.nlargest(orchestration.MAX_OVER + 1, landed, key=_age)
+            seen.settle(newest, {load.job_id: {} for load in newest})
+            return self._skipped(f"{news.count} loads had landed before this sensor began.", seen)
+        loads = sorted(landed, key=_age)
         events: list[dg.AssetMaterialization] = []
         for load in loads:
             if seen.knows(load):

@@ -1,0 +1,105 @@
+"""The records of the retired loads of a compacted root, in few files.
+
+    _weblake/retired/<shard>.json.gz    record by name, for the loads whose ids belong to this shard
+
+A compaction moves the records of retired loads here, so that the folder of the ledger holds live and open loads only.
+The records still answer a retry of their load, which must not be bought again. The files are written before the root
+is whole and never change; how many shards there are is on record in `_weblake/compacted.json`. Loads that are retired
+later keep their records in the ledger until the next compaction.
+"""
+
+from __future__ import annotations
+
+import gzip
+import threading
+import zlib
+from collections import OrderedDict
+from collections.abc import Mapping
+
+import msgspec
+
+from weblake import layout
+from weblake.errors import StorageRefused
+from weblake.storage import Storage
+
+#: Names (of a load, or of a job under which it is filed) in a shard.
+SHARD_IDS = 2000
+#: Shards that are held in memory: those of a load and of its job, and some more.
+_HELD = 4
+_LEVEL = 6
+
+
+class _Compacted(msgspec.Struct):
+    retired_shards: int = 0
+
+
+class LedgerArchive:
+    """The archived records of one root."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._count: int | None = None
+        self._shards: OrderedDict[int, Mapping[str, bytes]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def read(self, name: str) -> bytes | None:
+        """Return the content of a record, by its name below the root, or None where it is not archived.
+
+        Raises:
+            StorageRefused: The archive cannot be read; whether the record exists is not known then.
+        """
+        folder, _, own = name.rpartition("/")
+        if folder != layout.LEDGER or self.count() == 0:
+            return None
+        return self.shard(int(own[:16], 16) % self.count()).get(own)
+
+    def count(self) -> int:
+        """Return the number of shards; 0 in a root without an archive."""
+        if self._count is None:
+            data = self._storage.read(layout.COMPACTED)
+            try:
+                self._count = 0 if data is None else msgspec.json.decode(data, type=_Compacted).retired_shards
+            except (msgspec.DecodeError, ValueError, RecursionError) as error:
+                raise self._damaged(layout.COMPACTED) from error
+        return self._count
+
+    def shard(self, number: int) -> Mapping[str, bytes]:
+        """Return the records of one shard, by their names below the ledger."""
+        with self._lock:
+            if number in self._shards:
+                self._shards.move_to_end(number)
+                return self._shards[number]
+        name = layout.retired_path(number)
+        data = self._storage.read(name)
+        if data is None:
+            raise self._damaged(name, "gone")
+        try:
+            records = msgspec.json.decode(gzip.decompress(data), type=dict[str, msgspec.Raw])
+        except (OSError, EOFError, zlib.error, msgspec.DecodeError, ValueError, RecursionError) as error:
+            raise self._damaged(name) from error
+        found = {own: bytes(record) for own, record in records.items()}
+        with self._lock:
+            self._shards[number] = found
+            while len(self._shards) > _HELD:
+                self._shards.popitem(last=False)
+        return found
+
+    def _damaged(self, name: str, how: str = "damaged") -> StorageRefused:
+        return StorageRefused(
+            f"The record {name} of {self._storage.url} is {how}.",
+            hint="It says which loads were bought and retired. Restore it from a backup.",
+        )
+
+
+def shards_for(ids: int, *, at_least: int) -> int:
+    """Return how many shards hold so many ids: none, or a power of two."""
+    count = at_least
+    while count * SHARD_IDS < ids:
+        count = max(1, 2 * count)
+    return count
+
+
+def encode_shard(records: Mapping[str, bytes]) -> bytes:
+    """Return the content of a shard: the same for the same records."""
+    whole = {name: msgspec.Raw(records[name]) for name in sorted(records)}
+    return gzip.compress(msgspec.json.encode(whole), _LEVEL, mtime=0)

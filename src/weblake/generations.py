@@ -54,8 +54,8 @@ class Task:
         """Where this task's loads replace each other: one for each partition of the graph, or else of the path."""
         values = None if path_keys is None or self.partition is not None else list(path_keys.items())
         name = load_id_of("slot", *self._whole(), values)
-        task = tuple(map(str, self.names)) + (() if self.partition is None else (self.partition,))
-        return Slot(name, self.partition is not None or bool(path_keys), generation, self.run, self.occasion, task)
+        names = self.names if self.partition is None else (*self.names, self.partition)
+        return Slot(name, self.partition is not None or bool(path_keys), generation, self.run, self.occasion, (*map(str, names),))
 
     def _whole(self) -> tuple[str | int, ...]:
         return self.names if self.partition is None else (*self.names, "partition", self.partition)

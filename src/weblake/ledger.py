@@ -60,7 +60,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     """What all records have. Fields that a later version adds are ignored."""
 
     load_id: LoadId
-    version: int = VERSION
+    version: int = msgspec.field(default_factory=lambda: VERSION)
     writer: str = msgspec.field(default_factory=new_nonce)
 
 
@@ -316,7 +316,7 @@ class Ledger:
         """Records that a later load has taken the place of this one; returns what is on record."""
         return self._record(Retired(load_id=load_id, by=by, at=utc_now()), ".retired")[0]
 
-    def record_retirement(self, load_id: str, receipt: Mapping[str, object], *, at: str, by: str) -> None:
+    def record_retirement(self, load_id: str, receipt: Mapping[str, object], *, at: str, by: str, version: int) -> None:
         """Record that another load has landed and been replaced, unless that is on record.
 
         Records of it that exist are not read: they may be damaged or of a newer version, which must not stop this load.
@@ -326,12 +326,15 @@ class Ledger:
             receipt: Its receipt.
             at: When it landed.
             by: The load that has taken its place.
+            version: The version of its own records. A worker of that version may be landing it at this moment, and
+                must be able to read what is recorded here.
         """
+        version = min(version, VERSION)
         name = _record_name(load_id, ".done")
         if not self._storage.exists(name):
-            done = Done(load_id=load_id, at=at, receipt=dict(receipt))
+            done = Done(load_id=load_id, version=version, at=at, receipt=dict(receipt))
             self._storage.create(name, msgspec.json.encode(done))
-        retired = Retired(load_id=load_id, by=by, at=utc_now())
+        retired = Retired(load_id=load_id, version=version, by=by, at=utc_now())
         self._storage.create(_record_name(load_id, ".retired"), msgspec.json.encode(retired))
 
     def _record(self, record: R, step: str) -> tuple[R, bool]:

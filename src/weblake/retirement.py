@@ -15,7 +15,7 @@ def retire(dataset: Dataset, entry: SlotEntry, *, by: str) -> None:
     Nothing of the load but its entry is read: its records may be damaged, or of a newer version.
     """
     storage = dataset.storage
-    dataset.ledger.record_retirement(entry.load_id, entry.receipt, at=entry.at, by=by)
+    dataset.ledger.record_retirement(entry.load_id, entry.receipt, at=entry.at, by=by, version=entry.version)
     for name in {entry.path(DOCUMENTS), *(file.path for file in Receipt.from_dict(entry.receipt).files)}:
         if layout.is_compacted(name):
             _take_out(dataset, name, entry.load_id, by)

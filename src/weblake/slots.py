@@ -223,6 +223,7 @@ def _entry(intent: Intent, receipt: dict[str, object], at: str) -> SlotEntry:
     assert intent.slot is not None
     return SlotEntry(
         load_id=intent.load_id,
+        version=intent.version,
         writer=new_nonce(),
         slot=intent.slot,
         slot_has_partition=intent.slot_has_partition,

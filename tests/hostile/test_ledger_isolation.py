@@ -1,87 +1,22 @@
-"""A record that cannot be read, or of a newer version, stops the load that it belongs to and no other one.
-
-Loads of a virtual service land in one root in memory. All of them belong to slots with a partition value, as those of
-Airflow and Dagster do, so that landing one of them retires the older one of its slot.
-"""
+"""A record that cannot be read, or of a newer version, stops the load that it belongs to and no other one."""
 
 from __future__ import annotations
 
 import json
-import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import nullcontext
 from unittest import mock
 
 import pytest
 from catalogue import proves
-from virtual_world import Content, Driver, World
+from isolation_lab import DAMAGES, Lab, newer_weblake, overwrite, this_weblake
 
-from weblake import generations, layout, ledger, load, orders, publishing, recovery
+from weblake import generations, layout, ledger, publishing, recovery, unlanded
 from weblake.errors import StorageRefused
 from weblake.generations import Task
-from weblake.lake import open_dataset
-from weblake.orders import Naming, Order, Terms
+from weblake.orders import Order
 from weblake.publishing import Dataset
 from weblake.storage import Storage
-
-TERMS = Terms(timeout_s=60)
-NEXT_VERSION = ledger.VERSION + 1
-
-#: What becomes of the bytes of a record.
-DAMAGES: dict[str, Callable[[bytes], bytes]] = {
-    "cut off": lambda whole: whole[: len(whole) // 2],
-    "all zeros": lambda whole: b"\0" * len(whole),
-    "a newer version": lambda whole: newer(whole),
-}
-
-
-def newer(whole: bytes) -> bytes:
-    """The record as the next version of weblake would write it."""
-    return json.dumps(json.loads(whole) | {"version": NEXT_VERSION, "shade": {"of": ["blue"]}}).encode()
-
-
-class Lab:
-    """A virtual service and a root; tasks of an orchestrator land pages in it."""
-
-    def __init__(self) -> None:
-        self.world = World(lambda urls: Content([page(url) for url in urls]), replay=True)
-        self.dataset = open_dataset(f"memory://{uuid.uuid4().hex}/lake")
-
-    def order(self, task: str, run: str, day: str = "2026-11-21") -> Order:
-        order = orders.batch([f"https://site.test/{task}"], Naming(partition={"day": day}))
-        return generations.place(order, Task(("airflow", "dag", task, -1), run, "max_tries=1"), 0)
-
-    def land(self, order: Order) -> None:
-        with self.world.clock.ruling():
-            load.land(Driver(self.world), self.dataset, order, TERMS)
-        self.world.clock.passed += 1
-
-    def begin(self, order: Order) -> None:
-        with self.world.clock.ruling():
-            load.begin(Driver(self.world), self.dataset, order)
-        self.world.clock.passed += 1
-
-    def records(self, load_id: str) -> list[str]:
-        """The records of a load, also those that are filed under its job."""
-        storage = self.dataset.storage
-        filed = [*storage.list(layout.LEDGER), *storage.list(layout.SLOTS)]
-        return [name for name in filed if load_id in name or load_id.encode() in (storage.read(name) or b"")]
-
-    @property
-    def visible(self) -> set[str]:
-        return {layout.load_id_in(name) for name in self.dataset.storage.list("documents")}
-
-
-def page(url: str) -> dict[str, object]:
-    return {"markdown": "x", "metadata": {"sourceURL": url, "url": url}}
-
-
-def overwrite(storage: Storage, name: str, made: Callable[[bytes], bytes]) -> None:
-    whole = storage.read(name)
-    assert whole is not None
-    storage.delete(name)
-    assert storage.create(name, made(whole))
-
 
 #: How far the load has come whose record is spoilt, and which of its records there are then.
 POSITIONS = {
@@ -112,6 +47,12 @@ def brought_to(lab: Lab, position: str) -> Order:
     return order
 
 
+def record_of(lab: Lab, order: Order, step: str) -> str:
+    """The name of a load's record, which is its own or that of its job."""
+    names = [name for name in lab.records(order.load_id) if step_of(name) == step]
+    return min(names, key=lambda name: order.load_id not in name)
+
+
 def step_of(name: str) -> str:
     return "slot entry" if name.startswith(layout.SLOTS) else name.rpartition("/")[2][16:].removesuffix(".json")
 
@@ -130,11 +71,9 @@ def step_of(name: str) -> str:
 def test_p13_an_unreadable_record_stops_its_own_load_only(position: str, step: str, damage: str) -> None:
     lab = Lab()
     order = brought_to(lab, position)
-    spoilt = [name for name in lab.records(order.load_id) if step_of(name) == step and order.load_id in name] or [
-        name for name in lab.records(order.load_id) if step_of(name) == step
-    ]
+    spoilt = record_of(lab, order, step)
     assert {step_of(name) for name in lab.records(order.load_id)} >= POSITIONS[position]
-    overwrite(lab.dataset.storage, spoilt[0], DAMAGES[damage])
+    overwrite(lab.dataset.storage, spoilt, DAMAGES[damage])
     jobs = len(lab.world.jobs)
 
     same_slot, other_slot = lab.order("task", "run-3"), lab.order("other", "run-1")
@@ -148,26 +87,10 @@ def test_p13_an_unreadable_record_stops_its_own_load_only(position: str, step: s
     except StorageRefused as error:
         stopped_by = error.message
     else:
-        stopped_by = spoilt[0]  # its landing does not need that record any more
-    assert spoilt[0] in stopped_by
+        stopped_by = spoilt  # its landing does not need that record any more
+    assert spoilt in stopped_by
     assert len(lab.world.jobs) == jobs + 2, "the load was bought again"
     assert lab.visible == {same_slot.load_id, other_slot.load_id}
-
-
-@contextmanager
-def newer_weblake(dataset: Dataset) -> Iterator[None]:
-    """A worker of the next version: it writes records of that version, with fields that this one does not know."""
-    create = type(dataset.storage).create
-
-    def written(storage: Storage, name: str, data: bytes) -> bool:
-        record = name.startswith((f"{layout.LEDGER}/", f"{layout.SLOTS}/")) and name != layout.SLOT_INDEX
-        return create(storage, name, newer(data) if record else data)
-
-    with (
-        mock.patch.object(type(dataset.storage), "create", written),
-        mock.patch.object(ledger, "VERSION", NEXT_VERSION),
-    ):
-        yield
 
 
 def test_workers_of_two_versions_land_into_one_root() -> None:
@@ -305,3 +228,153 @@ def test_finding_a_load_changes_nothing() -> None:
         assert recovery.recover(lab.dataset, second.load_id) is not None
         assert len(lab.visible) == 1
         assert lab.dataset.ledger.done(second.load_id) is not None
+
+
+@proves(
+    "2.8",
+    at="src/weblake/ledger.py",
+    line="        version = min(version, VERSION)",
+    becomes="        version = VERSION",
+    case="False-record_done",
+)
+@pytest.mark.parametrize("moment", ["record_done", "record_retired"])
+@pytest.mark.parametrize("first_is_newer", [False, True])
+def test_a_load_is_retired_by_a_worker_of_another_version_while_it_lands(moment: str, first_is_newer: bool) -> None:
+    """Both end well: what the one records of the other's load is in a version that the other one knows."""
+    lab = Lab()
+    first, second = lab.order("task", "run-1"), lab.order("task", "run-2")
+    real, met = getattr(ledger.Ledger, moment), list[str]()
+
+    def meanwhile(self: ledger.Ledger, load_id: str, *args: object, **more: object) -> object:
+        if load_id == first.load_id and not met:
+            met.append(load_id)
+            with this_weblake(lab.dataset) if first_is_newer else newer_weblake(lab.dataset):
+                lab.land(second)
+        return real(self, load_id, *args, **more)
+
+    lab.begin(first)
+    lab.begin(second)
+    if moment == "record_retired":  # the first one finds that the second has landed, and has yet to say so
+        lab.land(second)
+    with newer_weblake(lab.dataset) if first_is_newer else nullcontext():
+        with mock.patch.object(ledger.Ledger, moment, meanwhile):
+            lab.land(first)
+        assert met
+        assert lab.visible == {second.load_id}
+        lab.land(first)
+    assert len(lab.world.jobs) == 2
+    assert lab.visible == {second.load_id}
+
+
+class Meddled:
+    """A storage in which something happens right before the n-th call, as another process would do it."""
+
+    def __init__(self, inner: Storage, nth: int, what: Callable[[], None]) -> None:
+        self._inner, self._nth, self._what, self.calls = inner, nth, what, 0
+
+    def __getattr__(self, name: str) -> object:
+        method = getattr(self._inner, name)
+
+        def call(*args: object, **more: object) -> object:
+            self.calls += 1
+            if self.calls == self._nth:
+                self._what()
+            return method(*args, **more)
+
+        return call if callable(method) else method
+
+
+@pytest.mark.parametrize("second_is_newer", [True, False])
+def test_two_versions_land_loads_of_one_slot_wherever_they_meet(second_is_newer: bool) -> None:
+    """Before each storage call of the one landing the other one lands: both end well, and the newest load stays."""
+
+    def met(nth: int) -> int:
+        lab = Lab()
+        inner = lab.dataset
+        first, second, root = lab.order("task", "run-1"), lab.order("task", "run-2"), lab.order("root", "run-1")
+        lab.land(root)  # the root has landed something before
+
+        def meanwhile() -> None:
+            dataset, lab.dataset = lab.dataset, inner
+            with newer_weblake(inner) if second_is_newer else this_weblake(inner):
+                lab.land(second)
+            lab.dataset = dataset
+
+        storage = Meddled(inner.storage, nth, meanwhile)
+        lab.dataset = Dataset.at(storage)  # type: ignore[arg-type]
+        with nullcontext() if second_is_newer else newer_weblake(inner):
+            lab.land(first)
+            calls = storage.calls
+            lab.land(first)
+        if nth:
+            assert len(lab.world.jobs) == 3, nth
+            newest = max((first, second), key=lambda each: created(inner, each.load_id))
+            assert lab.visible == {newest.load_id, root.load_id}, nth
+        return calls
+
+    calls = met(0)
+    assert calls > 20
+    for nth in range(1, calls + 1):
+        met(nth)
+
+
+def created(dataset: Dataset, load_id: str) -> str:
+    intent = json.loads(dataset.storage.read(f"{layout.LEDGER}/{load_id}.json") or b"")
+    return str(intent["created_at"])
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("step", sorted(POSITIONS["landed"] - {".owner"}))
+def test_a_start_without_an_answer_is_looked_up_whatever_became_of_another_load(step: str, damage: str) -> None:
+    """At a service that does not replay the activity list decides, and whose its jobs are is on record job by job."""
+    lab = Lab(replay=False)
+    lost, other = lab.order("task", "run-1"), lab.order("other", "run-1", url="https://site.test/task")
+    lab.begin(lost)
+    (job,) = lab.world.jobs
+    for name in lab.records(lost.load_id):
+        if step_of(name) in (".job", ".owner"):
+            lab.dataset.storage.delete(name)
+    lab.land(other)
+    spoilt = record_of(lab, other, step)
+    overwrite(lab.dataset.storage, spoilt, DAMAGES[damage])
+    lab.land(lost)
+    assert lab.dataset.ledger.owner("batch_scrape", job) == lost.load_id
+    assert len(lab.world.jobs) == 2
+
+
+def test_a_start_without_an_answer_takes_no_job_of_a_newer_worker() -> None:
+    lab = Lab(replay=False)
+    lost, other = lab.order("task", "run-1"), lab.order("other", "run-1", url="https://site.test/task")
+    lab.begin(lost)
+    lab.world.jobs.clear()  # its start never arrived
+    for name in lab.records(lost.load_id):
+        if step_of(name) in (".job", ".owner"):
+            lab.dataset.storage.delete(name)
+    with newer_weblake(lab.dataset):
+        lab.land(other)
+    lab.land(lost)
+    assert len(lab.world.jobs) == 2
+    assert lab.visible == {lost.load_id, other.load_id}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("step", sorted(POSITIONS["retired"] | POSITIONS["void start"]))
+def test_lists_of_loads_name_the_record_and_go_on(step: str, damage: str) -> None:
+    lab = Lab()
+    order = brought_to(lab, "void start" if step == ".start-1.void" else "retired")
+    others = [lab.order(name, "run-1") for name in ("other", "another")]
+    for other in others:
+        lab.land(other)
+    spoilt = record_of(lab, order, step)
+    overwrite(lab.dataset.storage, spoilt, DAMAGES[damage])
+    told: dict[str, str] = {}
+    listed = {row.receipt.load_id for row in publishing.history(lab.dataset, unreadable=told.__setitem__)}
+    assert listed >= {other.load_id for other in others}
+    found = unlanded.on_record(lab.dataset)
+    told |= {each.load_id: each.why for each in found.unreadable}
+    if step in (".done", ".retired", ".start-1.void"):
+        assert list(told) == [order.load_id]
+        assert spoilt in told[order.load_id]
+    else:  # neither list needs it
+        assert told == {}
+        assert order.load_id in listed | {each.load_id for each in found.orphans}

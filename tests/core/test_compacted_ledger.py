@@ -1,0 +1,214 @@
+"""The ledger of a compacted root follows the number of live loads, and a retired load is still not bought again."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+from catalogue import proves
+from compact_lab import histories, intent, lake, land, load_id, rows
+from task_lab import RETRY, TaskLab, task_lab
+
+import weblake
+from weblake import layout, ledger_archive, ledger_listing, unlanded
+from weblake.errors import StorageRefused
+from weblake.lake import open_dataset
+from weblake.ledger import LEDGER, Ledger, Start
+from weblake.ledger_news import LedgerNews
+from weblake.publishing import Dataset
+from weblake.receipt import Receipt
+from weblake.storage import open_storage
+from weblake.storage.local import LocalStorage
+
+SLOT = {"slot": "a" * 16, "slot_has_partition": True, "run": "run-1"}
+
+
+def records(root: Path | str) -> list[str]:
+    """All that is kept beside the tables, but for the record of the compaction."""
+    names = open_storage(str(root)).list("_weblake")
+    return [name for name in names if name not in (layout.COMPACTION, layout.COMPACTED, layout.LAYOUT)]
+
+
+def daily(root: Path, runs: int) -> Dataset:
+    """A root with one slot that has landed so often, and with two loads that stand for themselves."""
+    dataset = open_dataset(root)
+    for n in range(runs):
+        land(dataset, intent(n, **SLOT), documents=1, failed=0)
+    for n in (1000, 1001):
+        land(dataset, intent(n), documents=1, failed=0)
+    return dataset
+
+
+@proves(
+    "2.7",
+    at="src/weblake/compaction.py",
+    line="                self._ledger.retires(load)",
+    becomes="                pass",
+)
+def test_what_is_kept_beside_the_tables_follows_the_number_of_live_loads(tmp_path: Path) -> None:
+    sizes = []
+    for runs in (2, 30):
+        old, new = tmp_path / f"lake-{runs}", tmp_path / f"new-{runs}"
+        dataset = daily(old, runs)
+        done = weblake.compact(old, to=new)
+        assert done.loads == runs + 2
+        assert histories(open_dataset(new)) == histories(dataset)
+        sizes.append(len(records(new)))
+        assert len(records(old)) > 4 * runs
+    assert sizes[0] == sizes[1]
+
+
+def test_a_root_that_is_compacted_again_and_again_keeps_what_it_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger_archive, "SHARD_IDS", 4)
+    root, told = tmp_path / "lake-0", 0
+    for round_ in range(1, 5):
+        dataset = open_dataset(root)
+        for n in range(5):
+            land(dataset, intent(10 * round_ + n, **SLOT), documents=1, failed=0)
+        before = histories(dataset)
+        new = tmp_path / f"lake-{round_}"
+        weblake.compact(root, to=new)
+        root = new
+        assert histories(open_dataset(root)) == before
+        assert len(before) == (told := told + 5)
+        shards = open_storage(root).list(layout.RETIRED)
+        assert len(shards) in (2, 4, 8, 16)
+        assert len([name for name in records(root) if name.startswith(LEDGER)]) == 4, "one live load"
+    ledger = open_dataset(root).ledger
+    for n in (10, 14, 22, 43):
+        job = f"00000000-0000-4000-8000-{load_id(n)[:12]}"
+        assert ledger.lander("batch_scrape", job) == load_id(n)
+        assert ledger.standing(load_id(n)) == load_id(44)
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[TaskLab]:
+    with task_lab(tmp_path) as lab:
+        lab.urls, lab.keys = lab.urls[:1], {"day": "2026-11-21"}
+        yield lab
+
+
+def land_run(lab: TaskLab, run: str, occasion: str = RETRY) -> Receipt:
+    lab.run = run
+    return lab.land(occasion).receipt
+
+
+def compact(lab: TaskLab) -> Path:
+    """Go on in a new root; returns it."""
+    new = lab.root.with_name("new")
+    weblake.compact(lab.root, to=new)
+    lab.dataset = open_dataset(new)
+    return new
+
+
+def test_a_retired_load_that_is_asked_for_again_is_not_bought_again(lab: TaskLab) -> None:
+    bought = land_run(lab, "run-1")
+    land_run(lab, "run-2")
+    new = compact(lab)
+    before = records(new)
+    assert land_run(lab, "run-1").to_dict(files=False) == bought.to_dict(files=False)
+    assert bought.job_id is not None
+    by_id = weblake.land("batch", bought.job_id, to=new, client=lab.client)
+    assert by_id.load_id == bought.load_id
+    assert lab.started == 2
+    assert records(new) == before
+    news = LedgerNews(lab.dataset)
+    assert news.refresh()
+    assert news.holds("batch_scrape", bought.job_id)
+    assert news.count == 1, "what was retired long ago is no news"
+    assert unlanded.on_record(lab.dataset) == unlanded.Unlanded(())
+
+
+@pytest.mark.parametrize("day", ["2026-11-21", None], ids=["partition", "no partition"])
+def test_a_cleared_task_goes_on_counting_its_generations(lab: TaskLab, day: str | None) -> None:
+    lab.keys = {"day": day} if day else None
+    for n in range(1, 4):
+        land_run(lab, "run-1", f"max_tries={n}")
+    compact(lab)
+    assert lab.choose("max_tries=4") == 3
+    last = land_run(lab, "run-1", "max_tries=4")
+    assert lab.started == 4
+    assert weblake.read(lab.root).to_table()["load_id"].to_pylist() == [last.load_id]
+
+
+def test_the_index_of_slots_is_there_so_the_first_landing_reads_no_whole_ledger(
+    lab: TaskLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    land_run(lab, "run-1")
+    land_run(lab, "run-2")
+    compact(lab)
+    listed: list[str] = []
+    pages = LocalStorage.pages
+
+    def spied(storage: LocalStorage, prefix: str) -> Iterator[Sequence[str]]:
+        listed.append(prefix)
+        return pages(storage, prefix)
+
+    monkeypatch.setattr(LocalStorage, "pages", spied)
+    last = land_run(lab, "run-3")
+    assert listed
+    assert [prefix for prefix in listed if prefix == LEDGER] == []
+    assert weblake.read(lab.root).to_table()["load_id"].to_pylist() == [last.load_id]
+
+
+@pytest.mark.parametrize("step", ["", ".job", ".done", ".retired"])
+@pytest.mark.parametrize("newer", [False, True], ids=["damaged", "newer version"])
+def test_one_record_that_cannot_be_read_stops_no_compaction(tmp_path: Path, step: str, newer: bool) -> None:
+    old, new = tmp_path / "lake", tmp_path / "new"
+    dataset = lake(old, 6)
+    for n in (10, 11):
+        land(dataset, intent(n, **SLOT))
+    bad = load_id(10 if step == ".retired" else 2)
+    name = f"{LEDGER}/{bad}{step}.json"
+    whole = (old / name).read_bytes()
+    (old / name).write_bytes(whole.replace(b'"version":1', b'"version":2') if newer else b"{")
+    done = weblake.compact(old, to=new)
+    assert rows(new, "documents") == rows(old, "documents")
+    assert (new / name).read_bytes() == (old / name).read_bytes(), "it is kept for whoever can read or restore it"
+    if step in (".done", ".retired"):
+        assert list(done.unreadable) == [bad]
+        assert name in done.unreadable[bad]
+    (new / name).write_bytes(whole)
+    healed = [row for row in histories(open_dataset(new)) if row["load_id"] == bad]
+    (old / name).write_bytes(whole)
+    assert healed == [row for row in histories(dataset) if row["load_id"] == bad]
+    if step != ".retired":
+        assert len(rows(new, "documents", loads=bad)) == len(rows(old, "documents", loads=bad)) > 0
+
+
+def test_a_damaged_archive_stops_who_needs_it_and_buys_nothing(lab: TaskLab) -> None:
+    land_run(lab, "run-1")
+    land_run(lab, "run-2")
+    new = compact(lab)
+    (shard,) = (new / layout.RETIRED).iterdir()
+    whole = shard.read_bytes()
+    for damaged in (b"", whole[:-5], whole[:20] + b"\0" * (len(whole) - 20), gzip.compress(b"[]")):
+        shard.write_bytes(damaged)
+        lab.dataset = open_dataset(new)
+        with pytest.raises(StorageRefused, match=r"retired/00000\.json\.gz.*damaged"):
+            land_run(lab, "run-1")
+    assert lab.started == 2
+
+
+def test_later_starts_and_voids_are_archived_with_their_load(tmp_path: Path) -> None:
+    dataset = open_dataset(tmp_path / "lake")
+    what = intent(0, **SLOT)
+    dataset.ledger.begin(what)
+    for n in (1, 2, 3):
+        start = Start(load_id=what.load_id, n=n, key=f"key-{n}", at=datetime.now(timezone.utc).isoformat())
+        assert dataset.ledger.record_start(start)
+        if n < 3:
+            dataset.ledger.void_start(start, "refused")
+    land(dataset, what)
+    land(dataset, intent(1, **SLOT))
+    weblake.compact(tmp_path / "lake", to=tmp_path / "new")
+    starts = open_dataset(tmp_path / "new").ledger.starts(what.load_id)
+    assert [(start.n, start.void) for start in starts] == [(1, True), (2, True), (3, False)]
+    assert starts == dataset.ledger.starts(what.load_id)
+    known = ledger_listing.steps(Ledger(open_storage(tmp_path / "new")))
+    assert int(what.load_id, 16) not in known

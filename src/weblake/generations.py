@@ -55,7 +55,8 @@ class Task:
         values = None if path_keys is None or self.partition is not None else list(path_keys.items())
         name = load_id_of("slot", *self._whole(), values)
         names = self.names if self.partition is None else (*self.names, self.partition)
-        return Slot(name, self.partition is not None or bool(path_keys), generation, self.run, self.occasion, (*map(str, names),))
+        replaces = self.partition is not None or bool(path_keys)
+        return Slot(name, replaces, generation, self.run, self.occasion, tuple(map(str, names)))
 
     def _whole(self) -> tuple[str | int, ...]:
         return self.names if self.partition is None else (*self.names, "partition", self.partition)

@@ -260,7 +260,7 @@ class Ledger:
         try:
             return msgspec.json.decode(data, type=Owner).owner
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
-            raise self._unknown(name, "it is damaged") from error
+            raise self._unknown(name, "the claim in it is damaged") from error
 
     def lander(self, kind: str, job_id: str) -> str | None:
         """The load as which a job is landed; None where nobody has come so far. Kinds as `land_as`."""

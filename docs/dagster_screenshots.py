@@ -195,7 +195,7 @@ def _crawl(seen: Tour, landed_at: float) -> None:
     there = ("Latest check results", "weblake/load_id", "WeblakeCrawlComponent")
     seen.look("dagster-asset.png", *there, end_above="og_locale_alternate")
     seen.visit(f"/assets/site_pages?view=events&time={round(landed_at * 1000)}")
-    seen.look("dagster-load.png", "weblake/job_id", "preview", "outcomes")
+    seen.look("dagster-load.png", "weblake/job_id", "outcomes", end_above="outcomes")
     seen.visit("/assets/site_pages?view=checks&checkDetail=error_ratio")
     seen.look("dagster-checks.png", "Latest execution", "Passed", end_above="Plots")
 

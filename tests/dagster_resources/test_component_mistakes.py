@@ -87,6 +87,8 @@ def test_the_schema_names_the_field_that_partitions_lack() -> None:
     ((place, text),) = complaints({"partitions_def": {"type": "fortnightly"}})
     assert (place, "'fortnightly' is not one of ['hourly'" in text) == ("partitions_def.type", True)
     assert complaints({"backfill_policy": {"type": "multi_run", "max_partitions_per_run": 2}}) == []
+    ((place, text),) = complaints({"backfill_policy": {"type": "multi_run", "partitions": 2}})
+    assert (place, "'partitions' was unexpected" in text) == ("backfill_policy", True)
     for right in (
         None,
         "{{ partitions }}",

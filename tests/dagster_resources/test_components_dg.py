@@ -143,7 +143,7 @@ def test_dg_points_at_the_lines_that_are_wrong(project: Project) -> None:
         ("options.scrape_options.formats.0", "- markdwn", "'markdwn' is not one of ['markdown'"),
         ("partitions_def.type", "type: fortnightly", "'fortnightly' is not one of ['hourly'"),
         ("deadline", "deadline: 6 hours", "'6 hours' does not match"),
-        ("backfill_policy", "backfill_policy:", "('partitions' was unexpected)"),
+        ("backfill_policy.partitions", "partitions: 3", "('partitions' was unexpected)"),
         ("limt", "limt: 3", "'limt' was unexpected"),
     ):
         number = next(at for at, line in enumerate(lines, 1) if line.strip() == mark)

@@ -43,7 +43,10 @@ def tagged_blocks(blocks: object) -> Schema:
     found = {_tag(each): each.model_json_schema() for each in get_args(get_args(blocks)[0])}
     known: Schema = {"required": ["type"], "properties": {"type": {"enum": list(found)}}}
     known["allOf"] = [
-        {"if": {"properties": {"type": {"const": tag}}, "required": ["type"]}, "then": schema}
+        {
+            "if": {"properties": {"type": {"const": tag}}, "required": ["type"]},
+            "then": {"additionalProperties": False, **schema},
+        }
         for tag, schema in found.items()
     ]
     return in_place_of_union(templated({"type": ["object", "null"], "if": {"type": "object"}, "then": known}))

@@ -1,4 +1,4 @@
-"""Connections on an event loop, straight on asyncio's own transports. Imports nothing of ours.
+"""Connections on an event loop, straight on asyncio's own transports. Imports aio and compat.
 
 httpcore's backend for event loops stands on anyio, which opens a cancel scope for each read and each write, and asks
 the kernel whether an idle connection has news: with ten thousand waiting jobs that was a third of a poll. Here reads
@@ -15,6 +15,7 @@ from typing import Any
 import httpcore
 
 from weblake import aio
+from weblake.compat import allow_tls_in_tls
 
 #: Bytes that came and were not read yet, from which on the peer is left to wait.
 MOST_HELD = 1 << 18
@@ -84,6 +85,7 @@ class LoopStream(httpcore.AsyncNetworkStream, asyncio.Protocol):
         plain, secure = self._transport, LoopStream()
         if plain is None or plain.is_closing():
             raise httpcore.ConnectError("the connection was closed before the TLS handshake")
+        allow_tls_in_tls(plain)
         try:
             async with aio.timeout(timeout):
                 made = await asyncio.get_running_loop().start_tls(

@@ -295,6 +295,7 @@ def test_a_handshake_that_is_cancelled_leaves_nothing_open(contexts: Contexts) -
     told(story())
 
 
+@pytest.mark.smoke
 def test_tls_inside_of_tls(contexts: Contexts) -> None:
     """As through a proxy that is spoken to over TLS."""
 

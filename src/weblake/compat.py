@@ -1,15 +1,21 @@
-"""What Python 3.11 added to the standard library, for 3.10 from the libraries that backport it.
+"""What Python 3.11 added, for 3.10 too.
 
-`re` has possessive quantifiers (`a*+`), `read_time` reads every ISO 8601 time that `datetime.fromisoformat` reads.
+`re` has possessive quantifiers (`a*+`), `read_time` reads every ISO 8601 time that `datetime.fromisoformat` reads,
+`program_command` is `python -P`, and `allow_tls_in_tls` prepares a transport for a second TLS handshake.
 """
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-__all__ = ["re", "read_time"]
+__all__ = ["allow_tls_in_tls", "program_command", "re", "read_time"]
+
+#: What `-P` does: neither the program's directory nor the current one is on the path.
+_SAFE_PATH = "import runpy, sys; del sys.path[0]; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
 
 # The types are those of the standard library, whose interface `regex` has.
 if TYPE_CHECKING or sys.version_info >= (3, 11):
@@ -19,3 +25,19 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
 else:
     import regex as re
     from backports.datetime_fromisoformat import datetime_fromisoformat as read_time
+
+
+def program_command(program: Path, *arguments: str) -> list[str]:
+    """Return the command line that runs a program with this Python and imports nothing from beside it."""
+    if sys.version_info >= (3, 11):
+        return [sys.executable, "-P", str(program), *arguments]
+    return [sys.executable, "-c", _SAFE_PATH, str(program), *arguments]
+
+
+def allow_tls_in_tls(transport: asyncio.Transport) -> None:
+    """Let `loop.start_tls` take a transport that is encrypted already, as it does from Python 3.11 on.
+
+    The transport of 3.10 can do it, but its class does not say so.
+    """
+    if sys.version_info < (3, 11) and transport.get_extra_info("ssl_object") is not None:
+        transport._start_tls_compatible = True  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Connections on an event loop, straight on asyncio's own transports. Imports: aio, resolver.
+"""Connections on an event loop, straight on asyncio's own transports. Imports: aio, compat, resolver.
 
 httpcore's backend for event loops stands on anyio, which opens a cancel scope for each read and each write, and asks
 the kernel whether an idle connection has news: with ten thousand waiting jobs that was a third of a poll. Here reads
@@ -17,6 +17,7 @@ from typing import Any
 import httpcore
 
 from weblake import aio
+from weblake.compat import allow_tls_in_tls
 from weblake.resolver import look_up
 
 #: Bytes that came and were not read yet, from which on the peer is left to wait.
@@ -91,6 +92,7 @@ class LoopStream(httpcore.AsyncNetworkStream, asyncio.Protocol):
         plain, secure = self._transport, LoopStream()
         if plain is None or plain.is_closing():
             raise httpcore.ConnectError("the connection was closed before the TLS handshake")
+        allow_tls_in_tls(plain)
         try:
             async with aio.timeout(timeout):
                 made = await asyncio.get_running_loop().start_tls(

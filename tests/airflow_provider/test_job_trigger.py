@@ -23,6 +23,7 @@ from weblake.service.server import LocalService
 from weblake.testing import WeblakeService
 
 
+@pytest.mark.smoke
 def test_it_fires_when_the_job_has_completed(weblake_connection: WeblakeService, site: GatedSite) -> None:
     async def story(runner: Runner) -> None:
         job_id = await start(weblake_connection, *site.pages(2), *site.held(1))

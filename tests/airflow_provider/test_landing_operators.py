@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gated_site import GatedSite
 
 
+@pytest.mark.smoke
 @proves(
     "O7",
     at="airflow_provider/src/airflow_provider_weblake/operators/landing.py",

@@ -19,7 +19,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from weblake import aio
+from weblake import aio, compat
 from weblake.loop_streams import MOST_HELD, LoopBackend, LoopStream
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -295,12 +295,16 @@ def test_a_handshake_that_is_cancelled_leaves_nothing_open(contexts: Contexts) -
     told(story())
 
 
+@pytest.mark.smoke
 def test_tls_inside_of_tls(contexts: Contexts) -> None:
     """As through a proxy that is spoken to over TLS."""
 
     async def twice(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await writer.start_tls(contexts[0])
-        await echo(reader, writer)
+        loop, outer = asyncio.get_running_loop(), writer.transport
+        compat.allow_tls_in_tls(outer)
+        protocol = outer.get_protocol()
+        inner = await loop.start_tls(outer, protocol, contexts[0], server_side=True)
+        await echo(reader, asyncio.StreamWriter(inner, protocol, reader, loop))
 
     async def story() -> None:
         async with served(twice, contexts[0]) as port:

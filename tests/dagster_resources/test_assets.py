@@ -38,6 +38,7 @@ class Where(dg.Config):
 LETTERS = dg.StaticPartitionsDefinition(["a", "b", "c"])
 
 
+@pytest.mark.smoke
 def test_a_crawl_lands_and_tells_the_standard_metadata(bench: Bench, site: GatedSite) -> None:
     docs = build_weblake_assets("docs", CrawlRequest(url=f"{site.url}/", options={"limit": 3}))
     run = bench.run(docs)
@@ -106,6 +107,7 @@ def test_materialised_again_an_unpartitioned_asset_adds_and_a_partition_is_repla
     assert bench.started == 5
 
 
+@pytest.mark.smoke
 def test_one_run_over_partitions_tells_of_each_its_own(bench: Bench, site: GatedSite) -> None:
     request = BatchScrapeRequest(urls=[f"{site.url}/page/1", f"{site.url}/{{partition_key}}"])
     parts = build_weblake_assets(

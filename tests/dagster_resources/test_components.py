@@ -36,6 +36,7 @@ def test_every_attribute_says_what_it_is_and_how_it_is_written(component: type[d
     assert fields_without_words(model) == []
 
 
+@pytest.mark.smoke
 def test_every_attribute_of_a_crawl_reaches_the_asset_and_its_steps() -> None:
     attributes = {
         "asset": {
@@ -179,6 +180,7 @@ def test_usage_has_months_a_budget_and_a_sensor_of_closed_months() -> None:
         assert spec_of(defs, "usage").partitions_def is None
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     ("kind", "attributes", "place", "words"),
     [
@@ -305,6 +307,7 @@ def test_loading_asks_the_service_nothing(bench: Bench, site: GatedSite) -> None
     assert not bench.root.exists()
 
 
+@pytest.mark.smoke
 def test_a_batch_of_an_upstream_list_lands_with_its_checks(bench: Bench, site: GatedSite) -> None:
     @dg.asset
     def page_list() -> list[str]:

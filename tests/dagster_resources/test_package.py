@@ -13,16 +13,17 @@ import dagster_weblake
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.smoke
 def test_the_registry_entry_point_loads() -> None:
     (point,) = [p for p in entry_points(group="dagster_dg_cli.registry_modules") if p.name == "dagster_weblake"]
     assert point.load() is dagster_weblake
-    assert dg.__version__ >= "1.13"
 
 
 def test_all_names_are_there() -> None:
     assert [name for name in dagster_weblake.__all__ if not hasattr(dagster_weblake, name)] == []
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("readme", ["README.md", "dagster_resources/README.md"])
 def test_the_introductions_load(readme: str) -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / readme).read_text(), re.DOTALL)

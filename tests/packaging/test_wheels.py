@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -22,22 +21,6 @@ SOURCES = {
 }
 #: Registries' hosts, put together here so that this file does not name one either.
 HOSTS = ["pypi" + ".org", "python" + "hosted.org", "registry.npm" + "js.org"]
-
-
-@pytest.fixture(scope="session")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    out = tmp_path_factory.mktemp("wheels")
-    uv = shutil.which("uv")
-    assert uv is not None, "uv runs these tests"
-    built = subprocess.run(
-        [uv, "build", "--all-packages", "--wheel", "--offline", "-o", str(out)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert built.returncode == 0, built.stderr
-    return {path.name.partition("-")[0]: path for path in out.glob("*.whl")}
 
 
 @pytest.mark.parametrize("name", SOURCES)

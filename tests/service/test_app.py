@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from weblake.compat import read_time
 from weblake.errors import InvalidOption, StorageRefused
 from weblake.service.config import ServiceKey
 from weblake.service.failures import PageFailure
@@ -450,7 +451,7 @@ def test_the_admin_routes(bench: Any) -> None:
     assert bench.http.post("/_weblake/reset").json() == {"success": True}
     assert bench.http.get(f"/v2/batch/scrape/{job}").status_code == 404
     assert bench.http.get("/_weblake/counts").json()["counts"] == {}
-    assert abs(datetime.fromisoformat(bench.http.get("/_weblake/health").json()["now"]).timestamp() - _now()) < 60
+    assert abs(read_time(bench.http.get("/_weblake/health").json()["now"]).timestamp() - _now()) < 60
 
 
 def _now() -> float:

@@ -50,6 +50,7 @@ def test_the_same_calls_have_the_same_answers(weblake_service: WeblakeService, w
     assert turn() == turn()
 
 
+@pytest.mark.smoke
 def test_an_asynchronous_test_uses_it(weblake_service: WeblakeService, weblake_site: WeblakeSite) -> None:
     async def main() -> int | None:
         async with weblake_service.async_client() as client:
@@ -169,6 +170,7 @@ def test_a_wait_in_vain_says_what_came(weblake_service: WeblakeService, weblake_
         weblake_webhooks.wait("crawl.completed", timeout=0.05)
 
 
+@pytest.mark.smoke
 def test_a_job_survives_a_crash_of_the_service(
     weblake_service_process: WeblakeServiceProcess, weblake_site: WeblakeSite, tmp_path: Path
 ) -> None:

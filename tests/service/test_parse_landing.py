@@ -46,6 +46,7 @@ def test_files_are_shown(fresh: Any) -> None:
     assert "| Sum | 8.1 |  |" in out
 
 
+@pytest.mark.smoke
 def test_files_land_once(fresh: Any, tmp_path: Path) -> None:
     three = files("tides.docx", "tides.pdf", "gauges.xls")
     for _ in range(2):

@@ -15,6 +15,7 @@ import pytest
 import weblake
 
 
+@pytest.mark.smoke
 def test_a_crawl_lands_with_everything_that_was_not_stored(weblake_command: Any, site: str, tmp_path: Path) -> None:
     run = weblake_command("crawl", f"{site}/", "--limit", "40", "--to", str(tmp_path / "lake"), "--json")
     assert run.code == 0, run.err
@@ -28,6 +29,7 @@ def test_a_crawl_lands_with_everything_that_was_not_stored(weblake_command: Any,
     assert [(row["url"], row["outcome"]) for row in errors] == [(f"{site}/secret", "robots_blocked")]
 
 
+@pytest.mark.smoke
 def test_a_target_that_answers_404_is_a_document(weblake_command: Any, site: str, tmp_path: Path) -> None:
     run = weblake_command("batch", f"{site}/nowhere", "--to", str(tmp_path / "lake"), "--json")
     assert (run.code, run.json["stored"], run.json["failed"]) == (0, 1, 0)

@@ -71,6 +71,7 @@ def test_an_embedded_service_whose_directory_cannot_be_used(tmp_path: Path) -> N
     assert (code, "cannot keep its files in" in said) == (1, True)
 
 
+@pytest.mark.smoke
 def test_the_version(tmp_path: Path) -> None:
     code, said = run("weblake --version | grep -qxE '[0-9]+[.][0-9]+[.][0-9]+'", tmp_path)
     assert (code, said) == (0, "")

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any
 
 from typing_extensions import Self
 
+from weblake.compat import program_command
 from weblake.testing.service import KEY, WeblakeService
 
 #: Seconds that it may take to listen, and to stop.
@@ -95,9 +95,9 @@ class WeblakeServiceProcess(WeblakeService):
         program = Path(__file__).with_name("served.py")
         asked = json.dumps({"port": port, "data": str(self._folder), "config": self._config})
         with self._log.open("a", encoding="utf-8") as log:
-            # -P: what lies beside the program must not stand in for modules of the same names.
+            # Modules beside the program must not stand in for others of the same names.
             self._process = subprocess.Popen(  # noqa: S603
-                [sys.executable, "-P", str(program)],
+                program_command(program),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

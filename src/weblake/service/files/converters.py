@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from contextlib import suppress
+from pathlib import Path
 
 import msgspec
 
+from weblake.compat import program_command
 from weblake.service.failures import PageFailure
 from weblake.service.files.converted import HEAD, MOST_RESULT, Converted, Task, pack
 
@@ -29,6 +30,7 @@ IDLE = 60.0
 _GROWN = 256 << 20
 #: What a process gets of the environment: no keys.
 _KEPT_NAMES = "PATH PYTHONPATH PYTHONHOME LD_LIBRARY_PATH DYLD_LIBRARY_PATH SYSTEMROOT TEMP TMP TMPDIR LANG LC_ALL"
+_WORKER = Path(__file__).with_name("worker.py")
 _ENVIRONMENT = frozenset(_KEPT_NAMES.split())
 _GONE = (BrokenPipeError, ConnectionResetError, asyncio.IncompleteReadError)
 
@@ -116,8 +118,8 @@ class _Process:
     async def start(cls, memory: int) -> _Process:
         environment = {name: value for name, value in os.environ.items() if name.upper() in _ENVIRONMENT}
         process = await asyncio.create_subprocess_exec(
-            # -P: a module in the directory that the service was started in is not imported.
-            *(sys.executable, "-P", "-m", "weblake.service.files.worker", str(memory)),
+            # Not `-m`: a module in the directory that the service was started in is not imported.
+            *program_command(_WORKER, str(memory)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,

@@ -153,11 +153,12 @@ def recent(
     columns = "id, job, team, type, url, created, tries, answer"
     rows = db.execute(
         f"SELECT * FROM (SELECT {columns}, 'waiting' AS state, due AS time, seq, 1 AS live FROM deliveries"  # noqa: S608
-        " WHERE (?2 IS NULL OR team = ?2) AND (?3 IS NULL OR job = ?3) ORDER BY created DESC, seq DESC LIMIT ?1)"
+        " WHERE (:team IS NULL OR team = :team) AND (:job IS NULL OR job = :job)"
+        " ORDER BY created DESC, seq DESC LIMIT :most)"
         f" UNION ALL SELECT * FROM (SELECT {columns}, state, ended AS time, seq, 0 AS live FROM past_deliveries"
-        " WHERE (?2 IS NULL OR team = ?2) AND (?3 IS NULL OR job = ?3) ORDER BY seq DESC LIMIT ?1)"
-        " ORDER BY created DESC, live DESC, seq DESC LIMIT ?1",
-        (most, team, job),
+        " WHERE (:team IS NULL OR team = :team) AND (:job IS NULL OR job = :job) ORDER BY seq DESC LIMIT :most)"
+        " ORDER BY created DESC, live DESC, seq DESC LIMIT :most",
+        {"most": most, "team": team, "job": job},
     )
     return [_shown(row) for row in rows]
 

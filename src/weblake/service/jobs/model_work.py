@@ -99,7 +99,8 @@ def status_body(db: Connection, job: Row, at: float) -> dict[str, object]:
 def _bill(db: Connection, job: Row, credits: int, at: float) -> None:
     # What is paid is reserved no longer.
     db.execute(
-        "UPDATE jobs SET credits = credits + ?1, expected = max(0, expected - ?1) WHERE id = ?2", (credits, job["id"])
+        "UPDATE jobs SET credits = credits + ?, expected = max(0, expected - ?) WHERE id = ?",
+        (credits, credits, job["id"]),
     )
     if credits:
         accounts.charge(db, Access(job["team"], job["key_name"]), credits, at)

@@ -60,7 +60,7 @@ def add(
     db.executemany(
         "INSERT INTO pages (job, place, url, depth, queued, ahead, options) VALUES (?, ?, ?, ?, ?, ?, ?)", rows
     )
-    db.execute("UPDATE jobs SET known = known + ?1, placed = placed + ?1 WHERE id = ?2", (len(rows), job_id))
+    db.execute("UPDATE jobs SET known = known + ?, placed = placed + ? WHERE id = ?", (len(rows), len(rows), job_id))
     return int(placed)
 
 

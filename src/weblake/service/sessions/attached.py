@@ -91,17 +91,18 @@ class Attached:
         task = self._start(method, params)
         try:
             async with aio.timeout(_ANSWER):
-                return await task
-        except asyncio.CancelledError:
-            # Ended by us, since the page is gone and nobody answers for it; or we are what is cancelled.
-            if not self._gone or asyncio.current_task().cancelling():
-                raise
-            raise HandsError(self._gone) from None
+                # Not `await task`: a cancellation of this task and one of the command could not be told apart.
+                await asyncio.wait([task])
+            if task.cancelled():  # by `_end`: nobody answers for a page that is gone
+                raise HandsError(self._gone)
+            return task.result()
         except CdpError as error:
             raise HandsError(self._gone or str(error)) from error
         except TimeoutError as error:
             message = f"The page did not answer within {_ANSWER:g} s ({method}): a script may keep it busy. Reload it."
             raise HandsError(message) from error
+        finally:
+            task.cancel()
 
     def _start(self, method: str, params: Mapping[str, object] | None) -> asyncio.Task[dict[str, Any]]:
         task = asyncio.ensure_future(self._cdp.send(method, params, self._session))

@@ -1,0 +1,9 @@
+"""The modules of the package import on every Python and with every dependency that it declares."""
+
+import pytest
+from every_module import import_all
+
+
+@pytest.mark.smoke
+def test_every_module_imports() -> None:
+    assert import_all("airflow_provider_weblake") > 15

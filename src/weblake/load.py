@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 from weblake import publishing, recovery, sent_lists, starts
 from weblake.accounting import Tally
@@ -50,6 +51,9 @@ NAMED = 3
 CHANGED = "has changed since the job was started; landing what was bought"
 
 
+#: What `begin` returns: the intent, the job, and the document where the start's own reply held it.
+Begun: TypeAlias = tuple[Intent, Job, bytes | None]
+
 _LOG = logging.getLogger("weblake.landing")
 
 
@@ -69,7 +73,7 @@ class Watch:
 
 def begin(
     client: Runs, dataset: Dataset, order: Order, *, max_credits: float | None = None, until: float | None = None
-) -> tuple[Intent, Job, bytes | None]:
+) -> Begun:
     """Puts the intent on record and starts its job, or finds what an earlier run did of both.
 
     `until` is when the reads before and after a start are given up, in monotonic seconds; a start has its own deadline.
@@ -84,11 +88,13 @@ def begin(
         last = ledger.last_start(order.load_id)
         if last is None or last.void:  # what has been started is paid for: a limit has no say any more
             check_cost(order.pages, order.price, max_credits)
-    intent = ledger.intent(order.load_id)
+    intent, is_new = ledger.intent(order.load_id), False
     if intent is None:
         dataset.preflight(order.partition, order.load_id)
         replay = client.run(starts.preflight(client.retry, until)) if order.start is not None else None
-        intent = ledger.begin(_intent(order, client.service, replay))
+        ours = _intent(order, client.service, replay)
+        intent = ledger.begin(ours)
+        is_new = intent.writer == ours.writer
     if order.start is None:
         assert order.job_id is not None
         at = utc_now()
@@ -99,6 +105,7 @@ def begin(
         intent,
         order.start,
         order.endpoint,
+        is_new,
         until,
         client.service,
         request_sha256=order.request_sha,
@@ -129,12 +136,19 @@ def _rebuilt(dataset: Dataset, order: Order, intent: Intent, start: Start) -> Ca
 
 
 def land(
-    client: Runs, dataset: Dataset, order: Order, terms: Terms | None = None, watch: Watch | None = None
+    client: Runs,
+    dataset: Dataset,
+    order: Order,
+    terms: Terms | None = None,
+    watch: Watch | None = None,
+    *,
+    begun: Begun | None = None,
 ) -> Landing:
     """Lands an order and returns its receipt.
 
     A load that has landed before is not touched, and the service is not called. A load that an earlier run left
-    half-way is finished.
+    half-way is finished. `begun` is what `begin` has just returned for this order, where the caller has called it
+    after `landed` has found nothing: neither is looked up again.
 
     Raises:
         LoadIncomplete: It does not add up; nothing was published, the checked file is kept, and `receipt` has the
@@ -152,7 +166,7 @@ def land(
         watch.started(job_id)
 
     try:
-        return _land(client, dataset, order, terms or Terms(), replace(watch, started=started))
+        return _land(client, dataset, order, terms or Terms(), replace(watch, started=started), begun)
     except WeblakeError as error:
         error.receipt = error.receipt or known
         raise
@@ -181,12 +195,16 @@ def _landed_as_another(dataset: Dataset, order: Order) -> Landing | None:
     return recovery.recover_job(dataset, order.kind, job_id) if job_id else None
 
 
-def _land(client: Runs, dataset: Dataset, order: Order, terms: Terms, watch: Watch) -> Landing:
+def _land(
+    client: Runs, dataset: Dataset, order: Order, terms: Terms, watch: Watch, known: Begun | None = None
+) -> Landing:
     until = time.monotonic() + terms.timeout_s
-    earlier = landed(dataset, order, terms)
-    if earlier is not None:
-        return earlier
-    intent, job, document = begin(client, dataset, order, max_credits=terms.max_credits, until=until)
+    if known is None:
+        earlier = landed(dataset, order, terms)
+        if earlier is not None:
+            return earlier
+        known = begin(client, dataset, order, max_credits=terms.max_credits, until=until)
+    intent, job, document = known
     watch.started(job.job_id)
     if terms.ends_job:
         until = time.monotonic() + terms.timeout_s - intent.age_s()

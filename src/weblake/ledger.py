@@ -77,6 +77,8 @@ class Intent(Record, frozen=True, kw_only=True):
     service: str | None = None
     submitted: int | None = None
     first_target: str | None = None
+    #: The digest of the list of URLs that is to be sent; another run may come to send another one.
+    urls: str | None = None
     #: Path keys and values in their order; None for the default, `load_date`.
     partition: dict[str, str] | None = None
     slot: str | None = None

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from weblake import publishing, recovery, sent_lists, starts
+from weblake import list_sources, publishing, recovery, sent_lists, starts
 from weblake.accounting import Tally
 from weblake.download import Runs
 from weblake.errors import (
@@ -121,7 +121,24 @@ def _keep_urls(dataset: Dataset, order: Order) -> str | None:
     """Store the list of URLs of a batch before it is sent."""
     if order.with_urls is None or order.submitted is None:
         return None
+    if order.source is not None:
+        list_sources.note(dataset, order.source, order.load_id)
     return sent_lists.keep(dataset.storage, order.load_id, order.submitted)
+
+
+def _drop_lists(dataset: Dataset, order: Order, intent: Intent, job: Job) -> None:
+    """Remove what was kept of the list of a load that has landed."""
+    if job.urls is not None:  # and what a run has left that died before it recorded its start
+        sent_lists.drop(dataset.storage, job.load_id, (job.urls, intent.urls, _digest_of(order)))
+    elif intent.submitted is not None:
+        sent_lists.drop(dataset.storage, order.load_id)
+    if order.source is not None:
+        list_sources.forget(dataset, order.source, order.load_id)
+
+
+def _digest_of(order: Order) -> str | None:
+    """Return the digest of the list of a batch."""
+    return sent_lists.digest_of(order.submitted) if order.with_urls is not None and order.submitted else None
 
 
 def _rebuilt(dataset: Dataset, order: Order, intent: Intent, start: Start) -> Callable[[str], Operation[object]] | None:
@@ -185,6 +202,8 @@ def landed(dataset: Dataset, order: Order, terms: Terms) -> Landing | None:
             earlier = None if refused is None else Landing(refused)
     if earlier is not None and order.kind == "batch_scrape":
         sent_lists.drop(dataset.storage, order.load_id)  # a run that died after the landing has left it
+        if order.source is not None:
+            list_sources.forget(dataset, order.source, order.load_id)
     return None if earlier is None else _checked(earlier)
 
 
@@ -225,10 +244,7 @@ def _land(
             first=found.pop() if found else None,
         )
         landing = _settle(dataset, intent, staged, terms, late=late)
-        if begun.urls is not None:
-            sent_lists.drop(dataset.storage, begun.load_id, begun.urls)
-        elif intent.submitted is not None:
-            sent_lists.drop(dataset.storage, order.load_id)
+        _drop_lists(dataset, order, intent, begun)
         return landing
 
     with dataset.storage.scratch() as scratch:  # before the wait: a root that vanishes meanwhile is not made anew
@@ -448,6 +464,7 @@ def _intent(order: Order, service: str, replay: bool | None) -> Intent:
         request_sha256=order.request_sha,
         submitted=len(order.submitted) if order.submitted is not None else None,
         first_target=order.first_target,
+        urls=_digest_of(order),
         partition=dict(order.partition) if order.partition is not None else None,
         slot=slot.name if slot else None,
         slot_has_partition=slot.has_partition if slot else False,

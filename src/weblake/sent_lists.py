@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 
@@ -64,10 +64,11 @@ def read_without_digest(storage: Storage, load_id: str) -> tuple[str, ...] | Non
     return _read(storage, load_id, layout.submitted_path(load_id))
 
 
-def drop(storage: Storage, load_id: str, digest: str | None = None) -> None:
-    """Remove the lists of a load that has landed; with a digest only that one, which saves a listing."""
-    if digest is not None:
-        storage.delete(layout.submitted_path(load_id, digest))
+def drop(storage: Storage, load_id: str, digests: Collection[str | None] = ()) -> None:
+    """Remove the lists of a load that has landed; with digests only those, which saves a listing."""
+    if digests:
+        for digest in {each for each in digests if each is not None}:
+            storage.delete(layout.submitted_path(load_id, digest))
         return
     for name in storage.list(layout.submitted_path(load_id).removesuffix(".json.gz")):
         storage.delete(name)

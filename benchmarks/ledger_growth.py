@@ -125,7 +125,7 @@ def template(client: Client, url: str) -> list[tuple[str, bytes]]:
 
 def copies(files: list[tuple[str, bytes]], count: int) -> Iterator[tuple[str, bytes]]:
     """The files of so many loads, each of a slot of its own; the records of the root come once, with the first."""
-    intent = next(json.loads(data) for name, data in files if b'"request_sha256"' in data)
+    intent = next(json.loads(data) for name, data in files if b'"endpoint"' in data)
     job = next(json.loads(data)["job_id"] for name, data in files if name.endswith(".job.json"))
     old = {
         "load_id": intent["load_id"],

@@ -117,14 +117,15 @@ class _Compaction:
         found = {}
         for table, names in self._held.tables.items():
             there = {folder: list(each) for folder, each in groupby(parquet_files(self._target, table), folder_of)}
-            moved: list[Moved] = []
+            count_of = _Count()
             for folder, files in groupby(names, folder_of):
                 for each in merge.folder(list(files), schemas.TABLES[table], there.get(folder, ())):
-                    moved.append(each)
+                    count_of.add(each)
+                    if each.new is not None:
+                        self._moved[each.old] = (each.new, each.new_bytes)
                     done += 1
                     self._progress(done, count)
-            self._moved |= {each.old: (each.new, each.new_bytes) for each in moved if each.new is not None}
-            found[table] = _told(moved)
+            found[table] = count_of.told()
         return found
 
     def _copy_beside(self) -> None:
@@ -187,15 +188,28 @@ class _Compaction:
         return tuple(sorted(load_id for load_id, found in read_each(ledger, begun, is_open) if found))
 
 
-def _told(moved: list[Moved]) -> TableFiles:
-    new = {each.new: each.new_bytes for each in moved if each.new is not None}
-    return TableFiles(
-        rows=sum(each.rows for each in moved),
-        files_before=len(moved),
-        files=len(new),
-        bytes_before=sum(each.old_bytes for each in moved),
-        bytes=sum(new.values()),
-    )
+class _Count:
+    """What became of the files of one table."""
+
+    def __init__(self) -> None:
+        self._rows = self._files = self._bytes = 0
+        self._new: dict[str, int] = {}
+
+    def add(self, moved: Moved) -> None:
+        self._rows += moved.rows
+        self._files += 1
+        self._bytes += moved.old_bytes
+        if moved.new is not None:
+            self._new[moved.new] = moved.new_bytes
+
+    def told(self) -> TableFiles:
+        return TableFiles(
+            rows=self._rows,
+            files_before=self._files,
+            files=len(self._new),
+            bytes_before=self._bytes,
+            bytes=sum(self._new.values()),
+        )
 
 
 def _check_apart(source: Storage, target: Storage) -> None:

@@ -21,9 +21,9 @@ from weblake.storage import Storage
 from weblake.tables import schemas
 
 #: What is copied as it is, beside the ledger.
-_BESIDE = (layout.REFUSED, layout.SUBMITTED, layout.PENDING_ACTIVITY)
+_BESIDE = (layout.REFUSED, layout.SUBMITTED, layout.LISTS, layout.PENDING_ACTIVITY)
 #: What may be replaced under its name: there a change shows in the size.
-_REPLACED = ("usage_periods", "activity", layout.REFUSED, layout.SUBMITTED)
+_REPLACED = ("usage_periods", "activity", layout.REFUSED, layout.SUBMITTED, layout.LISTS)
 _VERSION = 1
 #: Names that a message shows.
 _NAMED = 3

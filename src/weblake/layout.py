@@ -24,6 +24,8 @@ LAYOUT = "_weblake/layout.json"
 LEDGER = "_weblake/ledger"
 REFUSED = "_weblake/refused"
 SUBMITTED = "_weblake/submitted"
+#: The open load of each file of URLs that the command line was given (list_sources.py).
+LISTS = "_weblake/lists"
 #: The landed loads of each slot (slots.py).
 SLOTS = "_weblake/slots"
 #: Says that every landed load that has a slot is in the index; holds the load ids that could not be read for it.
@@ -169,6 +171,11 @@ def submitted_path(load_id: str, digest: str | None = None) -> str:
     """Where a list of URLs that was sent for a load is kept; without a digest, where earlier versions kept it."""
     folder = submitted_folder(load_id)
     return f"{folder}.json.gz" if digest is None else f"{folder}/{digest}.json.gz"
+
+
+def list_source_path(source: str) -> str:
+    """The record of the load that a file of URLs was last started as."""
+    return f"{LISTS}/{checked_load_id(source)}.json"
 
 
 def slot_entry_path(group: str, load_id: str) -> str:

@@ -77,6 +77,8 @@ class Intent(Record, frozen=True, kw_only=True):
     service: str | None = None
     submitted: int | None = None
     first_target: str | None = None
+    #: The digest of the list of URLs that is to be sent; another run may come to send another one.
+    urls: str | None = None
     #: Path keys and values in their order; None for the default, `load_date`.
     partition: dict[str, str] | None = None
     slot: str | None = None
@@ -176,6 +178,7 @@ class Retired(Record, frozen=True, kw_only=True):
 
 
 R = TypeVar("R", bound=Record)
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 class Ledger:
@@ -257,10 +260,7 @@ class Ledger:
         data = self._bytes_of(name)
         if data is None:
             return None
-        try:
-            return msgspec.json.decode(data, type=Owner).owner
-        except (msgspec.DecodeError, ValueError, RecursionError) as error:
-            raise self._unknown(name, "the claim in it is damaged") from error
+        return self._decoded(name, data, Owner).owner
 
     def lander(self, kind: str, job_id: str) -> str | None:
         """The load as which a job is landed; None where nobody has come so far. Kinds as `land_as`."""
@@ -377,18 +377,22 @@ class Ledger:
 
     def decode_record(self, name: str, data: bytes, load_id: str, kind: type[R]) -> R:
         """Return the record of these bytes; raises as `read_record`."""
-        try:
-            version = msgspec.json.decode(data, type=_Versioned).version
-            if not 1 <= version <= VERSION:
-                raise self._unknown(name, f"it has version {version}, which this weblake does not know")
-            record = msgspec.json.decode(data, type=kind)
-            for stamp in ("at", "created_at"):
-                read_time(getattr(record, stamp, "2026-01-01"))
-        except (msgspec.DecodeError, ValueError, RecursionError) as error:
-            raise self._unknown(name, "it is damaged") from error
+        version = self._decoded(name, data, _Versioned).version
+        if not 1 <= version <= VERSION:
+            raise self._unknown(name, f"it has version {version}, which this weblake does not know")
+        record = self._decoded(name, data, kind)
         if record.load_id != load_id:
             raise self._unknown(name, "it belongs to another load")
         return record
+
+    def _decoded(self, name: str, data: bytes, kind: type[S]) -> S:
+        try:
+            found = msgspec.json.decode(data, type=kind)
+            for stamp in ("at", "created_at"):
+                read_time(getattr(found, stamp, "2026-01-01"))
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            raise self._unknown(name, "it is damaged") from error
+        return found
 
     def _bytes_of(self, name: str) -> bytes | None:
         data = self._storage.read(name)

@@ -17,8 +17,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
-from weblake import publishing, recovery, sent_lists, starts
+from weblake import list_sources, publishing, recovery, sent_lists, starts
 from weblake.accounting import Tally
 from weblake.download import Runs
 from weblake.errors import (
@@ -51,6 +52,9 @@ NAMED = 3
 CHANGED = "has changed since the job was started; landing what was bought"
 
 
+#: What `begin` returns: the intent, the job, and the document where the start's own reply held it.
+Begun: TypeAlias = tuple[Intent, Job, bytes | None]
+
 #: Takes messages for people where nobody else does.
 note: Callable[[str], None] = logging.getLogger("weblake.landing").warning
 
@@ -77,7 +81,7 @@ def begin(
     max_credits: float | None = None,
     until: float | None = None,
     noted: Callable[[str], None] = note,
-) -> tuple[Intent, Job, bytes | None]:
+) -> Begun:
     """Puts the intent on record and starts its job, or finds what an earlier run did of both.
 
     `until` is when the reads before and after a start are given up, in monotonic seconds; a start has its own deadline.
@@ -96,11 +100,13 @@ def begin(
     possible = find_possible_cost(client, dataset, order)
     if possible is not None:
         noted(f"{possible} Give a `limit`, or `max_credits`.")
-    intent = ledger.intent(order.load_id)
+    intent, is_new = ledger.intent(order.load_id), False
     if intent is None:
         dataset.preflight(order.partition, order.load_id)
         replay = client.run(starts.preflight(client.retry, until)) if order.start is not None else None
-        intent = ledger.begin(_intent(order, client.service, replay))
+        ours = _intent(order, client.service, replay)
+        intent = ledger.begin(ours)
+        is_new = intent.writer == ours.writer
     if order.start is None:
         assert order.job_id is not None
         at = utc_now()
@@ -111,6 +117,7 @@ def begin(
         intent,
         order.start,
         order.endpoint,
+        is_new,
         until,
         client.service,
         request_sha256=order.request_sha,
@@ -126,7 +133,24 @@ def _keep_urls(dataset: Dataset, order: Order) -> str | None:
     """Store the list of URLs of a batch before it is sent."""
     if order.with_urls is None or order.submitted is None:
         return None
+    if order.source is not None:
+        list_sources.note(dataset, order.source, order.load_id)
     return sent_lists.keep(dataset.storage, order.load_id, order.submitted)
+
+
+def _drop_lists(dataset: Dataset, order: Order, intent: Intent, job: Job) -> None:
+    """Remove what was kept of the list of a load that has landed."""
+    if job.urls is not None:  # and what a run has left that died before it recorded its start
+        sent_lists.drop(dataset.storage, job.load_id, (job.urls, intent.urls, _digest_of(order)))
+    elif intent.submitted is not None:
+        sent_lists.drop(dataset.storage, order.load_id)
+    if order.source is not None:
+        list_sources.forget(dataset, order.source, order.load_id)
+
+
+def _digest_of(order: Order) -> str | None:
+    """Return the digest of the list of a batch."""
+    return sent_lists.digest_of(order.submitted) if order.with_urls is not None and order.submitted else None
 
 
 def _rebuilt(dataset: Dataset, order: Order, intent: Intent, start: Start) -> Callable[[str], Operation[object]] | None:
@@ -141,12 +165,19 @@ def _rebuilt(dataset: Dataset, order: Order, intent: Intent, start: Start) -> Ca
 
 
 def land(
-    client: Runs, dataset: Dataset, order: Order, terms: Terms | None = None, watch: Watch | None = None
+    client: Runs,
+    dataset: Dataset,
+    order: Order,
+    terms: Terms | None = None,
+    watch: Watch | None = None,
+    *,
+    begun: Begun | None = None,
 ) -> Landing:
     """Lands an order and returns its receipt.
 
     A load that has landed before is not touched, and the service is not called. A load that an earlier run left
-    half-way is finished.
+    half-way is finished. `begun` is what `begin` has just returned for this order, where the caller has called it
+    after `landed` has found nothing: neither is looked up again.
 
     Raises:
         LoadIncomplete: It does not add up; nothing was published, the checked file is kept, and `receipt` has the
@@ -164,7 +195,7 @@ def land(
         watch.started(job_id)
 
     try:
-        return _land(client, dataset, order, terms or Terms(), replace(watch, started=started))
+        return _land(client, dataset, order, terms or Terms(), replace(watch, started=started), begun)
     except WeblakeError as error:
         error.receipt = error.receipt or known
         raise
@@ -182,9 +213,9 @@ def landed(dataset: Dataset, order: Order, terms: Terms) -> Landing | None:
             refused = publishing.promote(dataset, order.load_id)
             earlier = None if refused is None else Landing(refused)
     if earlier is not None and order.kind == "batch_scrape":
-        # A run that died after the landing has left them.
-        sent_lists.drop(dataset.storage, order.load_id)
-        sent_lists.drop_without_digest(dataset.storage, order.load_id)
+        sent_lists.drop(dataset.storage, order.load_id)  # a run that died after the landing has left it
+        if order.source is not None:
+            list_sources.forget(dataset, order.source, order.load_id)
     return None if earlier is None else _checked(earlier)
 
 
@@ -195,12 +226,16 @@ def _landed_as_another(dataset: Dataset, order: Order) -> Landing | None:
     return recovery.recover_job(dataset, order.kind, job_id) if job_id else None
 
 
-def _land(client: Runs, dataset: Dataset, order: Order, terms: Terms, watch: Watch) -> Landing:
+def _land(
+    client: Runs, dataset: Dataset, order: Order, terms: Terms, watch: Watch, known: Begun | None = None
+) -> Landing:
     until = time.monotonic() + terms.timeout_s
-    earlier = landed(dataset, order, terms)
-    if earlier is not None:
-        return earlier
-    intent, job, document = begin(client, dataset, order, max_credits=terms.max_credits, until=until, noted=watch.noted)
+    if known is None:
+        earlier = landed(dataset, order, terms)
+        if earlier is not None:
+            return earlier
+        known = begin(client, dataset, order, max_credits=terms.max_credits, until=until, noted=watch.noted)
+    intent, job, document = known
     watch.started(job.job_id)
     if terms.ends_job:
         until = time.monotonic() + terms.timeout_s - intent.age_s()
@@ -227,10 +262,7 @@ def _land(client: Runs, dataset: Dataset, order: Order, terms: Terms, watch: Wat
             first=found.pop() if found else None,
         )
         landing = _settle(dataset, intent, staged, terms, late=late)
-        if begun.urls is not None:
-            sent_lists.drop(dataset.storage, begun.load_id)
-        elif intent.submitted is not None:
-            sent_lists.drop_without_digest(dataset.storage, order.load_id)
+        _drop_lists(dataset, order, intent, begun)
         return landing
 
     with dataset.storage.scratch() as scratch:  # before the wait: a root that vanishes meanwhile is not made anew
@@ -454,6 +486,7 @@ def _intent(order: Order, service: str, replay: bool | None) -> Intent:
         request_sha256=order.request_sha,
         submitted=len(order.submitted) if order.submitted is not None else None,
         first_target=order.first_target,
+        urls=_digest_of(order),
         partition=dict(order.partition) if order.partition is not None else None,
         slot=slot.name if slot else None,
         slot_has_partition=slot.has_partition if slot else False,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from weblake.layout import is_compacted
     from weblake.ledger import Intent, Job
     from weblake.ledger_news import LedgerNews
-    from weblake.load import Watch, begin, land, landed
+    from weblake.load import Begun, Watch, begin, land, landed
     from weblake.models import is_terminal, parse_time
     from weblake.orders import Naming, Order, Slot, Terms
     from weblake.orders import batch as batch_order
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 #: The room and the name that each is known by there.
 _HOMES = {
     "Answers": "weblake.ended_jobs:Answers",
+    "Begun": "weblake.load:Begun",
     "ClosedPeriod": "weblake.usage:ClosedPeriod",
     "Dataset": "weblake.publishing:Dataset",
     "EndedJobs": "weblake.ended_jobs:EndedJobs",
@@ -126,6 +127,7 @@ __all__ = [
     "TABLES",
     "UNSEEN_S",
     "Answers",
+    "Begun",
     "ClosedPeriod",
     "Dataset",
     "EndedJobs",

@@ -82,6 +82,8 @@ class Order:
     #: Path keys of the dataset, in order; None for load_date.
     partition: Mapping[str, str] | None = None
     slot: Slot | None = None
+    #: The file that the URLs come from, with everything else that is asked for (list_sources.py).
+    source: str | None = None
     #: Builds the same request for another list of URLs; None where the request has no list.
     with_urls: Callable[[Sequence[str]], Order] | None = None
     #: Pages that are surely bought when it starts, and the credits that one is known to cost.

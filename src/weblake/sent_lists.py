@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 
@@ -62,14 +62,12 @@ def read_without_digest(storage: Storage, load_id: str) -> tuple[str, ...] | Non
     return _read(storage, load_id, layout.submitted_path(load_id))
 
 
-def drop(storage: Storage, load_id: str) -> None:
-    """Remove the lists of a load that has landed: also that of a run that lost the race to start it."""
-    storage.delete_folder(layout.submitted_folder(load_id))
-
-
-def drop_without_digest(storage: Storage, load_id: str) -> None:
-    """Remove the list of a load that an earlier version started for another process to land."""
-    storage.delete(layout.submitted_path(load_id))
+def drop(storage: Storage, load_id: str, digests: Collection[str | None] = ()) -> None:
+    """Remove the lists of a load that has landed; with all of their digests, object stores need no listing."""
+    known = [layout.submitted_path(load_id, each) for each in set(digests) if each is not None]
+    storage.delete_folder(layout.submitted_folder(load_id), known)
+    if not known:  # it may be of an earlier version
+        storage.delete(layout.submitted_path(load_id))
 
 
 def _read(storage: Storage, load_id: str, name: str) -> tuple[str, ...] | None:

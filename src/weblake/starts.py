@@ -75,6 +75,8 @@ class Plan:
     build: Callable[[str], Operation[object]]
     #: The name under which the activity list has such jobs, where it has one.
     endpoint: Endpoint | None
+    #: Whether this run has just recorded the intent, so that there is no start and no job of it to look up.
+    is_new: bool = False
     #: When looking for a lost start is given up, in monotonic seconds.
     until: float | None = None
     #: Which service is asked now, as the ledger names services.
@@ -124,11 +126,12 @@ def start(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | N
     """
     load_id = plan.intent.load_id
     course = Course()
-    for _ in range(MAX_STARTS):
-        job = ledger.job(load_id)
+    for attempt in range(MAX_STARTS):
+        is_new = plan.is_new and attempt == 0
+        job = None if is_new else ledger.job(load_id)
         if job is not None:
             return job, None
-        last = ledger.last_start(load_id)
+        last = None if is_new else ledger.last_start(load_id)
         if last is None or last.void:
             if course.malformed >= MALFORMED_TRIES and course.error is not None:
                 raise course.error  # each start is answered with something unreadable, and none of them made a job

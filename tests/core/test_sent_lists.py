@@ -239,3 +239,31 @@ def test_a_crawl_and_a_single_page_keep_no_list(lab: TaskLab) -> None:
     load.begin(lab.client, lab.dataset, orders.crawl("http://pages.test/", Naming(), limit=1))
     load.begin(lab.client, lab.dataset, orders.scrape("http://pages.test/", Naming()))
     assert kept(lab) == []
+
+
+def test_a_damaged_list_is_told(lab: TaskLab) -> None:
+    """Whichever bytes of it are damaged."""
+    lab.start(RETRY)
+    name = kept(lab)[0]
+    whole = lab.dataset.storage.read(name)
+    assert whole is not None
+    lab.urls = LONGER
+    for damaged in (b"", whole[:-9], whole[:12] + b"\xff" * (len(whole) - 12), gzip.compress(b"\xff"), whole[:30]):
+        lab.dataset.storage.delete(name)
+        lab.dataset.storage.create(name, damaged)
+        with pytest.raises(errors.StorageRefused, match=f"damaged.*{name}"):
+            lab.land(RETRY)
+    assert lab.started == 1
+
+
+@pytest.mark.parametrize("dies_in", ["record_start", "keep"])
+def test_a_run_that_died_before_its_start_leaves_no_list(lab: TaskLab, dies_in: str) -> None:
+    """The next one comes with another list, starts the job, and lands: nothing of the first one is left."""
+    where = Ledger if dies_in == "record_start" else sent_lists
+    with mock.patch.object(where, dies_in, side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        lab.land(RETRY)
+    assert len(kept(lab)) == (dies_in == "record_start")
+    lab.urls = LONGER
+    receipt = lab.land(RETRY).receipt
+    assert (receipt.submitted, receipt.stored, lab.started) == (4, 4, 1)
+    assert kept(lab) == []

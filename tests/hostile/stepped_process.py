@@ -153,10 +153,10 @@ class SteppedStorage:
         self._process.act()
         self._storage.delete(name)
 
-    def delete_folder(self, name: str) -> None:
+    def delete_folder(self, name: str, known: Sequence[str] = ()) -> None:
         for file in self._storage.list(name):
             self.delete(file)
-        self._storage.delete_folder(name)
+        self._storage.delete_folder(name, known)
 
     def open_input(self, name: str) -> IO[bytes]:
         return self._storage.open_input(name)

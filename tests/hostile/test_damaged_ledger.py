@@ -67,8 +67,8 @@ def damage(dataset: Dataset, name: str, made: Callable[[bytes], bytes]) -> bytes
 @proves(
     "P13",
     at="src/weblake/ledger.py",
-    line='                raise self._unknown(name, f"it has version {version}, which this weblake does not know")',
-    becomes="                return None",
+    line='            raise self._unknown(name, f"it has version {version}, which this weblake does not know")',
+    becomes="            return None",
     case=".job-another version",
 )
 @proves(

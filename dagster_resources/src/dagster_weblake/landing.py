@@ -53,22 +53,25 @@ def land(
     """Lands the request for each partition of this step: starts its jobs, unless an earlier run did, and waits."""
     step = Step(context, weblake, request, key, to, buys=request.owns_job)
     orders: dict[str | None, Order] = {}
+    begun: dict[str | None, orchestration.Begun] = {}
 
     def begin(part: Part) -> Metadata:
         order = orders[part.key] = step.order(part)
         if order.start is not None and order.kind in _JOBS:
             stopping.open[order.load_id] = order
             if orchestration.landed(step.dataset, order, step.terms) is None:
-                intent, job, _ = orchestration.begin(
+                begun[part.key] = orchestration.begin(
                     weblake.client, step.dataset, order, max_credits=step.terms.max_credits, noted=context.log.warning
                 )
+                intent, job, _ = begun[part.key]
                 step.say_started(intent, job)
         return {}
 
     def finish(part: Part) -> Metadata:
         order = orders[part.key]
         watch = Progress(context, part.key).watch()
-        landing = orchestration.land(weblake.client, step.dataset, order, step.terms, watch)
+        known = begun.get(part.key)
+        landing = orchestration.land(weblake.client, step.dataset, order, step.terms, watch, begun=known)
         stopping.open.pop(order.load_id, None)
         return step.landed(landing)
 

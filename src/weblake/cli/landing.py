@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from weblake import shown
 from weblake.cli.interrupts import INTERRUPTED
-from weblake.cli.orphans import unreadable_text
+from weblake.cli.orphans import MOST, unreadable_text
 from weblake.cli.tree import (
     BaseUrl,
     Formats,
@@ -25,6 +25,7 @@ from weblake.cli.tree import (
 )
 from weblake.compat import read_time
 from weblake.errors import FixRequest, InvalidOption
+from weblake.secrets import one_line
 
 if TYPE_CHECKING:
     from weblake.client import Client
@@ -78,18 +79,42 @@ def batch(
     insecure: Insecure = False,
 ) -> None:
     """Scrapes many URLs as one job and lands it as one Parquet file."""
-    from weblake import orders
-    from weblake.url_lists import read_urls
+    from dataclasses import replace
+
+    from weblake import list_sources, orders
+    from weblake.lake import open_dataset
 
     if bool(urls) == bool(urls_file):
         raise InvalidOption("Give URLs, or --urls FILE, and not both.")
     if column is not None and urls_file is None:
         raise InvalidOption("--column names a column of a file of URLs, and there is none.", hint="Give --urls FILE.")
-    listed = urls or read_urls(str(urls_file), column)
     terms = terms_of(allow_partial, missing_ratio, fail_ratio, max_credits, timeout)
-    naming = naming_of(key, new, partition)
-    order = orders.batch(listed, naming, **given_options(option, formats))  # type: ignore[arg-type]
+    naming, given = naming_of(key, new, partition), given_options(option, formats)
+    source = None if urls_file is None else list_sources.source_of(urls_file, column, naming, given)
+    sent = None if source is None else list_sources.pending(open_dataset(to), source)
+    listed = urls or _urls_of(str(urls_file), column, sent)
+    order = replace(orders.batch(listed, naming, **given), source=source)  # type: ignore[arg-type]
     _land(order, to, terms, detach=detach, as_json=as_json, base_url=base_url, insecure=insecure)
+
+
+def _urls_of(file: str, column: str | None, sent: Sequence[str] | None) -> Sequence[str]:
+    """The URLs of a file; those of the load that was started with it and has not landed, where they have changed."""
+    from weblake.load import CHANGED
+    from weblake.url_lists import read_urls
+
+    try:
+        listed = read_urls(file, column)
+    except FixRequest as error:
+        if sent is None:
+            raise
+        said = f"{' '.join(error.message.split())} Landing what was bought with it before"
+    else:
+        if sent is None or [*sent] == listed or set(sent).isdisjoint(listed):
+            return listed
+        said = f"{file}: the list {CHANGED}"
+    again = "Run the command again for the list as it is by then; --new buys it at once."
+    shown.note(f"weblake: {escape(one_line(said, MOST))} ({len(sent)} URLs). {again}")
+    return sent
 
 
 def crawl(

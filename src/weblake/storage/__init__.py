@@ -91,8 +91,13 @@ class Storage(Protocol):
     def delete(self, name: str) -> None:
         """Removes a file, if it is there."""
 
-    def delete_folder(self, name: str) -> None:
-        """Removes a folder and its files, if it is there, also after an earlier call that was interrupted."""
+    def delete_folder(self, name: str, known: Sequence[str] = ()) -> None:
+        """Removes a folder and its files, if it is there, also after an earlier call that was interrupted.
+
+        Args:
+            name: The folder.
+            known: The names of its files, where the caller knows all of them: an object store then lists nothing.
+        """
 
     def exists(self, name: str) -> bool:
         """Whether there is such a file."""

@@ -114,7 +114,7 @@ class LocalStorage:
             path.unlink()
             _sync_dir(path.parent)
 
-    def delete_folder(self, name: str) -> None:
+    def delete_folder(self, name: str, known: Sequence[str] = ()) -> None:
         """Removes a folder and its files, if it is there."""
         for file in self.list(name):
             self.delete(file)

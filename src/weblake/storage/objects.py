@@ -169,9 +169,9 @@ class ObjectStorage:
         with self._told(f"delete {name}"), suppress(FileNotFoundError):
             self._fs.rm_file(path)
 
-    def delete_folder(self, name: str) -> None:
+    def delete_folder(self, name: str, known: Sequence[str] = ()) -> None:
         """Removes all objects below a prefix."""
-        for file in self.list(name):
+        for file in known or self.list(name):
             self.delete(file)
 
     def exists(self, name: str) -> bool:

@@ -110,10 +110,10 @@ class LandingOperator(WeblakeOperator):
             load = self.prepare(context, client)
             return self.finish(context, self.land(client, load, load.terms))
 
-    def land(self, client: Client, load: Load, terms: Terms) -> Landing:
+    def land(self, client: Client, load: Load, terms: Terms, begun: orchestration.Begun | None = None) -> Landing:
         """Land the load; what is to be noted of it goes to the task's log."""
         watch = orchestration.Watch(noted=self.log.warning)
-        return orchestration.land(client, load.dataset, load.order, terms, watch)
+        return orchestration.land(client, load.dataset, load.order, terms, watch, begun=begun)
 
     def prepare(self, context: Context, client: Client, generation: int | None = None) -> Load:
         """The load that this execution means."""
@@ -238,9 +238,10 @@ class JobOperator(LandingOperator):
             if landing is not None:
                 return self.finish(context, landing)
             # With no deadline of its own, a call gives up after a minute: a longer pause is the retry policy's.
-            intent, job, _ = orchestration.begin(
+            begun = orchestration.begin(
                 client, load.dataset, load.order, max_credits=load.terms.max_credits, noted=self.log.warning
             )
+            intent, job, _ = begun
             self._started(context, load.order, intent, job)
             if not self.wait_for_completion:
                 return {"load_id": job.load_id, "kind": job.kind, "job_id": job.job_id, "status": "started"}
@@ -250,7 +251,7 @@ class JobOperator(LandingOperator):
             terms = load.terms
             if not self.owns_job:  # its time runs over all tries, too, and only the waiting ends with it
                 terms = replace(terms, timeout_s=max(1.0, ends_at - time.time()))
-            return self.finish(context, self.land(client, load, terms))
+            return self.finish(context, self.land(client, load, terms, begun))
 
     def _started(self, context: Context, order: Order, intent: Intent, job: Job) -> None:
         if self.cancel_on_kill:

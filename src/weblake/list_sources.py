@@ -1,0 +1,94 @@
+"""Which load a file of URLs was last started as, while that load has not landed.
+
+    _weblake/lists/<id>.json    the id is that of the file's address and of all that the command says but the URLs
+
+The command line tells loads apart by what they request. So a list that changed between a killed run and the next one
+would be another load, and its first pages bought twice. With this record the next run finds what was bought, also where
+the file is gone by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from weblake import layout, sent_lists
+from weblake.dataset import DOCUMENTS, Dataset
+from weblake.errors import StorageRefused
+from weblake.home import home
+from weblake.identity import load_id_of
+from weblake.landed_loads import find, find_job
+from weblake.ledger import Record
+from weblake.orders import Naming
+
+#: Addresses of which each run reads something else: standard input, pipes of a shell.
+_PASSING = ("/dev/", "/proc/")
+
+
+class ListSource(Record, frozen=True, kw_only=True):
+    """A load that was started with the list of a file."""
+
+
+def source_of(file: str, column: str | None, naming: Naming, given: Mapping[str, object]) -> str | None:
+    """Return the id of a file of URLs with everything else that a command asks for.
+
+    None where one run says nothing of the next: for standard input, and for a load that is meant to be new.
+    """
+    address = file if "://" in file else str(home(file).absolute())
+    if naming.new or file == "-" or address.startswith(_PASSING) or Path(address).is_fifo():
+        return None
+    partition = None if naming.partition is None else list(naming.partition.items())
+    return load_id_of("list", address, column, dict(given), naming.key, partition)
+
+
+def pending(dataset: Dataset, source: str) -> tuple[str, ...] | None:
+    """Return the list that this file's last load was started with, or None where that has landed or was not started.
+
+    A load that was refused is over, too: `--allow-partial` publishes it, and another list is another load.
+
+    Raises:
+        StorageRefused: A record of it, or the list that was kept, cannot be read.
+    """
+    noted = _read(dataset, source)
+    if noted is None:
+        return None
+    load_id, ledger = noted.load_id, dataset.ledger
+    job, last = ledger.job(load_id), ledger.last_start(load_id)
+    over = find(dataset, load_id) or (job is not None and find_job(dataset, job.kind, job.job_id))
+    if over or dataset.storage.exists(layout.refused_path(DOCUMENTS, load_id)):
+        return None
+    digest = job.urls if job is not None else last.urls if last is not None and not last.void else None
+    return None if digest is None else sent_lists.read(dataset.storage, load_id, digest)
+
+
+def note(dataset: Dataset, source: str, load_id: str) -> None:
+    """Record that a load is about to be started with the list of this file."""
+    name, data = layout.list_source_path(source), msgspec.json.encode(ListSource(load_id=load_id))
+    if not dataset.storage.create(name, data):  # of a load that is over, or that was never started
+        dataset.storage.delete(name)
+        dataset.storage.create(name, data)
+
+
+def forget(dataset: Dataset, source: str, load_id: str) -> None:
+    """Remove the record once its load has landed; one of another load is left alone."""
+    noted = _read(dataset, source)
+    if noted is not None and noted.load_id == load_id:
+        dataset.storage.delete(layout.list_source_path(source))
+
+
+def _read(dataset: Dataset, source: str) -> ListSource | None:
+    name = layout.list_source_path(source)
+    data = dataset.storage.read(name)
+    if data is None:
+        return None
+    try:
+        return msgspec.json.decode(data, type=ListSource)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise StorageRefused(
+            f"The record {name} of {dataset.storage.url} is damaged: it names the load that this file of URLs was "
+            "started as.",
+            hint="Restore it from a backup. Or look with `weblake orphans` whether that load is open, land it, and "
+            "delete the record.",
+        ) from error

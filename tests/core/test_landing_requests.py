@@ -1,0 +1,58 @@
+"""How many requests to an object store one landing sends, with a dataset that has read nothing before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiobotocore.client import AioBaseClient
+from task_lab import RETRY, TaskLab, task_lab
+
+from weblake import Terms, load, orchestration
+from weblake.lake import open_dataset
+
+MOST_REQUESTS = 40
+SOON = Terms(poll_s=0.2, timeout_s=60)
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[TaskLab]:
+    with task_lab(tmp_path) as lab:
+        yield lab
+
+
+def at_once(lab: TaskLab) -> None:
+    load.land(lab.client, lab.dataset, lab.placed(RETRY, SOON), SOON)
+
+
+def as_an_integration_does(lab: TaskLab) -> None:
+    """The calls of an operator, and of an asset: the job is started and told of before it is waited for."""
+    order = lab.placed(RETRY, SOON)
+    assert orchestration.landed(lab.dataset, order, SOON) is None
+    begun = orchestration.begin(lab.client, lab.dataset, order)
+    orchestration.land(lab.client, lab.dataset, order, SOON, begun=begun)
+
+
+@pytest.mark.parametrize("way", [at_once, as_an_integration_does])
+def test_a_landing_that_replaces_a_load_sends_few_requests(
+    lab: TaskLab, s3_root: str, monkeypatch: pytest.MonkeyPatch, way: Callable[[TaskLab], None]
+) -> None:
+    sent: list[str] = []
+    real = AioBaseClient._make_api_call
+
+    async def counted(client: Any, operation: str, *args: Any) -> Any:
+        sent.append(operation)
+        return await real(client, operation, *args)
+
+    monkeypatch.setattr(AioBaseClient, "_make_api_call", counted)
+    lab.keys = {"day": "2026-11-21"}
+    for run in ("run-1", "run-2"):
+        sent.clear()
+        lab.run, lab.dataset = run, open_dataset(s3_root)
+        way(lab)
+    assert len(lab.dataset.storage.list("documents")) == 1
+    sent.pop()  # that listing
+    assert 20 < len(sent) <= MOST_REQUESTS, sorted(sent)
+    assert sent.count("ListObjectsV2") == 1, "of the group of loads that may replace each other"

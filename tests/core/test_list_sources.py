@@ -1,0 +1,170 @@
+"""A file of URLs that changes between a run of the command line that died and the next one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from catalogue import proves
+from task_lab import URLS, TaskLab, task_lab
+from typer.testing import CliRunner, Result
+
+from weblake import layout, load
+from weblake.cli import _commands
+from weblake.errors import StorageRefused
+from weblake.lake import open_dataset
+from weblake.ledger import Ledger
+
+ANOTHER = "http://pages.test/new"
+
+
+class Shell:
+    """A command line with a file of URLs."""
+
+    def __init__(self, lab: TaskLab, folder: Path) -> None:
+        self.lab, self.file, self.root = lab, folder / "urls.txt", folder / "shell-lake"
+        self.write(URLS)
+
+    def write(self, urls: list[str]) -> None:
+        self.file.write_text("\n".join(urls))
+
+    def batch(self, *more: str) -> Result:
+        _commands()
+        from weblake.cli.tree import app
+
+        command = ["batch", "--urls", str(self.file), "--to", str(self.root), "--json", *more]
+        return CliRunner().invoke(app, command)
+
+    def landed(self, *more: str) -> tuple[int, str]:
+        """How many pages of the list landed, and what was said."""
+        result = self.batch(*more)
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)["stored"], result.stderr
+
+    def killed(self, *more: str) -> None:
+        """A run that dies while it waits for its job."""
+        with mock.patch.object(load, "_wait", side_effect=MemoryError):
+            assert isinstance(self.batch(*more).exception, MemoryError)
+
+    @property
+    def kept(self) -> list[str]:
+        storage = open_dataset(self.root).storage
+        return [*storage.list(layout.LISTS), *storage.list(layout.SUBMITTED)]
+
+
+@pytest.fixture
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
+    with task_lab(tmp_path) as lab:
+        monkeypatch.setenv("WEBLAKE_BASE_URL", lab.service.url)
+        monkeypatch.setenv("WEBLAKE_API_KEY", lab.service.key)
+        yield Shell(lab, tmp_path)
+
+
+CHANGES: dict[str, Callable[[Shell], None]] = {
+    "one more": lambda shell: shell.write([*URLS, ANOTHER]),
+    "fewer": lambda shell: shell.write(URLS[:1]),
+    "another order": lambda shell: shell.write(URLS[::-1]),
+    "deleted": lambda shell: shell.file.unlink(),
+    "emptied": lambda shell: shell.file.write_text("# nothing\n"),
+}
+
+
+@proves(
+    "2.9",
+    at="src/weblake/cli/landing.py",
+    line="    listed = urls or _urls_of(str(urls_file), column, sent)",
+    becomes="    listed = urls or _urls_of(str(urls_file), column, None)",
+    case="killed-one more",
+)
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("first", ["killed", "detached"])
+def test_what_was_bought_lands_whatever_became_of_the_file(shell: Shell, first: str, change: str) -> None:
+    more = ("--key", "monday")
+    if first == "killed":
+        shell.killed(*more)
+    else:
+        assert shell.batch(*more, "--detach").exit_code == 0
+    CHANGES[change](shell)
+    stored, said = shell.landed(*more)
+    assert (stored, shell.lab.started) == (3, 1)
+    assert "landing what was bought" in " ".join(said.lower().split())
+    assert shell.kept == []
+
+
+def test_the_list_as_it_is_now_is_bought_once_the_first_one_has_landed(shell: Shell) -> None:
+    shell.killed()
+    shell.write([*URLS, ANOTHER])
+    assert shell.landed()[0] == 3
+    assert shell.landed()[0] == 4
+    assert shell.lab.started == 2
+    assert shell.kept == []
+
+
+def test_a_file_that_has_not_changed_is_gone_on_with_in_silence(shell: Shell) -> None:
+    shell.killed()
+    assert shell.landed() == (3, "")
+    assert shell.lab.started == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [("--key", "tuesday"), ("--new",), ("--format", "html"), ("--partition", "day=2026-11-21")],
+    ids=lambda other: other[0],
+)
+def test_what_asks_for_something_else_is_another_load(shell: Shell, other: tuple[str, ...]) -> None:
+    if other[0] != "--partition":
+        shell.killed()
+    shell.write([*URLS, ANOTHER])
+    assert shell.landed(*other)[0] == 4
+
+
+def test_a_file_of_the_same_name_with_other_pages_is_another_load(shell: Shell) -> None:
+    """As in a loop of a shell that writes one shard after the other into it."""
+    shell.killed()
+    shell.write([ANOTHER])
+    assert shell.landed() == (1, "")
+    shell.write(URLS)
+    assert shell.landed()[0] == 3
+    assert shell.lab.started == 2
+
+
+def test_a_load_that_was_refused_stands_in_the_way_of_no_other_list(shell: Shell) -> None:
+    shell.lab.service.faults()
+    with mock.patch("weblake.load._trouble", return_value=StorageRefused("it does not add up")):
+        assert shell.batch().exit_code == 1
+    shell.write([*URLS, ANOTHER])
+    assert shell.landed()[0] == 4
+
+
+def test_a_run_that_died_before_its_start_binds_nobody(shell: Shell) -> None:
+    with mock.patch.object(Ledger, "record_start", side_effect=MemoryError):
+        assert isinstance(shell.batch().exception, MemoryError)
+    shell.write([*URLS, ANOTHER])
+    assert shell.landed() == (4, "")
+    assert shell.lab.started == 1
+
+
+def test_a_load_that_was_landed_by_its_job_is_over(shell: Shell) -> None:
+    detached = json.loads(shell.batch("--detach").stdout)
+    _commands()
+    from weblake.cli.tree import app
+
+    assert CliRunner().invoke(app, ["land", "batch", detached["job_id"], "--to", str(shell.root)]).exit_code == 0
+    shell.write([*URLS, ANOTHER])
+    assert shell.landed() == (4, "")
+
+
+def test_a_damaged_record_of_the_file_stops_its_load_only(shell: Shell, tmp_path: Path) -> None:
+    shell.killed()
+    (record,) = (shell.root / layout.LISTS).iterdir()
+    record.write_bytes(b"{")
+    result = shell.batch()
+    assert isinstance(result.exception, StorageRefused)
+    assert record.name in str(result.exception)
+    assert shell.lab.started == 1
+    shell.file = tmp_path / "other.txt"
+    shell.write([ANOTHER])
+    assert shell.landed()[0] == 1

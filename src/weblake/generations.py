@@ -54,9 +54,9 @@ class Task:
         """Where this task's loads replace each other: one for each partition of the graph, or else of the path."""
         values = None if path_keys is None or self.partition is not None else list(path_keys.items())
         name = load_id_of("slot", *self._whole(), values)
-        names = self.names if self.partition is None else (*self.names, self.partition)
-        replaces = self.partition is not None or bool(path_keys)
-        return Slot(name, replaces, generation, self.run, self.occasion, tuple(map(str, names)))
+        whole = self.names if self.partition is None else (*self.names, self.partition)
+        task = tuple(map(str, whole))  # also a partition's key of a type of its own
+        return Slot(name, self.partition is not None or bool(path_keys), generation, self.run, self.occasion, task)
 
     def _whole(self) -> tuple[str | int, ...]:
         return self.names if self.partition is None else (*self.names, "partition", self.partition)

@@ -288,4 +288,5 @@ def test_nothing_but_the_first_target_of_a_request_is_kept() -> None:
     assert set(Intent.__struct_fields__) == {
         *("load_id", "version", "writer", "kind", "endpoint", "created_at", "request_sha256", "service", "submitted"),
         *("first_target", "partition", "slot", "slot_has_partition", "generation", "run", "occasion", "replay"),
+        "task",
     }

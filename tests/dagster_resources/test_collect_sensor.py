@@ -384,8 +384,7 @@ def test_a_sensor_can_be_called_as_dagsters_testing_page_does(bench: Bench, site
         requests: Any = until(lambda: sensor(context), lambda found: not isinstance(found, dg.SkipReason))  # noqa: B023
         assert [request.asset_selection for request in requests] == [[dg.AssetKey("docs")]]
         assert context.cursor
-    ours = defs.get_sensor_def("docs_collect") if hasattr(defs, "get_sensor_def") else sensor
-    assert ours(dg.build_sensor_context(instance=bench.instance, definitions=defs))
+    assert defs.resolve_sensor_def("docs_collect")(dg.build_sensor_context(instance=bench.instance, definitions=defs))
     named = sensor(dg.build_sensor_context(instance=bench.instance), weblake=bench.resource)
     assert len(named) == 1  # type: ignore[arg-type]
     other = build_collect_sensor(docs, resource_key="billing")

@@ -284,9 +284,9 @@ def test_records_are_frozen_and_have_a_nonce_each() -> None:
 
 
 def test_nothing_but_the_first_target_of_a_request_is_kept() -> None:
-    """No field exists that could hold a URL list, a body, headers or a key."""
+    """No field exists that could hold a URL list (`urls` is a digest), a body, headers or a key."""
     assert set(Intent.__struct_fields__) == {
         *("load_id", "version", "writer", "kind", "endpoint", "created_at", "request_sha256", "service", "submitted"),
-        *("first_target", "partition", "slot", "slot_has_partition", "generation", "run", "occasion", "replay"),
+        *("first_target", "urls", "partition", "slot", "slot_has_partition", "generation", "run", "occasion", "replay"),
         "task",
     }

@@ -27,7 +27,7 @@ def added_up(soak: Soak) -> dict[str, float]:
     assert started == totals["loads"], (counts, totals)
     assert counts["pages_billed"] == totals["stored"] == totals["credits"], (counts, totals)
     assert totals["submitted"] == totals["stored"] + totals["failed"]
-    ledger = history(open_dataset(soak.root))
+    ledger = list(history(open_dataset(soak.root)))
     assert len(ledger) == totals["loads"]
     assert sum(each.receipt.stored for each in ledger) == totals["stored"]
     documents = weblake.read(soak.root, "documents").to_table()

@@ -93,7 +93,7 @@ class LedgerCopy:
         return found
 
     def copy(self, moved: Mapping[str, tuple[str, int]]) -> None:
-        """Copy all that is not archived; intents come last, so whoever finds one finds everything done for it.
+        """Copy all that is not archived; intents come last, so a process that finds one finds all records.
 
         Args:
             moved: The files that hold the rows now, by the old files' names: their names and bytes.

@@ -263,7 +263,7 @@ class Ledger:
         return self._decoded(name, data, Owner).owner
 
     def lander(self, kind: str, job_id: str) -> str | None:
-        """The load as which a job is landed; None where nobody has come so far. Kinds as `land_as`."""
+        """The load as which a job is landed; None if unclaimed. Kinds as `land_as`."""
         if kind not in JOB_KINDS:
             return None
         found = self._read(job_load_id(kind, job_id), ".lander", Owner)
@@ -355,7 +355,7 @@ class Ledger:
             raise StorageRefused(
                 f"The record {name} was not written: {error}.", hint="Please report it. Nothing was sent."
             ) from error
-        # Whoever records an archived step again comes second, as if its record lay in the ledger still.
+        # An archived step counts as recorded: a second record of it must not be created.
         if self.archive.read(name) is None and self._storage.create(name, data):
             return record, True
         found = self.read_record(name, record.load_id, type(record))

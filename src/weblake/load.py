@@ -55,7 +55,7 @@ CHANGED = "has changed since the job was started; landing what was bought"
 #: What `begin` returns: the intent, the job, and the document where the start's own reply held it.
 Begun: TypeAlias = tuple[Intent, Job, bytes | None]
 
-#: Takes messages for people where nobody else does.
+#: Logs messages for people where the caller does not take them.
 note: Callable[[str], None] = logging.getLogger("weblake.landing").warning
 
 
@@ -243,7 +243,7 @@ def _land(
     try:
         sent = _sent_list(dataset, order, intent, begun, watch)
     except StorageRefused:
-        earlier = landed(dataset, order, terms)  # whoever landed it meanwhile has removed the list
+        earlier = landed(dataset, order, terms)  # another process that landed it meanwhile has removed the list
         if earlier is None:
             raise
         return earlier

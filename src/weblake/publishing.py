@@ -132,7 +132,7 @@ def history(
 ) -> Iterator[Landed]:
     """Yield what has landed, oldest first; with `since`, only what came after that load.
 
-    The order is that of the writers' clocks: whoever must miss none compares load ids with those that it has. The whole
+    The order is that of the writers' clocks: to miss none, compare load ids with those that you have. The whole
     ledger is read before the first load is yielded; memory holds a few numbers of each load.
 
     Args:
@@ -142,7 +142,7 @@ def history(
             By default it is logged as a warning.
 
     Raises:
-        StorageRefused: The ledger cannot be listed; or there is no load `since`, so that nobody can say what came
+        StorageRefused: The ledger cannot be listed; or there is no load `since`, so it is unknown what came
             after it.
     """
     replaced: dict[str, list[str]] = {}

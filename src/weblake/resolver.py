@@ -1,4 +1,4 @@
-"""The addresses of a host, looked up beside whoever waits for them: the resolver of the system knows no deadline."""
+"""Host name lookups in daemon threads: the resolver of the system knows no deadline."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Loads of a virtual service that land in one root in memory, and what may become of their records.
 
 All of them belong to slots with a partition value, as those of Airflow and Dagster do, so that landing one of them
-retires the older one of its slot. Imports: virtual_world; weblake.
+retires the older one of its slot.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Confirmation of what a crawl without a limit may cost. Imports: the core's public rooms, when a command runs."""
+"""Confirmation of what a crawl without a limit may cost."""
 
 from __future__ import annotations
 

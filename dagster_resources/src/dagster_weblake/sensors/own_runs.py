@@ -1,7 +1,4 @@
-"""Whether the run that started a job also lands it: such a job needs no run of a sensor, or not yet.
-
-Imports: job_events, weblake.errors.
-"""
+"""Whether the run that started a job also lands it: such a job needs no run of a sensor, or not yet."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def sensor(
 
 
 def evaluated(context: dg.SensorEvaluationContext, result: dg.SensorResult) -> Evaluated:
-    """Return what came of a tick in the form that whoever calls a sensor expects: the requests, or why there are none.
+    """Return the result of a tick in the form that callers of a sensor expect: the run requests, or a skip reason.
 
     A result that has events for the event log too stays as it is.
     """

@@ -1,4 +1,4 @@
-"""Which names the query string of each operation may hold. Imports: answers, intake."""
+"""Which names the query string of each operation may hold."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -150,14 +150,17 @@ def copies(files: list[tuple[str, bytes]], count: int) -> Iterator[tuple[str, by
                 yield name, data
 
 
-def measured(client: Client, dataset: Dataset, url: str, count: object) -> dict[str, object]:
-    """Land a load and what takes its place, several times; the last one's requests and the median time."""
-    land(client, dataset, url, "run 0")
+def measured(client: Client, opened: Callable[[], Dataset], url: str, count: object) -> dict[str, object]:
+    """Land a load and what takes its place, several times; the last one's requests and the median time.
+
+    Each landing opens the dataset anew, as each task of an orchestrator does: nothing is remembered from another one.
+    """
+    land(client, opened(), url, "run 0")
     times = []
     for n in range(1, ROUNDS + 1):
         before = count()  # type: ignore[operator]
         begun = time.perf_counter()
-        land(client, dataset, url, f"run {n}")
+        land(client, opened(), url, f"run {n}")
         times.append(time.perf_counter() - begun)
         requests = count() - before  # type: ignore[operator]
     return {"requests": dict(sorted(requests.items())), "total": sum(requests.values()), "s": statistics.median(times)}
@@ -174,9 +177,8 @@ def on_disk(client: Client, url: str, files: list[tuple[str, bytes]], count: int
                 path.parent.mkdir(parents=True, exist_ok=True)
                 made.add(path.parent)
             path.write_bytes(data)
-        dataset = open_dataset(folder / "lake")
-        counted = CountedStorage(dataset.storage)
-        return measured(client, Dataset.at(counted), url, lambda: Counter(counted.calls))  # type: ignore[arg-type]
+        counted = CountedStorage(open_dataset(folder / "lake").storage)
+        return measured(client, lambda: Dataset.at(counted), url, lambda: Counter(counted.calls))  # type: ignore[arg-type]
     finally:
         shutil.rmtree(folder)
 
@@ -210,7 +212,7 @@ def on_s3(client: Client, url: str, files: list[tuple[str, bytes]], count: int) 
                 log.seek(0)
                 return Counter(log.read().split())
 
-            return measured(client, open_dataset("s3://lake/root"), url, seen)
+            return measured(client, lambda: open_dataset("s3://lake/root"), url, seen)
         finally:
             server.kill()
             server.wait(10)

@@ -44,13 +44,16 @@ class Dataset:
         """Proves that a load can be recorded, published and kept here, before anything is paid.
 
         Raises:
-            StorageRefused: It cannot, or the tables have another set of partition keys.
+            StorageRefused: It cannot; the tables have another set of partition keys; or the root is being made by
+                `weblake compact`.
         """
         layout.check_partition(partition or {})
         now = datetime.now(timezone.utc)
         names = [layout.load_path(table, partition, now, load_id) for table in layout.LOAD_TABLES]
         names.append(layout.refused_path(PAGE_ERRORS, load_id))  # both tables' refused files are in one folder
         self.storage.preflight(DOCUMENTS, names)
+        if not self.ledger.archive.is_whole:
+            layout.check_whole(self.storage)
         self.layout.claim(DOCUMENTS, tuple(partition) if partition else layout.DEFAULT_KEYS)
 
     def path(self, table: str, intent: Intent) -> str:

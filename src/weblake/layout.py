@@ -260,10 +260,8 @@ class Layout:
         """Fixes a load table's path keys, or holds them against those that are fixed.
 
         Raises:
-            StorageRefused: The table has other keys, or the same in another order; or the root is being made by
-                `weblake compact`. Nothing has been paid by then.
+            StorageRefused: The table has other keys, or the same in another order. Nothing has been paid by then.
         """
-        check_whole(self._storage)
         record = self.read() or self._first(_table(table), tuple(keys))
         fixed = record.tables.get(table, ())
         if fixed != tuple(keys):

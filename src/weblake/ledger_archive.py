@@ -39,6 +39,8 @@ class LedgerArchive:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._count: int | None = None
+        #: Whether the root is known to be one that a compaction has made and finished, which stays so.
+        self.is_whole = False
         self._shards: OrderedDict[int, Mapping[str, bytes]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -61,6 +63,7 @@ class LedgerArchive:
                 self._count = 0 if data is None else msgspec.json.decode(data, type=_Compacted).retired_shards
             except (msgspec.DecodeError, ValueError, RecursionError) as error:
                 raise self._damaged(layout.COMPACTED) from error
+            self.is_whole = data is not None
         return self._count
 
     def shard(self, number: int) -> Mapping[str, bytes]:

@@ -10,6 +10,7 @@ import pytest
 from aiobotocore.client import AioBaseClient
 from task_lab import RETRY, TaskLab, task_lab
 
+import weblake
 from weblake import Terms, load, orchestration
 from weblake.lake import open_dataset
 
@@ -35,9 +36,10 @@ def as_an_integration_does(lab: TaskLab) -> None:
     orchestration.land(lab.client, lab.dataset, order, SOON, begun=begun)
 
 
+@pytest.mark.parametrize("compacted", [False, True], ids=["as landed", "compacted"])
 @pytest.mark.parametrize("way", [at_once, as_an_integration_does])
 def test_a_landing_that_replaces_a_load_sends_few_requests(
-    lab: TaskLab, s3_root: str, monkeypatch: pytest.MonkeyPatch, way: Callable[[TaskLab], None]
+    lab: TaskLab, s3_root: str, monkeypatch: pytest.MonkeyPatch, way: Callable[[TaskLab], None], compacted: bool
 ) -> None:
     sent: list[str] = []
     real = AioBaseClient._make_api_call
@@ -48,9 +50,13 @@ def test_a_landing_that_replaces_a_load_sends_few_requests(
 
     monkeypatch.setattr(AioBaseClient, "_make_api_call", counted)
     lab.keys = {"day": "2026-11-21"}
-    for run in ("run-1", "run-2"):
+    root = s3_root
+    for run in ("run-1", "run-2", "run-3"):
+        if compacted and run == "run-3":
+            weblake.compact(root, to=f"{root}-compacted")
+            root = f"{root}-compacted"
         sent.clear()
-        lab.run, lab.dataset = run, open_dataset(s3_root)
+        lab.run, lab.dataset = run, open_dataset(root)
         way(lab)
     assert len(lab.dataset.storage.list("documents")) == 1
     sent.pop()  # that listing

@@ -150,9 +150,7 @@ def test_a_service_in_trouble_or_a_ledger_loses_no_job(bench: Bench, site: Gated
     bench.service.faults()
     damaged = bench.root / "_weblake" / "ledger" / f"{secrets.token_hex(8)}.job.json"
     damaged.parent.mkdir(parents=True)
-    damaged.write_text("{")
-    assert "Trouble: " in str(ticker.tick().said)
-    damaged.unlink()
+    damaged.write_text("{")  # of another load, which leaves this job alone
     assert ticker.tick().keys == [job_id]
 
 
@@ -269,6 +267,6 @@ def test_a_dataset_in_trouble_is_waited_out(bench: Bench, site: GatedSite) -> No
     done = bench.root / "_weblake" / "ledger" / f"{landing.receipt.load_id}.done.json"
     whole = done.read_text()
     done.write_text("{")
-    assert "Trouble: " in str(ticker.tick().said)
+    assert ticker.tick().requests == []  # its load is left out, and no other one
     done.write_text(whole)
     assert loads_of(reported(bench, ticker)) == [landing.receipt.load_id]

@@ -37,6 +37,8 @@ def run(script: str, tmp_path: Path, **environment: str) -> tuple[int, str]:
     ],
 )
 def test_a_stream_or_a_directory_that_is_not_there(tmp_path: Path, script: str, code: int, says: str) -> None:
+    (tmp_path / "lake/_weblake").mkdir(parents=True)
+    (tmp_path / "lake/_weblake/layout.json").write_text("{}")  # a dataset in which nothing has landed yet
     ended, said = run(script, tmp_path)
     assert (ended, said[: len(says)]) == (code, says)
     assert len(said.splitlines()) <= 1

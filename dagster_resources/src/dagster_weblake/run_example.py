@@ -165,11 +165,11 @@ class _Ran:
 
 
 def _receipt_of(metadata: Mapping[str, dg.MetadataValue]) -> dict[str, object] | None:
-    """The receipt of the load that a materialization tells of; None where it tells of none."""
+    """Return the receipt of the load that was landed; None for other materializations, such as of started jobs."""
     from weblake import orchestration
 
     load_id, root = metadata.get("weblake/load_id"), metadata.get("weblake/root")
-    if load_id is None or root is None:
+    if load_id is None or root is None or "weblake/stored" not in metadata:
         return None
     landing = orchestration.find(orchestration.open_dataset(str(root.value)), str(load_id.value))
     return None if landing is None else landing.receipt.to_dict()

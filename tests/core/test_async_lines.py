@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from uuid import uuid4
 
 import pytest
+from stream_server import stream_server
 
 from weblake import AsyncClient, aio, steps, waiting
 from weblake.errors import ServiceUnreachable
@@ -56,8 +57,6 @@ class Service:
                     self.under_way -= 1
                 length = len(self.body)
                 writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % length + self.body)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
         finally:
             writer.transport.abort()
 
@@ -65,11 +64,8 @@ class Service:
 @asynccontextmanager
 async def service() -> AsyncIterator[tuple[Service, AsyncClient]]:
     mine = Service()
-    server = await asyncio.start_server(mine.serve, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    async with AsyncClient(f"http://127.0.0.1:{port}", "test-key") as client:
+    async with stream_server(mine.serve) as port, AsyncClient(f"http://127.0.0.1:{port}", "test-key") as client:
         yield mine, client
-    server.close()
 
 
 async def poll(client: AsyncClient) -> object:

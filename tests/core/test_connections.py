@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -14,6 +13,7 @@ import httpcore
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from stream_server import stream_server
 
 from weblake import aio, http11
 from weblake.deadlines import ending
@@ -35,22 +35,19 @@ class Service:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-            for text in self.texts:
-                self.seen.append(await reader.readuntil(b"\r\n\r\n"))
-                for start in range(0, len(text), self.piece):
-                    writer.write(text[start : start + self.piece])
-                    await writer.drain()
-                    if self.piece < 10:
-                        await asyncio.sleep(0)
-        writer.close()
+        for text in self.texts:
+            self.seen.append(await reader.readuntil(b"\r\n\r\n"))
+            for start in range(0, len(text), self.piece):
+                writer.write(text[start : start + self.piece])
+                await writer.drain()
+                if self.piece < 10:
+                    await asyncio.sleep(0)
 
 
 @asynccontextmanager
 async def served(service: Service) -> AsyncIterator[str]:
-    server = await asyncio.start_server(service.serve, "127.0.0.1", 0)
-    yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/x"
-    server.close()
+    async with stream_server(service.serve) as port:
+        yield f"http://127.0.0.1:{port}/x"
 
 
 def asked(url: str, **more: object) -> httpcore.Request:

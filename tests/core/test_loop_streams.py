@@ -9,7 +9,7 @@ import ipaddress
 import socket
 import ssl
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -18,11 +18,11 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from stream_server import Serve, stream_server
 
 from weblake import aio, compat
 from weblake.loop_streams import MOST_HELD, LoopBackend, LoopStream
 
-Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 Contexts = tuple[ssl.SSLContext, ssl.SSLContext]
 
 
@@ -47,14 +47,14 @@ def contexts(tmp_path_factory: pytest.TempPathFactory) -> Contexts:
 
 @asynccontextmanager
 async def served(serve: Serve, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
-    async def quietly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+    async def aborted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
             await serve(reader, writer)
-        writer.transport.abort()
+        finally:
+            writer.transport.abort()
 
-    server = await asyncio.start_server(quietly, "127.0.0.1", 0, ssl=tls)
-    yield server.sockets[0].getsockname()[1]
-    server.close()
+    async with stream_server(aborted, tls=tls) as port:
+        yield port
 
 
 async def connected(port: int, tls: ssl.SSLContext | None = None) -> httpcore.AsyncNetworkStream:

@@ -89,6 +89,5 @@ def _read(dataset: Dataset, source: str) -> ListSource | None:
         raise StorageRefused(
             f"The record {name} of {dataset.storage.url} is damaged: it names the load that this file of URLs was "
             "started as.",
-            hint="Restore it from a backup. Or look with `weblake orphans` whether that load is open, land it, and "
-            "delete the record.",
+            hint="Restore it from a backup. Or land that load, if it is open, and delete the record.",
         ) from error

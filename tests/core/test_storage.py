@@ -5,17 +5,19 @@ import random
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from catalogue import proves
+from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weblake.errors import StorageRefused
-from weblake.storage import Storage, open_storage
+from weblake.storage import Storage, objects, open_storage
 from weblake.storage.local import LocalStorage
 
 RACER = Path(__file__).with_name("storage_racer.py")
@@ -262,3 +264,21 @@ def test_large_file_goes_up_in_parts_and_stays_conditional(s3_root: str) -> None
     assert not boto3.client("s3").list_multipart_uploads(Bucket=bucket).get("Uploads")
     head = boto3.client("s3").head_object(Bucket=bucket, Key=f"lake/{DATA}")
     assert head["ETag"].strip('"').endswith("-3")  # it really went up in three parts
+
+
+@pytest.mark.parametrize("step", ["find", "rm_file", "pipe_file"])
+def test_memory_is_used_by_one_thread_at_a_time(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """It is one dictionary, which no thread may change while another one lists it."""
+    held: list[bool] = []
+    call = getattr(MemoryFileSystem, step)
+
+    def watched(self: MemoryFileSystem, *args: object, **kwargs: object) -> object:
+        held.append(objects._MEMORY.locked())
+        return call(self, *args, **kwargs)
+
+    monkeypatch.setattr(MemoryFileSystem, step, watched)
+    storage = open_storage(f"memory://{uuid.uuid4().hex}")
+    storage.create("a/b", b"x")
+    assert storage.list("a") == ["a/b"]
+    storage.delete("a/b")
+    assert set(held) == {True}

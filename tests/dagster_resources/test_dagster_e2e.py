@@ -183,7 +183,8 @@ def test_nothing_waits_for_a_job_that_a_sensor_watches(world: World, held: Calla
     dagster.wait_status(collected, {"SUCCESS"})
     assert world.of("later", collected)["weblake/load_id"] == started["weblake/load_id"]
     assert (world.rows(started["weblake/load_id"]), world.started() - before) == (2, 1)
-    assert not list(world.root.glob("_weblake/submitted/*"))
+    kept = world.root / "_weblake/submitted" / started["weblake/load_id"]
+    assert not kept.exists(), [*kept.rglob("*")]
 
 
 def test_a_backfill_over_eight_months_lands_each_with_its_own_numbers(world: World) -> None:

@@ -166,7 +166,7 @@ class ObjectStorage:
     def delete(self, name: str) -> None:
         """Removes an object, if it is there."""
         path = self._path(name)
-        with self._told(f"delete {name}"), suppress(FileNotFoundError):
+        with self._told(f"delete {name}"), suppress(FileNotFoundError), self._alone:
             self._fs.rm_file(path)
 
     def delete_folder(self, name: str, known: Sequence[str] = ()) -> None:
@@ -216,8 +216,10 @@ class ObjectStorage:
 
     def _found(self, top: str) -> Iterator[Sequence[str]]:
         self._fs.invalidate_cache()
-        with suppress(FileNotFoundError):
-            yield self._fs.find(top)
+        found: Sequence[str] = ()
+        with suppress(FileNotFoundError), self._alone:  # memory is one dictionary, which must not change meanwhile
+            found = self._fs.find(top)
+        yield found
 
     def _s3_pages(self, top: str) -> Iterator[Sequence[str]]:
         """The paths of all objects below a prefix; s3fs itself remembers every object that it lists."""

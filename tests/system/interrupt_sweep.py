@@ -21,12 +21,25 @@ from typing import NamedTuple
 WEBLAKE = [sys.executable, "-m", "weblake"]
 
 #: A process that says when Python has come to the first line of the command: earlier, Python itself is interrupted.
+#: And when the command has come to its end without an interrupt: after that, Python is closing.
 STARTED = [
     sys.executable,
     "-c",
-    "import sys; from weblake import cli; from weblake.cli import interrupts; c = interrupts.ctrl_c_ends\n"
-    "def said():\n print('started', file=sys.stderr, flush=True); return c()\n"
-    "interrupts.ctrl_c_ends = said; cli.main()",
+    """
+import contextlib, sys
+from weblake import cli
+from weblake.cli import interrupts
+
+@contextlib.contextmanager
+def said(ends=interrupts.ctrl_c_ends):
+    print("started", file=sys.stderr, flush=True)
+    with ends():
+        yield
+    print("closing", file=sys.stderr, flush=True)
+
+interrupts.ctrl_c_ends = said
+cli.main()
+""",
 ]
 
 #: Seconds from an interrupt to the end of its process, on a machine that does other work.
@@ -43,7 +56,8 @@ class Ended(NamedTuple):
     @property
     def well(self) -> bool:
         """Whether it is what a user expects."""
-        return self.code == 130 and self.took_s < IN_TIME_S and "Traceback" not in self.err
+        whole = self.code == 0 and self.err.endswith("closing\n")
+        return (self.code == 130 or whole) and self.took_s < IN_TIME_S and "Traceback" not in self.err
 
 
 def interrupted(command: list[str], folder: Path, whole_s: float) -> Ended | None:

@@ -69,6 +69,12 @@ IN_A_TEXT = """
 WHILE_PYTHON_CLOSES = """
     atexit.register(press)
 """
+WHILE_MODULES_ARE_TORN_DOWN = """
+    class Late:
+        def __del__(self, kill=os.kill, process_id=os.getpid(), number=signal.SIGINT):
+            kill(process_id, number)
+    sys.modules["__main__"].late = Late()
+"""
 WHILE_IT_CLEANS_UP = """
     try:
         press()
@@ -104,6 +110,13 @@ def test_p9_an_interrupt_that_is_lost_ends_the_command_all_the_same(work: str) -
     assert ended.stdout == "at work\n"
 
 
+@proves("P9", at="src/weblake/cli/interrupts.py", line="signal.SIG_IGN)", becomes="signal.SIG_DFL)")
+def test_p9_an_interrupt_of_pythons_last_moments_changes_nothing() -> None:
+    """Python gives SIGINT back to the system before it takes its modules down, which is long on a busy machine."""
+    ended = run(RUN.format(work=WHILE_MODULES_ARE_TORN_DOWN))
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "at work\n", "")
+
+
 @proves("P9", at="src/weblake/cli/interrupts.py", line="KeyboardInterrupt | SystemExit)", becomes="KeyError)")
 def test_p9_an_interrupt_that_is_heard_does_not_cut_short_what_cleans_up() -> None:
     ended = run(RUN.format(work=WHILE_IT_CLEANS_UP))
@@ -134,18 +147,67 @@ def test_p9_what_the_parent_ignores_stays_ignored() -> None:
     assert (ended.returncode, ended.stdout) == (0, "at work\n"), ended.stderr
 
 
+@proves("P9", at="src/weblake/service/serve.py", line="set_wakeup_fd(writing", becomes="set_wakeup_fd(-1 or writing")
+def test_p9_a_signal_stops_the_service_at_whatever_line_it_comes() -> None:
+    """The first line of standard output says that it listens, and a program may stop it at once."""
+    program = """
+import itertools, os, signal, sys, threading
+from weblake.service.serve import _signals
+
+def press():
+    os.kill(os.getpid(), signal.SIGINT)
+
+def pressed_at(line):
+    seen, pressed = 0, False
+
+    def trace(frame, event, argument):
+        nonlocal seen, pressed
+        if event == "line":
+            seen += 1
+            if seen == line:
+                pressed = True
+                press()
+        return trace
+
+    def no_more_lines():
+        nonlocal line
+        line = 0
+        press()
+
+    with _signals() as wait:
+        later = threading.Timer(0.5, no_more_lines)
+        later.start()
+        sys.settrace(trace)
+        number = wait()
+        sys.settrace(None)
+        later.cancel()
+    assert number == signal.SIGINT
+    later.join()
+    return pressed
+
+signal.signal(signal.SIGINT, lambda *_: None)
+print(next(line for line in itertools.count(1) if not pressed_at(line)) > 1)
+"""
+    ended = run(program)
+    assert (ended.stdout, ended.stderr) == ("True\n", "")
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_p9_the_service_stops_in_order_and_says_by_which_signal(tmp_path: object, number: int, code: int) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "weblake", "serve", "--data", str(tmp_path)],
+        [sys.executable, "-m", "weblake", "serve", "--port", "0", "--data", str(tmp_path)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert process.stdout is not None
-    process.stdout.readline()  # it listens
-    process.send_signal(number)
-    _, err = process.communicate(timeout=20)
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()  # it listens
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait(10)
     assert (process.returncode, "Traceback" in err, "Stopping" in err) == (code, False, True), err
 
 

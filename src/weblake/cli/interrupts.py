@@ -7,6 +7,7 @@ raised again each second until something ends for it. Imports nothing of ours.
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
@@ -27,21 +28,27 @@ _AGAIN_S = 1.0
 #: The same where it is known to be lost: long enough for the callback to return.
 _AT_ONCE_S = 0.01
 
-#: Whether a Ctrl-C has come.
-_heard = threading.Event()
+#: Whether a Ctrl-C has come. No Event, whose lock the handler of a second one would wait for.
+_heard = False
 
 
 @contextmanager
 def ctrl_c_ends() -> Iterator[None]:
     """Around a whole command: Ctrl-C raises KeyboardInterrupt inside, and the process exits with 130.
 
+    Once the work is done and Python is closing, Ctrl-C ends the process at once with 130; and in its very last moments,
+    when nothing of ours can be asked any more, it does nothing.
+
     Where SIGINT is ignored by the process that started this one (a shell's background job), it stays ignored; and the
     handler of a program that calls the command line as a function stays.
     """
+    global _heard
     ours = threading.current_thread() is threading.main_thread()
     if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
+    # Called after all others. Without it, Python would give SIGINT back to the system, which kills by it.
+    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, _raise_again)
     signal.signal(signal.SIGINT, _interrupt)
     sys.unraisablehook = _unraisable
@@ -49,15 +56,15 @@ def ctrl_c_ends() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        _heard.set()
+        _heard = True
     except SystemExit as end:
         code = end.code
-        if not _heard.is_set():
+        if not _heard:
             raise
     finally:
         signal.signal(signal.SIGINT, _end_now)
         signal.setitimer(signal.ITIMER_REAL, 0)
-    if _heard.is_set():
+    if _heard:
         # Python remembers an interrupt of code that was run from a text, such as a dataclass that was being made, and
         # would end by the signal instead of with this code. The next code that is run from a text makes it forget.
         exec("")  # noqa: S102 - an empty text
@@ -65,7 +72,8 @@ def ctrl_c_ends() -> Iterator[None]:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    _heard.set()
+    global _heard
+    _heard = True
     signal.setitimer(signal.ITIMER_REAL, _AGAIN_S, _AGAIN_S)
     raise KeyboardInterrupt
 

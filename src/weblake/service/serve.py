@@ -12,9 +12,10 @@ import json
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -96,7 +97,7 @@ def serve(
         config=config,
         rules=rules,
     )
-    with _until_told() as told:
+    with _signals() as wait:
         service.start()
         try:
             # Kept only now: a key whose start failed would be one that nobody has ever seen.
@@ -110,12 +111,12 @@ def serve(
                 _say(_RUNS_CODE)
             if sends_key_in_clear(config):
                 _say(_LLM_IN_THE_CLEAR)
-            told.wait()
+            number = wait()
             _say("Stopping; running jobs go on with the next start.")
         finally:
             with _cut_off(_LAST_SECONDS):
                 service.stop()
-    return told.number
+    return number
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,28 +184,34 @@ def _say(text: str) -> None:
     sys.stderr.flush()
 
 
-class _Told(threading.Event):
-    """Set by a signal."""
-
-    number: int = 0
-
-
 @contextmanager
-def _until_told() -> Iterator[_Told]:
-    """An event that SIGTERM and SIGINT set, with the signal; a second signal does what it always did."""
-    told = _Told()
+def _signals() -> Iterator[Callable[[], int]]:
+    """A call that waits for SIGTERM or SIGINT, and returns which; a second signal does what it always did.
+
+    It waits for the byte that Python's own handler writes. One that waits for a lock, as that of an Event, sleeps on
+    where the signal comes just before it falls asleep.
+    """
     handlers = {int(number): signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     before = {number: handler for number, handler in handlers.items() if handler is not signal.SIG_IGN}
 
-    def tell(number: int, frame: FrameType | None) -> None:
-        told.number = number
-        told.set()
+    def heard(number: int, frame: FrameType | None) -> None:
         signal.signal(number, before[number])
 
-    for number in before:
-        signal.signal(number, tell)
-    try:
-        yield told
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    def wait() -> int:
+        number = 0
+        while number not in before:
+            number = reading.recv(1)[0]
+        return number
+
+    reading, writing = socket.socketpair()
+    with reading, writing:
+        writing.settimeout(0)
+        descriptor = signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
+        for number in before:
+            signal.signal(number, heard)
+        try:
+            yield wait
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            signal.set_wakeup_fd(descriptor)

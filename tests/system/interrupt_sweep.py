@@ -33,9 +33,12 @@ from weblake.cli import interrupts
 @contextlib.contextmanager
 def said(ends=interrupts.ctrl_c_ends):
     print("started", file=sys.stderr, flush=True)
-    with ends():
-        yield
-    print("closing", file=sys.stderr, flush=True)
+    try:
+        with ends():
+            yield
+    finally:
+        if not interrupts._heard:
+            print("closing", file=sys.stderr, flush=True)
 
 interrupts.ctrl_c_ends = said
 cli.main()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from catalogue import proves
@@ -63,9 +64,6 @@ MADE_AN_ERROR = """
         from weblake.errors import FixRequest
         raise FixRequest("It did not work.", hint="Try it again.") from None
 """
-IN_A_TEXT = """
-    exec("press()\\ntime.sleep(60)")
-"""
 WHILE_PYTHON_CLOSES = """
     atexit.register(press)
 """
@@ -91,7 +89,6 @@ def run(program: str) -> subprocess.CompletedProcess[str]:
 
 @proves("P9", at="src/weblake/cli/interrupts.py", line="_AT_ONCE_S, _AGAIN_S)", becomes="0)", case="callback")
 @proves("P9", at="src/weblake/cli/interrupts.py", line="_AGAIN_S, _AGAIN_S)", becomes="0)", case="swallowed")
-@proves("P9", at="src/weblake/cli/interrupts.py", line='exec("")', becomes="pass", case="text")
 @pytest.mark.parametrize(
     "work",
     [
@@ -100,7 +97,6 @@ def run(program: str) -> subprocess.CompletedProcess[str]:
         pytest.param(SWALLOWED, id="swallowed"),
         pytest.param(SWALLOWED_AT_THE_END, id="swallowed-at-the-end"),
         pytest.param(MADE_AN_ERROR, id="error"),
-        pytest.param(IN_A_TEXT, id="text"),
         pytest.param(WHILE_PYTHON_CLOSES, id="closing"),
     ],
 )
@@ -121,6 +117,21 @@ def test_p9_an_interrupt_of_pythons_last_moments_changes_nothing() -> None:
 def test_p9_an_interrupt_that_is_heard_does_not_cut_short_what_cleans_up() -> None:
     ended = run(RUN.format(work=WHILE_IT_CLEANS_UP))
     assert (ended.returncode, ended.stdout) == (130, "at work\ncleaned up\n"), ended.stderr
+
+
+@proves("P9", at="src/weblake/cli/interrupts.py", line='exec("")', becomes="pass")
+def test_p9_an_interrupt_of_code_that_is_run_from_a_text(tmp_path: Path) -> None:
+    """As in `python -m weblake`, which would end by the signal."""
+    (tmp_path / "interrupted.py").write_text("""
+import os, signal, time
+from weblake.cli.interrupts import ctrl_c_ends
+
+with ctrl_c_ends():
+    exec("os.kill(os.getpid(), signal.SIGINT); time.sleep(60)")
+""")
+    command = [sys.executable, "-m", "interrupted"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False)
+    assert (ended.returncode, ended.stderr) == (130, "")
 
 
 def test_p9_an_interrupt_while_modules_are_imported() -> None:

@@ -31,6 +31,26 @@ def test_any_order_of_writers_and_crashes() -> None:
     run_state_machine_as_test(LakeMachine, settings=QUIET)
 
 
+def test_a_case_plays_again_exactly() -> None:
+    """The same requests at the same times with the same faults: else a case that fails cannot be made smaller."""
+
+    def played() -> list[list[tuple[object, ...]]]:
+        heard = []
+
+        class Heard(LakeMachine):
+            def teardown(self) -> None:
+                super().teardown()
+                heard.append(self.world.heard)
+
+        few = settings(QUIET, max_examples=3, database=None, derandomize=True, phases=[Phase.generate])
+        run_state_machine_as_test(Heard, settings=few)
+        return heard
+
+    first = played()
+    assert sum(map(len, first)) > 100
+    assert played() == first
+
+
 @pytest.mark.system
 @pytest.mark.timeout(3600)
 def test_any_order_of_writers_and_crashes_hundreds_of_times() -> None:

@@ -9,7 +9,6 @@ from hypothesis.stateful import run_state_machine_as_test
 from lake_machine import LakeMachine
 
 QUIET = settings(
-    deadline=None,
     max_examples=30,
     stateful_step_count=20,
     print_blob=True,

@@ -278,7 +278,7 @@ _VALUES = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     effect=st.dictionaries(st.sampled_from(_NAMES), _VALUES, max_size=3).filter(lambda one: not one.get("stall")),
     path=st.text(max_size=4),

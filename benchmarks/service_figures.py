@@ -76,7 +76,7 @@ class Child:
 
 
 def service(directory: str) -> Child:
-    return Child("-m", "weblake", "serve", "--allow-private", "--data", directory)
+    return Child("-m", "weblake", "serve", "--port", "0", "--allow-private", "--data", directory)
 
 
 def ask(url: str, body: object = None) -> dict[str, object]:

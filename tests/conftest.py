@@ -7,6 +7,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,13 @@ from weblake.storage import Storage, open_storage
 # What several folders of tests share, sites and real processes, lies in one of its own.
 sys.path.insert(0, str(Path(__file__).parent / "labs"))
 from gated_site import GatedSite
+
+with suppress(ModuleNotFoundError):  # the smoke tests run without it
+    from hypothesis import settings
+
+    # A deadline for each example, 200 ms by default, says how busy the machine is and nothing else.
+    settings.register_profile("weblake", deadline=None)
+    settings.load_profile("weblake")
 
 
 def pytest_configure() -> None:

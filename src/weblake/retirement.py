@@ -12,11 +12,12 @@ def retire(dataset: Dataset, entry: SlotEntry, *, by: str) -> None:
     """Put on record that a load is replaced by another one, and remove its files; safe to repeat.
 
     The records come first and the entry in the index goes last, so an interrupted retirement is found and finished.
+    The documents go before the page errors, so that documents are never visible without the errors of their load.
     Nothing of the load but its entry is read: its records may be damaged, or of a newer version.
     """
     storage = dataset.storage
     dataset.ledger.record_retirement(entry.load_id, entry.receipt, at=entry.at, by=by, version=entry.version)
-    for name in {entry.path(DOCUMENTS), *(file.path for file in Receipt.from_dict(entry.receipt).files)}:
+    for name in _files(entry):
         if layout.is_compacted(name):
             _take_out(dataset, name, entry.load_id, by)
         else:
@@ -26,8 +27,13 @@ def retire(dataset: Dataset, entry: SlotEntry, *, by: str) -> None:
 
 def is_there(dataset: Dataset, entry: SlotEntry) -> bool:
     """Whether rows of a load may still be visible."""
-    shared = any(layout.is_compacted(file.path) for file in Receipt.from_dict(entry.receipt).files)
-    return shared or dataset.storage.exists(entry.path(DOCUMENTS))
+    return any(layout.is_compacted(name) or dataset.storage.exists(name) for name in _files(entry))
+
+
+def _files(entry: SlotEntry) -> list[str]:
+    """Return the files with rows of a load, those of its documents first."""
+    listed = (file.path for file in Receipt.from_dict(entry.receipt).files)
+    return sorted({entry.path(DOCUMENTS), *listed}, key=lambda name: (not name.startswith(f"{DOCUMENTS}/"), name))
 
 
 def _take_out(dataset: Dataset, name: str, load_id: str, by: str) -> None:

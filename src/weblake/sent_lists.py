@@ -64,7 +64,7 @@ def read_without_digest(storage: Storage, load_id: str) -> tuple[str, ...] | Non
 
 def drop(storage: Storage, load_id: str, digests: Collection[str | None] = ()) -> None:
     """Remove the lists of a load that has landed; with all of their digests, object stores need no listing."""
-    known = [layout.submitted_path(load_id, each) for each in set(digests) if each is not None]
+    known = [layout.submitted_path(load_id, each) for each in dict.fromkeys(digests) if each is not None]
     storage.delete_folder(layout.submitted_folder(load_id), known)
     if not known:  # it may be of an earlier version
         storage.delete(layout.submitted_path(load_id))

@@ -121,7 +121,7 @@ class Slots:
         unindexed = self._unindexed() if entry.slot_has_partition or entry.generation > 0 else ()
         names = self.storage.list(f"{layout.SLOTS}/{entry.group}")
         load_ids = {name.rpartition("/")[2].removesuffix(".json") for name in names} - {entry.load_id}
-        found = {load_id: self.find(entry.group, load_id) for load_id in load_ids}
+        found = {load_id: self.find(entry.group, load_id) for load_id in sorted(load_ids)}
         for load_id in unindexed:
             if load_id not in found and load_id != entry.load_id:
                 found[load_id] = self.from_readable_records(load_id)

@@ -101,7 +101,7 @@ def _merge(storage: Storage, day: str, old: str, *, replace: bool) -> LandedFile
     for _ in range(ROUNDS):
         pending = [record for record in storage.list(PENDING) if _OURS.search(record) and _day(record) == day]
         if merged and merged.issuperset(pending):
-            for record in merged:
+            for record in sorted(merged):
                 if _when(record) < old:
                     storage.delete(record)
             return landed

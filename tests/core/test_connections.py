@@ -244,7 +244,7 @@ PIECES = st.integers(1, 70_000)
 BODIES = st.integers(0, 300_000).map(lambda size: (b"%d," % size * size)[:size])
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(BODIES, st.booleans()), min_size=1, max_size=4), PIECES)
 def test_whatever_its_framing_and_its_pieces_a_body_is_what_was_sent(
     opened: Open, bodies: list[tuple[bytes, bool]], piece: int
@@ -269,7 +269,7 @@ def test_whatever_its_framing_and_its_pieces_a_body_is_what_was_sent(
     told(story())
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.sampled_from(["whole", "left", "cancelled"]), max_size=12), st.integers(1, 3))
 def test_a_line_lends_as_many_as_it_may_whatever_becomes_of_them(ends: list[str], most: int) -> None:
     async def story() -> None:

@@ -216,7 +216,7 @@ cells = {
 
 @pytest.mark.parametrize("kind", cells, ids=str)
 @given(data=st.data())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_a_column_is_what_pyarrow_itself_makes_of_the_values(kind: pa.DataType, data: st.DataObject) -> None:
     values = data.draw(st.lists(cells[kind] | st.none(), max_size=20))
     built = arrays.column(kind, values)

@@ -30,7 +30,7 @@ def restarted(state: Seen) -> Seen:
     return Seen.read(json.loads(json.dumps(state.write())))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     jobs=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 40)), min_size=1, max_size=60),
     restarts=st.sets(st.integers(0, 110)),

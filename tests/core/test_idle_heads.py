@@ -71,7 +71,7 @@ def same(body: bytes) -> None:
     st.lists(st.sampled_from(PARTS), max_size=6), st.sampled_from(TAILS), st.sampled_from([b"", b"\xef\xbb\xbf", b" "])
 )
 @example([b'"status":"a",', b'"status":"b",'], TAILS[0], b"")
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=1500)
 def test_it_agrees_on_replies_made_of_odd_parts(parts: list[bytes], tail: bytes, before: bytes) -> None:
     same(before + b"{" + b"".join(parts) + tail)
 
@@ -81,7 +81,7 @@ def test_it_agrees_on_replies_made_of_odd_parts(parts: list[bytes], tail: bytes,
     st.binary(max_size=3) | st.sampled_from([b'"', b"\\", b"data", b",", b"}", b"[]", b'"data":[],']),
     st.booleans(),
 )
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=1500)
 def test_it_agrees_on_damaged_replies(at: int, damage: bytes, over: bool) -> None:
     at %= len(ORDINARY) + 1
     same(ORDINARY[:at] + damage + ORDINARY[at + len(damage) * over :])
@@ -98,7 +98,7 @@ json_values = st.recursive(
     st.dictionaries(st.text(max_size=6) | st.sampled_from(["status", "data", "next"]), json_values, max_size=6),
     st.booleans(),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_it_agrees_on_any_object_and_on_each_of_its_beginnings(head: dict[str, object], ascii_only: bool) -> None:
     body = json.dumps({**head, "data": []}, ensure_ascii=ascii_only, separators=(",", ":")).encode()
     for end in range(len(body) + 1):

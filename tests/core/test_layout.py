@@ -122,7 +122,7 @@ def test_odd_values_come_back_from_every_reader(tmp_path: Path, value: str) -> N
     assert _read_back(tmp_path, value) == dict.fromkeys(("pyarrow", "duckdb", "polars", "weblake"), value)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(st.characters(exclude_categories=("Cc", "Cs")), min_size=1, max_size=60))
 @example("%2F..%2F")
 def test_any_value_that_is_allowed_comes_back(tmp_path: Path, value: str) -> None:

@@ -189,7 +189,7 @@ def _with(step: str, data: bytes) -> tuple[Ledger, Storage]:
     case="job",
 )
 @pytest.mark.parametrize("which", READERS)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_p13_damaged_bytes_never_read_as_absent(which: str, data: st.DataObject) -> None:
     step, read, record = READERS[which]
@@ -212,7 +212,7 @@ def test_p13_damaged_bytes_never_read_as_absent(which: str, data: st.DataObject)
     assert storage.read(f"_weblake/ledger/{LOAD}{step}.json") == damaged
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.data())
 @example(None)
 def test_p13_a_flipped_byte_is_unknown_or_still_a_record(data: st.DataObject | None) -> None:

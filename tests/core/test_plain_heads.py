@@ -39,7 +39,7 @@ VALUES = st.sampled_from(
 VALUES |= st.sampled_from([b" x", b"x ", b"a\r\nb: c", b"a\x00", b"\xe9", b"1" * 16]) | st.binary(max_size=4)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(st.lists(st.tuples(NAMES, VALUES), max_size=3))
 def test_a_plain_request_is_what_h11_would_send(fields: Fields) -> None:
     request = asked(fields)
@@ -79,7 +79,7 @@ PLAIN_FIELDS = st.sampled_from([b"connection: keep-alive\r\n", b"x-a:b \r\n", b"
 WRITTEN = st.lists(PLAIN_FIELDS | st.tuples(NAMES, SEPARATORS, VALUES, ENDS).map(b"".join), max_size=3).map(b"".join)
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=1000)
 @given(st.just(GOOD) | st.sampled_from(LINES), WRITTEN, st.booleans(), WRITTEN, st.sampled_from([b"\r\n", b"\n", b""]))
 @example(GOOD, b"Connection: keep-alive\r\n", True, b"", b"\r\n")
 @example(GOOD, b"Content-Length: 2\r\n", True, b"", b"\r\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from catalogue import proves
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scripted_line import CANCEL, READ, SCRAPE, START, Line, reply, retry
 
@@ -224,7 +224,6 @@ def test_a_try_that_only_the_deadline_ended_does_not_hide_what_was_wrong(late: f
 
 
 @proves("5.2", at="src/weblake/retry.py", line="return waited + wait <= patience.wait_s", becomes="return True")
-@settings(deadline=None)
 @given(
     statuses=st.lists(st.sampled_from([429, 500, 502, 503, 504, 408, 0, -1]), min_size=1, max_size=40),
     hints=st.lists(st.sampled_from(["", "0", "1", "59", "9e9", "9000000000", "x"]), min_size=40, max_size=40),
@@ -245,7 +244,6 @@ def test_it_always_ends_within_its_patience(statuses: list[int], hints: list[str
         assert len(line.sent) < 700
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=300), st.integers(200, 599), st.text(max_size=40))
 def test_no_reply_breaks_the_reader(body: bytes, status: int, hint: str) -> None:
     got = Reply(status, {"retry-after": hint, "date": hint}, body)

@@ -9,7 +9,7 @@ from email.utils import format_datetime
 
 import pytest
 from catalogue import proves
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scripted_line import READ, START, Line, reply, retry
 
@@ -90,7 +90,6 @@ NUMBERS = st.one_of(
 
 @proves("H2", at="src/weblake/retry.py", line="return waited + wait <= patience.wait_s", becomes="return True")
 @proves("H2", at="src/weblake/retry.py", line="return error.retry_after + 0.05 +", becomes="return 0.05 +")
-@settings(deadline=None)
 @given(number=NUMBERS, chance=st.floats(0, 0.999))
 def test_h2_a_number_of_seconds_is_obeyed_up_to_a_minute_and_handed_on_above(number: str, chance: float) -> None:
     asked = max(0.0, float(number))
@@ -112,7 +111,6 @@ ODD = ["9e9", "1e3", "nan", "inf", "-Infinity", "1_0", "0x10", "5 5", "1,5", "so
 
 
 @proves("H2", at="src/weblake/replies.py", line=r'(\.\d{1,9})?", text)', becomes=r'(\.\d{1,9})?(e\d)?", text)')
-@settings(deadline=None)
 @given(
     header=st.sampled_from(ODD)
     | st.text(st.characters(codec="latin-1", exclude_categories=("Nd",)), max_size=40).map(str.strip),
@@ -220,7 +218,6 @@ def test_h3_without_a_date_of_its_own_it_is_reckoned_by_ours(date: str) -> None:
 
 
 @proves("H3", at="src/weblake/replies.py", line="max(0.0, asked)", becomes="asked")
-@settings(deadline=None)
 @given(at=st.datetimes(datetime(1970, 1, 1), datetime(9999, 12, 31)), ours=st.floats(0, 2.5e11))
 def test_h3_a_date_that_has_passed_is_now_and_one_far_ahead_is_the_callers(at: datetime, ours: float) -> None:
     then = at.replace(tzinfo=timezone.utc, microsecond=0)

@@ -77,7 +77,7 @@ def put_together(groups: Iterable[Sequence[pa.RecordBatch]], values: dict[bytes,
     return b"".join((*parts, footer.written(values).to_pybytes()))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.lists(st.lists(ROWS, min_size=1, max_size=3), min_size=1, max_size=2), max_size=20))
 def test_row_groups_made_apart_are_the_file_of_one_writer(groups: list[list[list[dict[str, object]]]]) -> None:
     made = [[batch(rows) for rows in group] for group in groups]
@@ -119,7 +119,7 @@ def test_a_footer_of_another_make_is_refused_and_not_guessed_at() -> None:
         moved(row_group(SCHEMA, [batch([{}])]).footer[:100], 5, 0)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(st.lists(st.integers(0, 300), max_size=9), max_size=9),
     st.integers(1, 2_000),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import msgspec
 import pytest
+from catalogue import proves
 
 import weblake
 from weblake import publishing, recovery
@@ -40,13 +42,13 @@ def intent(
     )
 
 
-def land(dataset: Dataset, what: Intent) -> None:
+def land(dataset: Dataset, what: Intent, missing: Sequence[str] = ()) -> None:
     dataset.ledger.begin(what)
     url = f"http://a.test/{what.load_id}"
     with dataset.storage.scratch() as scratch:
         identity = Identity(what.load_id, f"job-{what.load_id}", what.kind, what.created())
         raw = f'{{"markdown": "x", "metadata": {{"sourceURL": "{url}"}}}}'.encode()
-        publishing.publish(dataset, what, stage_document(identity, Tally([url]), scratch, raw))
+        publishing.publish(dataset, what, stage_document(identity, Tally([url, *missing]), scratch, raw))
 
 
 def visible(root: Path) -> list[str]:
@@ -120,6 +122,37 @@ def test_a_retirement_that_was_cut_off_is_finished_by_the_next_run(
     assert visible(tmp_path) == [old.load_id, new.load_id], "finding a load changes nothing"
     assert recovery.recover(dataset, new.load_id) is not None
     assert visible(tmp_path) == [new.load_id]
+
+
+@pytest.mark.parametrize("removed", [0, 1, 2])
+@proves(
+    "P1",
+    at="src/weblake/retirement.py",
+    line='key=lambda name: (not name.startswith(f"{DOCUMENTS}/"), name))',
+    becomes="key=lambda name: name, reverse=True)",
+    case="1",
+)
+def test_p1_documents_are_not_visible_without_their_page_errors_wherever_a_retirement_is_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, removed: int
+) -> None:
+    dataset, delete, calls = Dataset.at(LocalStorage(tmp_path)), LocalStorage.delete, list[str]()
+    old, new = intent(1, partition=True), intent(2, partition=True)
+    land(dataset, old, missing=["http://a.test/gone"])
+
+    def dies(storage: LocalStorage, name: str) -> None:
+        calls.append(name)
+        if len(calls) > removed:
+            raise KeyboardInterrupt
+        delete(storage, name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStorage, "delete", dies)
+        with pytest.raises(KeyboardInterrupt):
+            land(dataset, new)
+    assert [name.partition("/")[0] for name in calls] == ["documents", "page_errors", "_weblake"][: removed + 1]
+    assert recovery.recover(dataset, new.load_id) is not None
+    assert visible(tmp_path) == [new.load_id]
+    assert dataset.storage.list("page_errors") == []
 
 
 @pytest.mark.parametrize("order", [(1, 2), (2, 1)])

@@ -26,7 +26,7 @@ LONG = 'word \u00e9 \U0001f600 " \\ / \b\f\n\r\t \x00 ' * 5000
     ),
     st.booleans(),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_columns_are_what_python_reads(
     rows: list[tuple[str | None, str | None, list[str] | None]], ascii_only: bool
 ) -> None:

@@ -34,7 +34,6 @@ def dump(value: object, separators: tuple[str, str] = (",", ":"), *, ascii_only:
 
 
 @given(values, separators, st.booleans(), st.booleans())
-@settings(deadline=None)
 def test_good_json_is_what_the_standard_library_says(value, separators, ascii_only, marked) -> None:
     body = dump(value, separators, ascii_only=ascii_only)
     assert wire.loads(b"\xef\xbb\xbf" * marked + body) == json.loads(body)
@@ -84,7 +83,7 @@ def test_the_message_shows_the_beginning_and_nothing_that_a_terminal_obeys() -> 
 
 
 @given(st.binary(max_size=60) | st.text('{}[]",:\\ud8cNaI1e.- \n\x00', max_size=40).map(str.encode))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 def test_no_bytes_raise_anything_but_malformed_reply(body: bytes) -> None:
     for read in (wire.loads, wire.split_object, wire.split_array, wire.read_chunk, wire.is_json, wire.mend):
         for text in (body, b'{"status":"x","data":[' + body + b"]}"):
@@ -98,7 +97,7 @@ def test_no_bytes_raise_anything_but_malformed_reply(body: bytes) -> None:
 
 
 @given(st.text('{}[]",:\\n/01-+.eE tfu', max_size=24).map(str.encode) | values.map(dump))
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=1000)
 def test_the_check_without_recursion_agrees_with_the_parser(text: bytes) -> None:
     try:
         msgspec.json.decode(text, type=msgspec.Raw)
@@ -109,7 +108,7 @@ def test_the_check_without_recursion_agrees_with_the_parser(text: bytes) -> None
 
 
 @given(values.map(dump), st.integers(0, 10_000), st.sampled_from(list(b'{}[]",:1x')))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 def test_they_agree_on_damaged_json_too(text: bytes, at: int, letter: int) -> None:
     test_the_check_without_recursion_agrees_with_the_parser.hypothesis.inner_test(
         bytes((*text[: at % len(text)], letter, *text[at % len(text) + 1 :]))
@@ -128,7 +127,6 @@ def test_depth_is_no_reason() -> None:
 
 
 @given(st.lists(st.tuples(texts, values), max_size=6), separators)
-@settings(deadline=None)
 def test_an_object_is_cut_into_its_fields_and_the_last_of_equal_keys_wins(pairs, separators) -> None:
     comma, colon = separators
     body = "{" + comma.join(f"{json.dumps(k)}{colon}{json.dumps(v)}" for k, v in pairs) + "}"
@@ -141,7 +139,6 @@ def test_an_object_is_cut_into_its_fields_and_the_last_of_equal_keys_wins(pairs,
 
 
 @given(st.lists(values, max_size=6), separators)
-@settings(deadline=None)
 def test_the_three_ways_to_cut_a_list_cut_alike(items, separators) -> None:
     view = memoryview(dump(items, separators))
     fast = [bytes(item) for item in wire.split_array(view)]
@@ -172,7 +169,6 @@ def replies(draw: st.DrawFn) -> tuple[bytes, dict[str, object], list[object]]:
 
 
 @given(replies(), st.sampled_from(["", " \r\n", " " * 100]))
-@settings(deadline=None)
 def test_a_chunk_is_its_head_and_its_documents(reply, after: str) -> None:
     body, head, items = reply
     chunk = wire.read_chunk(body + after.encode())
@@ -222,7 +218,6 @@ def test_what_is_no_status_reply_is_malformed(body: bytes) -> None:
 
 
 @given(replies(), st.booleans())
-@settings(deadline=None)
 def test_a_truncated_chunk_is_malformed(reply, odd: bool) -> None:
     body = reply[0].replace(b'"data"', rb'"x":"\ud800","data"', 1) if odd else reply[0]
     for end in range(len(body)):
@@ -234,7 +229,7 @@ def test_a_truncated_chunk_is_malformed(reply, odd: bool) -> None:
 
 
 @given(replies())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_head_read_byte_by_byte_is_the_head_of_the_whole(reply) -> None:
     body, head, items = reply
     names = list(json.loads(body))

@@ -34,7 +34,7 @@ def shown(request: httpcore.Request) -> object:
 
 
 @given(st.sampled_from(BASES), st.booleans(), paths, queries)
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 def test_it_is_the_request_that_httpx_makes(
     base: str, with_key: bool, path: str, query: tuple[tuple[str, str], ...]
 ) -> None:

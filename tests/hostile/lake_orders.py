@@ -16,7 +16,6 @@ from weblake.publishing import Dataset, Landing
 from weblake.waiting import JobRef, glance
 
 TERMS = Terms(timeout_s=3600.0)
-#: How the root enters the identity of a load; always the same one, so that a case plays again exactly.
 #: What the pages of an order come to, by its name and by how often it was started before.
 Making = Callable[[str, int], Content]
 

@@ -1,7 +1,7 @@
 """Processes that move one act at a time, as they are told, and die between any two.
 
-An act is what others can see: a request, a wait, a change of the root. Each process is a thread of which only one runs
-at a time, so a schedule of several writers is played again exactly.
+An act is what others can see: a request, a wait, a change of the root. Only one process runs at a time, and of its
+threads only one comes to an act, so a schedule of several writers is played again exactly.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ class Process:
         #: is sent after that look is sent at once, as weblake assumes (docs/promise.md, promise 3).
         self.recorded = self.starting = False
         self._killed = False
+        #: Held by the thread that is about to act; a load may have several, and no two of them may act at once.
+        self._acting = threading.Lock()
         self._go, self._rest = threading.Semaphore(0), threading.Semaphore(0)
         self._thread = threading.Thread(target=self._main, args=(work,), daemon=True)
         self._thread.start()
@@ -72,8 +74,10 @@ class Process:
     def act(self) -> None:
         """Waits until it may do its next act; called by the process itself."""
         if not self._killed:
+            assert self._acting.acquire(blocking=False), "two threads act at once: the case would not play again"
             self._rest.release()
             self._go.acquire()
+            self._acting.release()
         if self._killed:
             raise Killed
 

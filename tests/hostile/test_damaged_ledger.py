@@ -84,7 +84,7 @@ def test_p13_a_damaged_record_buys_nothing(step: str, kind: str) -> None:
     _never_again(step, lambda whole: DAMAGES[kind](whole, len(whole) // 2))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.sampled_from(STEPS), st.sampled_from([*DAMAGES, "anything"]), st.data())
 def test_p13_whatever_a_record_becomes_nothing_is_bought_again(step: str, kind: str, data: st.DataObject) -> None:
     def made(whole: bytes) -> bytes:

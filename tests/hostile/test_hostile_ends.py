@@ -25,7 +25,7 @@ from weblake.lake import open_dataset
 from weblake.orders import Naming, Order, Terms
 from weblake.retry import SINGLE, Patience
 
-QUIET = settings(deadline=None, max_examples=30, print_blob=True, suppress_health_check=list(HealthCheck))
+QUIET = settings(max_examples=30, print_blob=True, suppress_health_check=list(HealthCheck))
 
 #: Seconds: of one start, of one read, of one call's waits.
 START_S, READ_S, WAIT_S = 30.0, 120.0, SINGLE.wait_s

@@ -9,7 +9,6 @@ from hypothesis.stateful import run_state_machine_as_test
 from lake_machine import LakeMachine
 
 QUIET = settings(
-    deadline=None,
     max_examples=30,
     stateful_step_count=20,
     print_blob=True,
@@ -29,6 +28,26 @@ def haste() -> None:
 @proves("2.2", at="src/weblake/load.py", line='if receipt.status != "completed":', becomes="if False:")
 def test_any_order_of_writers_and_crashes() -> None:
     run_state_machine_as_test(LakeMachine, settings=QUIET)
+
+
+def test_a_case_plays_again_exactly() -> None:
+    """The same requests at the same times with the same faults: else a case that fails cannot be made smaller."""
+
+    def played() -> list[list[tuple[object, ...]]]:
+        heard = []
+
+        class Heard(LakeMachine):
+            def teardown(self) -> None:
+                super().teardown()
+                heard.append(self.world.heard)
+
+        few = settings(QUIET, max_examples=3, database=None, derandomize=True, phases=[Phase.generate])
+        run_state_machine_as_test(Heard, settings=few)
+        return heard
+
+    first = played()
+    assert sum(map(len, first)) > 100
+    assert played() == first
 
 
 @pytest.mark.system

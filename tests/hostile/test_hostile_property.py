@@ -40,7 +40,7 @@ def settle(world: World, root: Path, order: Order, terms: Terms) -> tuple[Receip
     raise AssertionError(f"it never ended: {error}")
 
 
-QUIET = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+QUIET = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 
 
 @proves(

@@ -19,7 +19,7 @@ from weblake.errors import LoadIncomplete, WeblakeError
 from weblake.lake import open_dataset
 from weblake.orders import Naming, Order
 
-QUIET = settings(deadline=None, max_examples=15, print_blob=True, suppress_health_check=list(HealthCheck))
+QUIET = settings(max_examples=15, print_blob=True, suppress_health_check=list(HealthCheck))
 CASES = worlds(WIRE_FAULTS, 8)
 
 

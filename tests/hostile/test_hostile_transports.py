@@ -233,7 +233,7 @@ def test_h14_a_lookup_that_hangs_ends_with_the_deadline(
 @pytest.fixture
 def swallowed(service: ScriptedService) -> Iterator[list[str]]:
     """Addresses, on the service's port, at which what is sent is swallowed: nobody takes their full lines."""
-    addresses = [f"127.0.0.{n}" for n in range(20, 25)]
+    addresses = [f"127.0.0.{n}" for n in range(20, 40)]
     with ExitStack() as held:
         for address in addresses:
             listener = held.enter_context(socket.create_server((address, service.port), backlog=0))
@@ -261,7 +261,7 @@ def test_h14_addresses_that_swallow_everything_cost_the_time_of_one_connection(
     got = ask(f"http://service.localhost:{service.port}", Request("GET", "/v2/x", deadline_s=20))
     assert isinstance(got, NoReply)
     assert not got.sent
-    assert time.monotonic() - begun < 3  # all five would take 4
+    assert time.monotonic() - begun < 8  # all twenty would take 16
 
 
 @proves(

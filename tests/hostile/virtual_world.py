@@ -9,15 +9,16 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone, tzinfo
 from types import SimpleNamespace
 from typing import TypeVar
 from unittest import mock
 from urllib.parse import urlencode
 
-from weblake import ledger, load, steps
+from weblake import download, ledger, load, steps
 from weblake.retry import Retry
 from weblake.steps import Flow, NoReply, Reply, Request
 
@@ -71,11 +72,28 @@ class Clock:
 
     @contextmanager
     def ruling(self) -> Iterator[None]:
-        """Gives the rooms that read a clock by themselves this one."""
+        """Give the modules that read a clock by themselves this one, and let them read ahead without threads.
+
+        Two threads would take the faults of a tape in any order: a case would not play again exactly.
+        """
         dates = SimpleNamespace(now=self.now, fromisoformat=datetime.fromisoformat)
         clock = SimpleNamespace(monotonic=self.monotonic)
-        with mock.patch.object(load, "time", clock), mock.patch.object(ledger, "datetime", dates):
+        with ExitStack() as stack:
+            for module in (load, download):
+                stack.enter_context(mock.patch.object(module, "time", clock))
+            stack.enter_context(mock.patch.object(ledger, "datetime", dates))
+            stack.enter_context(mock.patch.object(download, "begun", done_at_once))
             yield
+
+
+def done_at_once(work: Callable[[], T]) -> Future[T]:
+    """Do the work before anything else, and return a future of its result: `ahead.begun` without a thread."""
+    made: Future[T] = Future()
+    try:
+        made.set_result(work())
+    except BaseException as error:  # noqa: BLE001 - raised where the result is taken, as by `ahead.begun`
+        made.set_exception(error)
+    return made
 
 
 @dataclass
@@ -140,8 +158,14 @@ class World:
     jobs: dict[str, Job] = field(default_factory=dict)
     #: Every total of credits that was ever reported.
     reported: set[float] = field(default_factory=set)
-    sent: int = 0
+    #: What was asked, when, and what the tape had for it, in order.
+    heard: list[tuple[object, ...]] = field(default_factory=list)
     _keys: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def sent(self) -> int:
+        """How many requests came."""
+        return len(self.heard)
 
     def add(self, kind: str, target: str, content: Content, job_id: str | None = None) -> Job:
         """A job that somebody has started."""
@@ -150,9 +174,9 @@ class World:
         return job
 
     def send(self, request: Request) -> Reply | NoReply:
-        self.sent += 1
         self.clock.passed += 0.01
         fault = self.fault(request)
+        self.heard.append((request.method, request.path, request.query, self.clock.passed, fault))
         if fault in ("refused", "reset"):
             return NoReply("no", sent=fault == "reset")
         if fault == "timeout":
@@ -166,7 +190,12 @@ class World:
             return NoReply("the answer was lost")
         if fault == "html":
             return Reply(200, {}, b"<html></html>", wall=self.clock.wall())
-        return Reply(200, {}, reply.body[:-5], wall=self.clock.wall()) if fault == "cut" else reply
+        if fault == "cut":
+            return Reply(200, {}, reply.body[:-5], wall=self.clock.wall())
+        # All of it has arrived by the time that the client looks at it.
+        if request.enough is not None and request.enough(memoryview(reply.body)):
+            return replace(reply, whole=False)
+        return reply
 
     def fault(self, request: Request) -> str | None:
         """What the tape has for this request."""

@@ -169,7 +169,7 @@ def test_nothing_is_left_of_the_browser_when_the_service_ends(tmp_path: Path, la
     # Not below pytest's: Chromium has a socket in there, and the names of sockets are short.
     temporary = Path(tempfile.mkdtemp(prefix="wl-"))
     service = subprocess.Popen(
-        [sys.executable, "-m", "weblake", "serve", "--data", str(tmp_path / "data"), "--allow-private"],
+        [sys.executable, "-m", "weblake", "serve", "--port", "0", "--data", str(tmp_path / "data"), "--allow-private"],
         env={**os.environ, "WEBLAKE_API_KEY": "k", "TMPDIR": str(temporary)},
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from weblake.errors import InvalidOption
+from weblake.service import server
 from weblake.service.faults import read_file
 from weblake.service.faults.rules import Effect
 
@@ -109,7 +110,9 @@ def test_latency_comes_before_the_answer(bench: Any) -> None:
     assert time.monotonic() - begun >= 0.15
 
 
-def test_a_stall_never_answers_and_does_not_hold_up_the_end(bench: Any) -> None:
+def test_a_stall_never_answers_and_does_not_hold_up_the_end(make_bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_GRACE", 60)  # what other requests under way would be waited for
+    bench = make_bench()
     bench.service.faults({"times": None, "effect": {"stall": True}})
     with pytest.raises(httpx.ReadTimeout):
         bench.http.get(PATH, timeout=0.2)
@@ -120,7 +123,7 @@ def test_a_stall_never_answers_and_does_not_hold_up_the_end(bench: Any) -> None:
         bench.until(lambda: len(bench.service.requests()) == 2)
         begun = time.monotonic()
         bench.service.stop()
-        assert time.monotonic() - begun < 3
+        assert time.monotonic() - begun < 30
         assert waiting.recv(100) == b""
 
 
@@ -278,7 +281,7 @@ _VALUES = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     effect=st.dictionaries(st.sampled_from(_NAMES), _VALUES, max_size=3).filter(lambda one: not one.get("stall")),
     path=st.text(max_size=4),

@@ -96,7 +96,7 @@ def test_a_page_that_people_made_is_left_alone() -> None:
     assert sure(page) == page
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(
         st.sampled_from(
@@ -119,7 +119,7 @@ def test_flattening_bounds_the_depth() -> None:
     assert tree.css_first("body > div + div").text() == "y"  # type: ignore[union-attr]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.text(alphabet=st.sampled_from("<>/!-ab \"'=&;divpretablescript\n"), max_size=300))
 def test_broken_html_is_still_a_page(source: str) -> None:
     page = make(source, formats=["markdown", "html", "links", "images", "rawHtml"])
@@ -127,7 +127,7 @@ def test_broken_html_is_still_a_page(source: str) -> None:
     assert isinstance(page.document["markdown"], str)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.binary(max_size=300), st.sampled_from(["text/html", "text/plain", "", "text/html; charset=utf-16", "x"]))
 def test_any_bytes_are_text_or_refused(body: bytes, content_type: str) -> None:
     assert isinstance(text_of(content_type, body), str)

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -97,13 +98,16 @@ def test_an_endpoint_that_knows_no_json_schema_is_asked_more_simply(bench: Any, 
 
 
 def test_so_many_calls_at_a_time_and_no_more(make_bench: Any) -> None:
-    flying, most = [0], [0]
+    flying, most, changing, both = [0], [0], threading.Lock(), threading.Barrier(2)
 
     def answer(asked: Any) -> Answer:
-        flying[0] += 1
-        most[0] = max(most[0], flying[0])
-        time.sleep(0.02)  # long enough for the others to arrive
-        flying[0] -= 1
+        with changing:
+            flying[0] += 1
+            most[0] = max(most[0], flying[0])
+        both.wait(30)  # twelve calls, two by two
+        time.sleep(0.02)  # a third one would arrive meanwhile
+        with changing:
+            flying[0] -= 1
         return Answer(200, json.dumps({"choices": [{"message": {"content": "x"}}]}).encode())
 
     with LoopbackServer(answer) as server:

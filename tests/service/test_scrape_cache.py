@@ -79,7 +79,7 @@ def without_told(document: dict[str, Any]) -> dict[str, Any]:
     return {**document, "metadata": rest}
 
 
-@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(BLOCKS, OPTIONS, OPTIONS, st.sampled_from(["/p", "/old", "/p?b=2&a=1"]))
 def test_a_hit_is_what_a_fresh_scrape_would_have_been(
     lab: Any, blocks: list[str], first: dict[str, Any], then: dict[str, Any], path: str

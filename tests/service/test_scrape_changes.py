@@ -60,14 +60,14 @@ LINES = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(LINES, LINES)
 def test_a_diff_makes_the_new_text_of_the_old(old: list[str], new: list[str]) -> None:
     before, after = "\n".join(old), "\n".join(new)
     assert applied(before, unified_diff(before, after)) == after
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.randoms(use_true_random=False), st.integers(0, 3000))
 def test_a_diff_of_large_texts_is_right_too(random: Any, size: int) -> None:
     old = [f"line {random.randrange(size + 1)}" for _ in range(size)]

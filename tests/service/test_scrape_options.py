@@ -209,7 +209,7 @@ WRAPS = ["{}", "<p>x {} y</p>", "<a href=/x>{}</a>", "<li>{}", "<table><tr><td>{
 SOURCES = [PIXEL, PIXEL.upper(), f"  {PIXEL}", "data:image/svg+xml;charset=utf-8;base64,PHN2Zz4=", "data:;base64,AA"]
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(
     st.lists(
         st.tuples(st.sampled_from(WRAPS), st.sampled_from(SOURCES), st.text("ab c", max_size=5)), min_size=1, max_size=6
@@ -224,7 +224,7 @@ def test_no_base64_image_gets_into_markdown(images: list[tuple[str, str, str]]) 
         assert " ".join(alt.split()) in " ".join(markdown.split())
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.text(alphabet="![]()\\<> ab", max_size=60))
 def test_other_markdown_is_left_alone(text: str) -> None:
     assert without_base64_images(text) == text

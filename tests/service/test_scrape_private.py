@@ -25,7 +25,7 @@ def traces(folder: Path, *secrets: str) -> list[str]:
     return found
 
 
-@settings(deadline=None, max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text("abcdefghijklmnopqrstuvwxyz0123456789", min_size=8, max_size=20), st.booleans())
 def test_a_lockdown_miss_leaves_no_trace_of_the_url(
     open_lab: Callable[..., Any],

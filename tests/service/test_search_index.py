@@ -304,7 +304,7 @@ HOSTILE = st.text(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     st.one_of(HOSTILE, st.text(min_size=1, max_size=200)), st.sampled_from(["", "site:", "inurl:", "-", 'intitle:"'])
 )
@@ -326,7 +326,7 @@ def test_any_query_finds_something_or_nothing_and_never_fails(text: str, before:
     db.execute("SELECT 1 FROM search_words WHERE search_words MATCH ?", (query.expression(every=False) or '"a"',))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.text(min_size=1, max_size=300))
 def test_any_text_goes_in_and_comes_out_again(text: str) -> None:
     db = opened()

@@ -93,7 +93,7 @@ class Deliveries(RuleBasedStateMachine):
 def test_s5_whoever_keeps_the_keys_acts_on_each_delivery_once() -> None:
     from hypothesis.stateful import run_state_machine_as_test
 
-    run_state_machine_as_test(Deliveries, settings=settings(max_examples=60, stateful_step_count=25, deadline=None))
+    run_state_machine_as_test(Deliveries, settings=settings(max_examples=60, stateful_step_count=25))
 
 
 @proves(

@@ -138,7 +138,7 @@ def commands(urls: list[str], job_id: str) -> dict[str, Callable[[Path], list[st
         "batch": lambda folder: ["batch", *urls, "--new", "--to", str(folder / "lake")],
         "crawl": lambda folder: ["crawl", urls[0], "--limit", "20", "--new", "--to", str(folder / "lake")],
         "land": lambda folder: ["land", "batch", job_id, "--to", str(folder / "lake")],
-        "serve": lambda folder: ["serve", "--data", str(folder / "data")],
+        "serve": lambda folder: ["serve", "--port", "0", "--data", str(folder / "data")],
     }
 
 

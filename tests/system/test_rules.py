@@ -77,6 +77,34 @@ def test_interrupted_with_json_is_one_object(weblake_command: Any, service: Any,
     assert len(err.strip().splitlines()) == 1
 
 
+#: Ctrl-C comes when the job is on record, and before the command has heard its id.
+INTERRUPTED_AT_THE_RECORD = """
+import os, signal
+from weblake import cli
+from weblake.ledger import Ledger
+record_job = Ledger.record_job
+def recorded(self, job):
+    record_job(self, job)
+    os.kill(os.getpid(), signal.SIGINT)
+    raise AssertionError("not interrupted")
+Ledger.record_job = recorded
+cli.main()
+"""
+
+
+@pytest.mark.parametrize("command", [("batch",), ("crawl", "--yes")])
+def test_interrupted_at_the_record_of_the_job_names_the_job(
+    weblake_command: Any, site: str, lake: str, command: tuple[str, ...]
+) -> None:
+    weblake_command.program = ("-c", INTERRUPTED_AT_THE_RECORD)
+    run = weblake_command(*command, f"{site}/1", "--to", lake, "--json")
+    assert run.code == 130, run.err
+    (record,) = Path(lake).glob("_weblake/ledger/*.job.json")
+    job_id = json.loads(record.read_text())["job_id"]
+    assert run.json["job_id"] == job_id
+    assert f"weblake cancel {command[0]} {job_id}" in run.json["error"]["hint"]
+
+
 def test_a_limit_of_credits_does_not_unland_a_load(weblake_command: Any, service: Any, site: str, lake: str) -> None:
     command = ("batch", f"{site}/1", f"{site}/2", "--to", lake, "--json")
     landed = weblake_command(*command)

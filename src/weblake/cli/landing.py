@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,7 +25,7 @@ from weblake.cli.tree import (
     given_options,
 )
 from weblake.compat import read_time
-from weblake.errors import FixRequest, InvalidOption
+from weblake.errors import FixRequest, InvalidOption, WeblakeError
 from weblake.secrets import one_line
 
 if TYPE_CHECKING:
@@ -245,7 +246,7 @@ def _land(
         def work(watch: Watch) -> Landing:
             return load.land(client, dataset, order, terms, watch)
 
-        landing = watched(order, work, as_json)
+        landing = watched(dataset, order, work, as_json)
     say_if_old(landing, order)
     if as_json:
         shown.show_json(landing.receipt.to_dict())
@@ -253,7 +254,7 @@ def _land(
         shown.show_receipt(landing.receipt, to)
 
 
-def watched(order: Order, work: Callable[[Watch], Landing], quiet: bool) -> Landing:
+def watched(dataset: Dataset, order: Order, work: Callable[[Watch], Landing], quiet: bool) -> Landing:
     """Runs a load under a progress bar; Ctrl-C, SIGTERM and SIGHUP leave its job running and say how to go on."""
     from dataclasses import replace
 
@@ -267,9 +268,22 @@ def watched(order: Order, work: Callable[[Watch], Landing], quiet: bool) -> Land
                 job.append(job_id)
                 watch.started(job_id)
 
-            return work(replace(watch, started=started))
+            try:
+                return work(replace(watch, started=started))
+            except (KeyboardInterrupt, SystemExit):
+                if not job:  # it may have come between the record of the job and the call of `started`
+                    job.extend(_job_on_record(dataset, order))
+                raise
     except (KeyboardInterrupt, SystemExit) as end:
         raise _interrupted(order, job, INTERRUPTED if isinstance(end, KeyboardInterrupt) else end.code) from None
+
+
+def _job_on_record(dataset: Dataset, order: Order) -> list[str]:
+    """Return the id of the job that is on record for a load; empty where there is none or it cannot be read."""
+    with suppress(WeblakeError):
+        job = dataset.ledger.job(order.load_id)
+        return [] if job is None else [job.job_id]
+    return []
 
 
 def _interrupted(order: Order, job: Sequence[str], exit_code: object) -> Interrupted:

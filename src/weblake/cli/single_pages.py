@@ -106,7 +106,7 @@ def _land_each(client: Client, made: Sequence[Order], to: str, terms: Terms, as_
     exit_code = 0
     for order in made:
         try:
-            landing = watched(order, partial(load.land, client, dataset, order, terms), as_json)
+            landing = watched(dataset, order, partial(load.land, client, dataset, order, terms), as_json)
         except WeblakeError as error:
             exit_code = error.exit_code if isinstance(error, Interrupted) else FAILED
             known = error.receipt.to_dict() if error.receipt is not None else {"load_id": order.load_id}

@@ -1,5 +1,7 @@
 """Runs of checks in process, for tests: an instance in memory and a resource that has a dataset and nothing else."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import dagster as dg
@@ -19,9 +21,9 @@ class Lake(dg.ConfigurableResource):
 class Lab:
     """An instance in memory, and what the last run of checks said."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, instance: dg.DagsterInstance) -> None:
         self.root = root
-        self.instance = dg.DagsterInstance.ephemeral()
+        self.instance = instance
 
     def run(self, *assets: dg.AssetsDefinition, partition: str | None = None) -> dict[str, dg.AssetCheckEvaluation]:
         """Materializes and checks all of it in one run."""
@@ -40,6 +42,13 @@ class Lab:
         )
         assert not done.get_asset_materialization_events()
         return {each.check_name: each for each in done.get_asset_check_evaluations()}
+
+
+@contextmanager
+def open_lab(root: str) -> Iterator[Lab]:
+    """Yield a lab; at the end its instance removes its temporary directory."""
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield Lab(root, instance)
 
 
 def passed(found: dict[str, dg.AssetCheckEvaluation]) -> dict[str, bool]:

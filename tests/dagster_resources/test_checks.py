@@ -7,7 +7,7 @@ import dagster as dg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from checking import Lab, Lake, passed, truncate
+from checking import Lab, Lake, open_lab, passed, truncate
 from landed_loads import landed, refusing_url
 from odd_site import OddSite
 
@@ -38,8 +38,9 @@ def asset_of(load: Callable[[], Landing], partitions: list[str] | None = None) -
 
 
 @pytest.fixture
-def lab(local_root: str) -> Lab:
-    return Lab(local_root)
+def lab(local_root: str) -> Iterator[Lab]:
+    with open_lab(local_root) as opened:
+        yield opened
 
 
 def documents_of(landing: Landing) -> Path:
@@ -109,7 +110,8 @@ def test_a_load_of_a_compacted_root_is_looked_at_alone(weblake_service: WeblakeS
     assert len(str(metadata["preview"].value).splitlines()) == 4
     assert "| 1 |" in str(metadata["outcomes"].value)
     docs = asset_of(lambda: (dataset, landing))
-    found = Lab(new).run(docs, build_document_checks(docs, max_error_ratio=1.0))
+    with open_lab(new) as other:
+        found = other.run(docs, build_document_checks(docs, max_error_ratio=1.0))
     assert passed(found) == dict.fromkeys(ALL, True)
 
 

@@ -251,7 +251,8 @@ def test_what_dagster_has_for_assets_goes_with_ours(bench: Bench, site: GatedSit
     )
     node = assets[0].node_def
     assert (assets[0].op.pool, node.tags["dagster/priority"]) == ("web", "3")
-    result = dg.materialize(assets, instance=dg.DagsterInstance.ephemeral(), resources={"weblake": bench.resource})
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = dg.materialize(assets, instance=instance, resources={"weblake": bench.resource})
     assert result.success
     assert seen == ["parts"]
 

@@ -1,10 +1,11 @@
 """The check of a month's budget, on reports that really landed."""
 
+from collections.abc import Iterator
 from datetime import datetime, timezone
 
 import dagster as dg
 import pytest
-from checking import Lab, truncate
+from checking import Lab, open_lab, truncate
 from landed_loads import landed
 
 from dagster_weblake.checks import build_usage_checks
@@ -17,8 +18,9 @@ from weblake.usage import Report
 
 
 @pytest.fixture
-def lab(local_root: str) -> Lab:
-    return Lab(local_root)
+def lab(local_root: str) -> Iterator[Lab]:
+    with open_lab(local_root) as opened:
+        yield opened
 
 
 def usage_asset() -> dg.AssetsDefinition:

@@ -231,7 +231,12 @@ def test_a_client_and_its_parts_show_no_key(service: ScriptedService) -> None:
     with Client(service.url, KEY) as client:
         client.credit_usage()
     aclient = AsyncClient(service.url, KEY)
-    asyncio.run(aclient.credit_usage())
+
+    async def used() -> None:
+        async with aclient:
+            await aclient.credit_usage()
+
+    asyncio.run(used())
     key = ApiKey(KEY)
     parts: list[object] = [client, aclient, client.transport, aclient.transport, key, key.header(), client._settings]
     for part in parts:

@@ -96,22 +96,26 @@ class Merge:
         held = {load_id: name for name, loads in merged.items() for load_id in loads}
         output: _Output | None = None
         with self._target.scratch() as scratch:
-            for _, each in each_ahead(names, lambda name: self._describe(name, schema), AHEAD, AHEAD):
-                if each.loads is not None and not each.loads:
-                    yield Moved(each.name, each.bytes, None, 0, 0)
-                elif each.loads and set(each.loads) <= held.keys():
-                    name = held[next(iter(each.loads))]
-                    yield self._placed(each, name, merged[name])
-                elif each.name in there or each.loads is None or (each.bytes >= self._size and not each.cut):
-                    yield self._copied(each, scratch, each.name in there)
-                else:
-                    if output is not None and not output.has_room(each, self._size):
-                        yield from self._closed(output, scratch)
-                        output = None
-                    output = output or _Output(scratch / "merged.parquet", schema)
-                    output.add(each, self._source)  # removes its file if it fails; scratch goes with the rest
-            if output is not None:
-                yield from self._closed(output, scratch)
+            try:
+                for _, each in each_ahead(names, lambda name: self._describe(name, schema), AHEAD, AHEAD):
+                    if each.loads is not None and not each.loads:
+                        yield Moved(each.name, each.bytes, None, 0, 0)
+                    elif each.loads and set(each.loads) <= held.keys():
+                        name = held[next(iter(each.loads))]
+                        yield self._placed(each, name, merged[name])
+                    elif each.name in there or each.loads is None or (each.bytes >= self._size and not each.cut):
+                        yield self._copied(each, scratch, each.name in there)
+                    else:
+                        if output is not None and not output.has_room(each, self._size):
+                            yield from self._closed(output, scratch)
+                            output = None
+                        output = output or _Output(scratch / "merged.parquet", schema)
+                        output.add(each, self._source)
+                if output is not None:
+                    yield from self._closed(output, scratch)
+            finally:
+                if output is not None:
+                    output.file.abort()  # does nothing to a file that was closed
 
     def _describe(self, name: str, schema: pa.Schema) -> _Input:
         size = self._source.size(name)
@@ -204,15 +208,11 @@ class _Output:
     def add(self, each: _Input, source: Storage) -> None:
         """Adds a file's rows; memory holds one row group of it."""
         assert each.loads is not None
-        try:
-            if each.file is not None:
-                self._add(each, each.file)
-            else:
-                with source.open_input(each.name) as opened:
-                    self._add(each, _open(each.name, opened))
-        except BaseException:
-            self.file.abort()
-            raise
+        if each.file is not None:
+            self._add(each, each.file)
+        else:
+            with source.open_input(each.name) as opened:
+                self._add(each, _open(each.name, opened))
         self.inputs.append(_Input(each.name, each.bytes, each.rows, each.loads, each.cut))
         self.loads.update(each.loads)
         self._data += each.data

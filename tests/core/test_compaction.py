@@ -355,6 +355,17 @@ def test_a_root_that_changes_meanwhile_makes_no_dataset(tmp_path: Path, monkeypa
         weblake.compact(old, to=new)
 
 
+def test_a_refused_compaction_leaves_no_file_open(tmp_path: Path) -> None:
+    old, new = tmp_path / "lake", tmp_path / "new"
+    lake(old, 6)
+    (old / files(old)[-1]).write_bytes(b"no Parquet")  # the rows of the files before it are in the new file already
+    with pytest.raises(StorageRefused, match="cannot be compacted") as caught:
+        weblake.compact(old, to=new)
+    opened = [Path(os.path.realpath(each)) for each in Path("/proc/self/fd").iterdir()]
+    assert [path for path in opened if tmp_path in path.parents] == []
+    assert caught.tb is not None, "the traceback holds the frames, so that nothing was closed by garbage collection"
+
+
 def test_damage_is_named(tmp_path: Path) -> None:
     old = tmp_path / "lake"
     dataset = lake(old, 3)

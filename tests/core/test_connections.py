@@ -214,8 +214,10 @@ def test_a_header_that_cannot_be_sent_is_our_own_error(opened: Open) -> None:
         async with served(Service(GOOD)) as url:
             request = asked(url)
             request.headers.append((b"x", b"a\r\nb"))
+            connection = opened(url)
             with pytest.raises(httpcore.LocalProtocolError):
-                await opened(url).got(request)
+                await connection.got(request)
+            await connection.close()
 
     told(story())
 

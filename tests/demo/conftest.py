@@ -46,6 +46,8 @@ def demo(tmp_path: Path, scratch: Path) -> Iterator[subprocess.Popen[str]]:
     finally:
         process.kill()
         process.wait(10)
+        if process.stderr is not None:
+            process.stderr.close()
 
 
 class _Hrefs(HTMLParser):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
+import httpcore
 import loopback_site as loopback
 import pytest
 
 from weblake.service.page.document import scrape
 from weblake.service.web import connect
 from weblake.service.web.fetch import Fetcher
+from weblake.service.web.streams import wait_closed
 
 Site, Handler, site = loopback.Site, loopback.Handler, loopback.site
 fetching, get, failure = loopback.fetching, loopback.get, loopback.failure
@@ -42,6 +45,33 @@ def test_an_unknown_status_keeps_the_server_s_own_words(site: Site) -> None:
         setattr(handler, "close_connection", True),
     )
     assert get(site.url("/odd")).reason == "Went Away"
+
+
+@pytest.mark.parametrize("turns", [1, 2, 3])
+def test_a_cancelled_fetch_leaves_no_expired_connection_open(site: Site, turns: int) -> None:
+    url = site.page("/a", b"x")
+
+    async def story() -> None:
+        pool = httpcore.AsyncConnectionPool(network_backend=connect.PinnedBackend(allow_private=True))
+        await asyncio.gather(*(pool.request("GET", url) for _ in range(4)))
+        assert len(pool.connections) == 4
+        kept = [each._connection for each in pool._connections]  # type: ignore[attr-defined]
+        sockets = [each._network_stream.get_extra_info("socket") for each in kept]
+        assert all(each.fileno() >= 0 for each in sockets)
+        for each in kept:
+            each._expire_at = 0.0
+        task = asyncio.create_task(pool.request("GET", url))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await wait_closed()
+        await asyncio.sleep(0)  # in which asyncio closes what was aborted
+        assert [each for each in sockets if each.fileno() >= 0] == []
+        await pool.aclose()
+        await wait_closed()
+
+    asyncio.run(story())
 
 
 def test_connections_are_kept_and_a_dropped_one_is_replaced(site: Site) -> None:

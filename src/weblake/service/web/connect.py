@@ -15,7 +15,7 @@ import httpx
 
 from weblake.service.failures import PageFailure
 from weblake.service.web.addresses import resolve
-from weblake.service.web.streams import Stream
+from weblake.service.web.streams import Stream, wait_closed
 
 #: Seconds after which the next address of a name is tried.
 _TURN = 5.0
@@ -52,6 +52,7 @@ class Pools:
         pools, self._pools = self._pools, {}
         for pool in pools.values():
             await pool.aclose()
+        await wait_closed()
 
 
 class PinnedBackend(httpcore.AsyncNetworkBackend):

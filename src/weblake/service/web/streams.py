@@ -6,12 +6,16 @@ both ends' addresses: a fifth of what a fetch costs, with ten connections.
 
 from __future__ import annotations
 
+import asyncio
 import select
 import ssl
 from typing import Any
 
 import httpcore
 from typing_extensions import Self
+
+#: Streams that are being closed: an event loop holds its tasks weakly.
+_closing: set[asyncio.Task[None]] = set()
 
 
 class Stream(httpcore.AsyncNetworkStream):
@@ -33,8 +37,14 @@ class Stream(httpcore.AsyncNetworkStream):
         await self._inner.write(buffer, timeout)
 
     async def aclose(self) -> None:
-        """Closes the connection."""
-        await self._inner.aclose()
+        """Close the connection in a task of its own; the caller cannot be cancelled while it waits for that.
+
+        httpcore's pool closes expired connections one after another. If its task is cancelled meanwhile, the pool
+        leaves those that remain open, because its shield is one of anyio's, which `Task.cancel` passes.
+        """
+        task = asyncio.get_running_loop().create_task(self._inner.aclose())
+        _closing.add(task)
+        task.add_done_callback(_closed)
 
     async def start_tls(
         self,
@@ -50,3 +60,15 @@ class Stream(httpcore.AsyncNetworkStream):
         if info != "is_readable" or self._poll is None:
             return self._inner.get_extra_info(info)
         return self._socket.fileno() < 0 or bool(self._poll.poll(0))
+
+
+def _closed(task: asyncio.Task[None]) -> None:
+    _closing.discard(task)
+    if not task.cancelled():
+        task.exception()  # a connection that is given up may fail to close; asyncio would log it
+
+
+async def wait_closed() -> None:
+    """Wait until all streams of this event loop that are being closed are closed."""
+    loop = asyncio.get_running_loop()
+    await asyncio.gather(*(task for task in _closing.copy() if task.get_loop() is loop), return_exceptions=True)

@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 WEBLAKE = [sys.executable, "-m", "weblake"]
 
-#: A process that says when Python has come to the first line of the command: earlier, Python itself is interrupted.
-#: And when the command has come to its end without an interrupt: after that, Python is closing.
+#: A process that prints "started" at the first line of the command (before that, Python itself is interrupted), and
+#: "closing" when the command has ended without an interrupt (after that, Python is closing).
 STARTED = [
     sys.executable,
     "-c",
@@ -31,16 +31,16 @@ from weblake import cli
 from weblake.cli import interrupts
 
 @contextlib.contextmanager
-def said(ends=interrupts.ctrl_c_ends):
+def reporting(ctrl_c_ends=interrupts.ctrl_c_ends):
     print("started", file=sys.stderr, flush=True)
     try:
-        with ends():
+        with ctrl_c_ends():
             yield
     finally:
         if not interrupts._heard:
             print("closing", file=sys.stderr, flush=True)
 
-interrupts.ctrl_c_ends = said
+interrupts.ctrl_c_ends = reporting
 cli.main()
 """,
 ]

@@ -158,12 +158,12 @@ def test_p9_what_the_parent_ignores_stays_ignored() -> None:
     assert (ended.returncode, ended.stdout) == (0, "at work\n"), ended.stderr
 
 
-@proves("P9", at="src/weblake/service/serve.py", line="set_wakeup_fd(writing", becomes="set_wakeup_fd(-1 or writing")
+@proves("P9", at="src/weblake/service/serve.py", line="set_wakeup_fd(sender", becomes="set_wakeup_fd(-1 or sender")
 def test_p9_a_signal_stops_the_service_at_whatever_line_it_comes() -> None:
     """The first line of standard output says that it listens, and a program may stop it at once."""
     program = """
 import itertools, os, signal, sys, threading
-from weblake.service.serve import _signals
+from weblake.service.serve import _signal_handlers
 
 def press():
     os.kill(os.getpid(), signal.SIGINT)
@@ -185,11 +185,11 @@ def pressed_at(line):
         line = 0
         press()
 
-    with _signals() as wait:
+    with _signal_handlers() as wait_for_signal:
         later = threading.Timer(0.5, no_more_lines)
         later.start()
         sys.settrace(trace)
-        number = wait()
+        number = wait_for_signal()
         sys.settrace(None)
         later.cancel()
     assert number == signal.SIGINT

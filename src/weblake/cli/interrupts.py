@@ -28,7 +28,7 @@ _AGAIN_S = 1.0
 #: The same where it is known to be lost: long enough for the callback to return.
 _AT_ONCE_S = 0.01
 
-#: Whether a Ctrl-C has come. No Event, whose lock the handler of a second one would wait for.
+#: Whether SIGINT has arrived. Not an Event: its lock may be held by the code that a second SIGINT interrupts.
 _heard = False
 
 
@@ -36,8 +36,8 @@ _heard = False
 def ctrl_c_ends() -> Iterator[None]:
     """Around a whole command: Ctrl-C raises KeyboardInterrupt inside, and the process exits with 130.
 
-    Once the work is done and Python is closing, Ctrl-C ends the process at once with 130; and in its very last moments,
-    when nothing of ours can be asked any more, it does nothing.
+    After the command, while exit handlers run, Ctrl-C ends the process at once with 130. After the last exit handler,
+    while Python takes its modules down, Ctrl-C is ignored, and the process exits with the command's own code.
 
     Where SIGINT is ignored by the process that started this one (a shell's background job), it stays ignored; and the
     handler of a program that calls the command line as a function stays.
@@ -47,7 +47,8 @@ def ctrl_c_ends() -> Iterator[None]:
     if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
-    # Called after all others. Without it, Python would give SIGINT back to the system, which kills by it.
+    # The first handler that is registered is called last. After it Python resets SIGINT to the system's default, which
+    # would end the process by the signal; a signal that is ignored stays ignored.
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, _raise_again)
     signal.signal(signal.SIGINT, _interrupt)

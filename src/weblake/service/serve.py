@@ -97,7 +97,7 @@ def serve(
         config=config,
         rules=rules,
     )
-    with _signals() as wait:
+    with _signal_handlers() as wait_for_signal:
         service.start()
         try:
             # Kept only now: a key whose start failed would be one that nobody has ever seen.
@@ -111,7 +111,7 @@ def serve(
                 _say(_RUNS_CODE)
             if sends_key_in_clear(config):
                 _say(_LLM_IN_THE_CLEAR)
-            number = wait()
+            number = wait_for_signal()
             _say("Stopping; running jobs go on with the next start.")
         finally:
             with _cut_off(_LAST_SECONDS):
@@ -185,33 +185,35 @@ def _say(text: str) -> None:
 
 
 @contextmanager
-def _signals() -> Iterator[Callable[[], int]]:
-    """A call that waits for SIGTERM or SIGINT, and returns which; a second signal does what it always did.
+def _signal_handlers() -> Iterator[Callable[[], int]]:
+    """Yield a function that waits for SIGTERM or SIGINT and returns its number.
 
-    It waits for the byte that Python's own handler writes. One that waits for a lock, as that of an Event, sleeps on
-    where the signal comes just before it falls asleep.
+    The first signal puts back the handler that was there before, so that a second one acts as if there were no service.
+
+    The function waits for the byte that Python's signal handler writes to a socket. It cannot wait for a lock, such as
+    that of an Event: a thread that is about to wait for a lock when the signal arrives is not woken by it.
     """
-    handlers = {int(number): signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    before = {number: handler for number, handler in handlers.items() if handler is not signal.SIG_IGN}
+    found = {int(number): signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    previous = {number: handler for number, handler in found.items() if handler is not signal.SIG_IGN}
 
-    def heard(number: int, frame: FrameType | None) -> None:
-        signal.signal(number, before[number])
+    def restore(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, previous[number])
 
-    def wait() -> int:
+    def wait_for_signal() -> int:
         number = 0
-        while number not in before:
-            number = reading.recv(1)[0]
+        while number not in previous:
+            number = receiver.recv(1)[0]
         return number
 
-    reading, writing = socket.socketpair()
-    with reading, writing:
-        writing.settimeout(0)
-        descriptor = signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
-        for number in before:
-            signal.signal(number, heard)
+    receiver, sender = socket.socketpair()
+    with receiver, sender:
+        sender.settimeout(0)
+        previous_descriptor = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
+        for number in previous:
+            signal.signal(number, restore)
         try:
-            yield wait
+            yield wait_for_signal
         finally:
-            for number, handler in before.items():
+            for number, handler in previous.items():
                 signal.signal(number, handler)
-            signal.set_wakeup_fd(descriptor)
+            signal.set_wakeup_fd(previous_descriptor)

@@ -106,6 +106,31 @@ def test_p9_an_interrupt_that_is_lost_ends_the_command_all_the_same(work: str) -
     assert ended.stdout == "at work\n"
 
 
+WHILE_IT_WAITS = """
+import os, signal, sys, threading
+from weblake.cli.interrupts import ctrl_c_ends, terminable
+
+def receive():
+    # The other thread takes the signal: nothing interrupts the call that the main thread waits in, as if the signal had
+    # come just before it.
+    signal.pthread_kill(threading.get_ident(), signal.{number})
+
+with ctrl_c_ends(), terminable():
+    print("at work", flush=True)
+    ours, theirs = os.pipe()
+    threading.Timer(0.1, receive).start()
+    {wait}
+"""
+
+
+@proves("P9", at="src/weblake/cli/interrupts.py", line="set_wakeup_fd(sender", becomes="set_wakeup_fd(-1 or sender")
+@pytest.mark.parametrize(("number", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
+@pytest.mark.parametrize("wait", ["os.read(ours, 1)", "threading.Event().wait()"], ids=["a-line", "a-lock"])
+def test_p9_a_signal_just_before_a_call_that_waits(wait: str, number: str, code: int) -> None:
+    ended = run(WHILE_IT_WAITS.format(wait=wait, number=number))
+    assert (ended.returncode, ended.stdout, ended.stderr) == (code, "at work\n", "")
+
+
 @proves("P9", at="src/weblake/cli/interrupts.py", line="signal.SIG_IGN)", becomes="signal.SIG_DFL)")
 def test_p9_an_interrupt_of_pythons_last_moments_changes_nothing() -> None:
     """Python gives SIGINT back to the system before it takes its modules down, which is long on a busy machine."""

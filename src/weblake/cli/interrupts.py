@@ -2,7 +2,11 @@
 
 Python raises KeyboardInterrupt wherever the main thread is at that moment, and where that is a callback of a weak
 reference, a finalizer or a library that catches everything, the interrupt is lost and the command runs on. So it is
-raised again each second until something ends for it. Imports nothing of ours.
+raised again each second until something ends for it.
+
+Python calls the handler of a signal between two instructions of the main thread. A signal that arrives just before a
+call that waits (for a line of a terminal, for a lock) is handled after that call, which may be never. So a thread
+interrupts the call. Imports nothing of ours.
 """
 
 from __future__ import annotations
@@ -10,8 +14,10 @@ from __future__ import annotations
 import atexit
 import os
 import signal
+import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -28,8 +34,11 @@ _AGAIN_S = 1.0
 #: The same where it is known to be lost: long enough for the callback to return.
 _AT_ONCE_S = 0.01
 
-#: Whether SIGINT has arrived. Not an Event: its lock may be held by the code that a second SIGINT interrupts.
-_heard = False
+#: Seconds between two attempts to interrupt the call that the main thread waits in.
+_WAKE_S = 0.1
+
+#: The signals whose handler has run. Not an Event: its lock may be held by the code that a second SIGINT interrupts.
+_heard: set[int] = set()
 
 
 @contextmanager
@@ -42,7 +51,6 @@ def ctrl_c_ends() -> Iterator[None]:
     Where SIGINT is ignored by the process that started this one (a shell's background job), it stays ignored; and the
     handler of a program that calls the command line as a function stays.
     """
-    global _heard
     ours = threading.current_thread() is threading.main_thread()
     if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
@@ -55,32 +63,58 @@ def ctrl_c_ends() -> Iterator[None]:
     sys.unraisablehook = _unraisable
     code: object = 0
     try:
-        yield
+        with _main_thread_woken():
+            yield
     except KeyboardInterrupt:
-        _heard = True
+        _heard.add(signal.SIGINT)
     except SystemExit as end:
         code = end.code
-        if not _heard:
+        if signal.SIGINT not in _heard:
             raise
     finally:
         signal.signal(signal.SIGINT, _end_now)
         signal.setitimer(signal.ITIMER_REAL, 0)
-    if _heard:
+    if signal.SIGINT in _heard:
         # Python remembers an interrupt of code that was run from a text, such as a dataclass that was being made, and
         # would end by the signal instead of with this code. The next code that is run from a text makes it forget.
         exec("")  # noqa: S102 - an empty text
         sys.exit(code if isinstance(code, int) and code > INTERRUPTED else INTERRUPTED)
 
 
+@contextmanager
+def _main_thread_woken() -> Iterator[None]:
+    """Inside, a signal of ours interrupts what the main thread waits for, until its handler has run."""
+    main = threading.get_ident()
+    receiver, sender = socket.socketpair()
+
+    def wake() -> None:
+        with receiver:
+            while data := receiver.recv(1):
+                while data[0] in (signal.SIGINT, *SIGNALS) and data[0] not in _heard:
+                    time.sleep(_WAKE_S)
+                    signal.pthread_kill(main, signal.SIGALRM)
+
+    thread = threading.Thread(target=wake, name="weblake-signals", daemon=True)
+    with sender:
+        sender.settimeout(0)
+        previous = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
+        thread.start()
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(previous)
+
+
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    global _heard
-    _heard = True
+    _heard.add(number)
     signal.setitimer(signal.ITIMER_REAL, _AGAIN_S, _AGAIN_S)
     raise KeyboardInterrupt
 
 
 def _raise_again(number: int, frame: FrameType | None) -> None:
-    """Raise the interrupt once more, unless something is ending for it right now."""
+    """Raise an interrupt once more, unless there was none or something is ending for it right now."""
+    if signal.SIGINT not in _heard:
+        return
     error = sys.exc_info()[1]
     while error is not None:
         if isinstance(error, KeyboardInterrupt | SystemExit):
@@ -117,6 +151,7 @@ def terminable() -> Iterator[None]:
     ours = [number for number in SIGNALS if inside and signal.getsignal(number) == signal.SIG_DFL]
 
     def end(number: int, frame: FrameType | None) -> None:
+        _heard.add(number)
         for each in ours:
             signal.signal(each, signal.SIG_DFL)
         raise SystemExit(128 + number)

@@ -319,19 +319,20 @@ def test_a_start_that_is_repeated_makes_one_session(red: Sessions) -> None:
 
 @pytest.mark.system
 def test_it_ends_when_its_time_is_over_and_when_it_is_left_alone(red: Sessions) -> None:
-    long, idle = red.create(ttl=100, activityTtl=3600), red.create(ttl=3600, activityTtl=50)
-    red.lab.service.advance(40)
+    # The service's clock also runs by itself while a browser starts: half a minute between any two moments is nothing.
+    long, idle = red.create(ttl=1000, activityTtl=3600), red.create(ttl=3600, activityTtl=500)
+    red.lab.service.advance(400)
     red.execute(idle, "1")
-    red.lab.service.advance(40)
-    # Used after 40 s, so that it has until 90 s.
+    red.lab.service.advance(400)
+    # Used after 400 s, so that it has until 900 s.
     assert (red.status(long), red.status(idle)) == ("active", "active")
-    red.lab.service.advance(15)
+    red.lab.service.advance(150)
     until(lambda: red.status(idle) == "destroyed")
     assert red.status(long) == "active"
-    red.lab.service.advance(10)
+    red.lab.service.advance(100)
     until(lambda: red.status(long) == "destroyed")
-    # Each is billed to the moment when its time was over, and not to when that was noticed: 90 to 91 s, and 100 s.
-    until(lambda: red.used() == rows.price(91) + rows.price(100))
+    # Each is billed to the moment when its time was over, and not to when that was noticed: 900 to 930 s, and 1000 s.
+    until(lambda: red.used() == rows.price(930) + rows.price(1000))
 
 
 @pytest.mark.system

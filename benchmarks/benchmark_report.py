@@ -1,4 +1,4 @@
-"""The table and the chart of a benchmark, as docs/benchmarks.md shows them. Imports nothing of ours."""
+"""The table and the chart of a benchmark, as docs/benchmarks.md shows them."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 
-from weblake.service.server import LocalService
+from weblake_service.server import LocalService
 
 PAGE = (
     b"<!doctype html><title>T</title><main><h1>Hello</h1>" + b"<p>Text of a page, with <a href=/x>links</a>.</p>" * 80

@@ -30,8 +30,8 @@ from pathlib import Path
 
 import httpx
 
-from weblake.service.page.document import page_of
-from weblake.service.web.fetch import Fetched, Fetcher
+from weblake_service.page.document import page_of
+from weblake_service.web.fetch import Fetched, Fetcher
 
 HERE = Path(__file__).resolve()
 #: Pages in flight, for the loop and for the service, whose default it is.
@@ -150,7 +150,7 @@ def peak_mb(pid: int) -> float:
 def crawl(site: str, pages: int, profile: str | None) -> tuple[Spent, float, int]:
     """What a crawl took, the service's peak memory in MB, and the bytes of all chunks."""
     ready = ["-m", "cProfile", "-o", profile] if profile else []
-    code = "import sys; from weblake.service.serve import serve; serve(data=sys.argv[1], allow_private=True)"
+    code = "import sys; from weblake_service.serve import serve; serve(data=sys.argv[1], allow_private=True)"
     with tempfile.TemporaryDirectory() as data:
         file = Path(data, "run.py")
         file.write_text(code)

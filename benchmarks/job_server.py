@@ -4,7 +4,7 @@
 
 It prints its port. `--latency` passes before each reply, `--rate` holds for each connection, `--gzip` serves bodies
 that were compressed beforehand to those who accept them, `--running` serves a job that never ends. `/_tally` tells the
-requests, the bytes sent and its own CPU. Imports nothing of ours.
+requests, the bytes sent and its own CPU.
 """
 
 from __future__ import annotations

@@ -36,9 +36,9 @@ from weblake.generations import Task
 from weblake.identity import job_load_id
 from weblake.lake import open_dataset
 from weblake.orders import Naming
-from weblake.service.server import LocalService
 from weblake.slots import group_of
 from weblake.storage import Storage
+from weblake_service.server import LocalService
 
 SIZES = (10, 1_000, 10_000, 100_000)
 PAGE = DOCS / "benchmarks.md"

@@ -1,4 +1,4 @@
-"""Jobs to land, made from a seed: the same bytes on every machine. Imports nothing of ours.
+"""Jobs to land, made from a seed: the same bytes on every machine.
 
     python benchmarks/made_jobs.py DIRECTORY medium
 

@@ -1,4 +1,4 @@
-"""Lakes to read, made from a seed without a service: valid ones, quickly. Imports: made_jobs; weblake's own writers.
+"""Lakes to read, made from a seed without a service: valid ones, quickly.
 
     uv run --group bench python benchmarks/made_lakes.py DIRECTORY loads
 

@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from weblake.service.page.document import page_of
-from weblake.service.web.fetch import Fetched
+from weblake_service.page.document import page_of
+from weblake_service.web.fetch import Fetched
 
 WORD = re.compile(r"\w+")
 TARGET = re.compile(r"(?<=\])\((?:<[^>]*>|[^()\s]*(?:\([^()]*\)[^()\s]*)*)(?:\s+\"[^\"]*\")?\)|<https?://[^>]*>")

@@ -7,7 +7,7 @@
 
 Each reading is a fresh process; its imports are not counted. Readers come in turns (A B C, A B C), and the medians
 count. Lakes are made below /tmp/weblake-benchmarks (made_lakes.py), and compacted there. Times hang on the machine:
-what counts is the ratios. Imports: benchmark_report, made_lakes.
+what counts is the ratios.
 """
 
 from __future__ import annotations

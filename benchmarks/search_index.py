@@ -19,17 +19,17 @@ from pathlib import Path
 from sqlite3 import Connection
 from uuid import uuid4
 
-from weblake.service.answers import encode
-from weblake.service.config import Access, ServiceConfig
-from weblake.service.jobs import records
-from weblake.service.jobs.outcomes import Stored
-from weblake.service.jobs.records import NewJob
-from weblake.service.jobs.scraping import Scraped
-from weblake.service.parts import Parts, open_store
-from weblake.service.store import search_index
-from weblake.service.store.search_query import read_query
-from weblake.service.web.fetch import Fetched
-from weblake.service.web.real import RealWeb
+from weblake_service.answers import encode
+from weblake_service.config import Access, ServiceConfig
+from weblake_service.jobs import records
+from weblake_service.jobs.outcomes import Stored
+from weblake_service.jobs.records import NewJob
+from weblake_service.jobs.scraping import Scraped
+from weblake_service.parts import Parts, open_store
+from weblake_service.store import search_index
+from weblake_service.store.search_query import read_query
+from weblake_service.web.fetch import Fetched
+from weblake_service.web.real import RealWeb
 
 ACCESS = Access("local", "default")
 WORDS = [f"{a}{b}{c}" for a in ("lake", "stream", "batch", "crawl", "page") for b in "aeiou" for c in range(160)]

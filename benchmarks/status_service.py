@@ -3,8 +3,7 @@
     python benchmarks/status_service.py LATENCY_MS [CERTIFICATE KEY]
 
 It prints its port. Jobs run until `/_end/N` is asked for: then those whose id ends in a number below N have completed.
-`/_tally` tells how many polls came, over how many connections, and the most that were open at once. Imports nothing of
-ours.
+`/_tally` tells how many polls came, over how many connections, and the most that were open at once.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     uv run python docs/console_screenshots.py [--into docs/images]
 
 The crawl stands still half-way while it is looked at. Needs Debian's chromium and half a minute; nothing leaves the
-machine. Imports: the tests' browser.
+machine.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from websockets.sync.client import connect
 from weblake import Client
 from weblake.demo.site_server import SiteServer
 from weblake.loopback import Answer, Asked, LoopbackServer
-from weblake.service.config import ServiceKey
-from weblake.service.server import LocalService
+from weblake_service.config import ServiceKey
+from weblake_service.server import LocalService
 
 IMAGES = Path(__file__).with_name("images")
 #: A page of the site at which the crawl stands still, and how many it has by then.

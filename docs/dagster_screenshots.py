@@ -4,7 +4,7 @@
 
 The project is used as it is shipped, with the embedded service for an API, a site on this machine to crawl, and an S3
 server on this machine for the lake. The service has seen eight months: its clock starts that far back. Needs Debian's
-chromium and two or three minutes; nothing leaves the machine. Imports: the tests' Dagster and browser.
+chromium and two or three minutes; nothing leaves the machine.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from picture_program import Page, lake_server, make_pictures
 import dagster_weblake
 from weblake import Client
 from weblake.demo.site_server import SiteServer
-from weblake.service.config import ServiceKey
-from weblake.service.parts import open_store
-from weblake.service.server import LocalService
+from weblake_service.config import ServiceKey
+from weblake_service.parts import open_store
+from weblake_service.server import LocalService
 
 IMAGES = Path(__file__).with_name("images")
 PROJECT = Path(dagster_weblake.__file__).with_name("example_project")

@@ -4,7 +4,7 @@
 
 The DAG is `site_crawl_by_day` as it is shipped, with the embedded service for an API, a site on this machine to crawl,
 and an S3 server on this machine for the lake. The connection is filled in where people do it, in the form. Needs
-Debian's chromium and a minute or two; nothing leaves the machine. Imports: the tests' Airflow and browser.
+Debian's chromium and a minute or two; nothing leaves the machine.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from picture_program import Page, Tour, lake_server, make_pictures
 
 import airflow_provider_weblake
 from weblake.demo.site_server import SiteServer
-from weblake.service.config import ServiceKey
-from weblake.service.server import LocalService
+from weblake_service.config import ServiceKey
+from weblake_service.server import LocalService
 
 IMAGES = Path(__file__).with_name("images")
 EXAMPLE = Path(airflow_provider_weblake.__file__).with_name("example_dags") / "site_crawl_by_day.py"

@@ -1,4 +1,4 @@
-"""Does what arrived add up to what was asked for? Pure. Imports: models, submitted.
+"""Does what arrived add up to what was asked for? Pure.
 
 submitted = stored + failed + robots_blocked + rejected + missing + duplicates, and each of them is a row somewhere.
 The service's own counters prove nothing by themselves (failed pages may leave `total`), so the account is drawn from

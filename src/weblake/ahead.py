@@ -1,4 +1,4 @@
-"""Work that is done in a thread of its own while others go on. Imports nothing of ours.
+"""Work that is done in a thread of its own while others go on.
 
 Nobody waits for such a thread: whoever loses interest, by an exception or Ctrl-C, goes, and the process may end
 meanwhile. So what it does must need no tidying up.

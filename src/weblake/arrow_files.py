@@ -1,5 +1,4 @@
-"""The files of a table as Arrow has them: their rows with path keys, and a dataset on any storage. Imports: errors,
-layout, storage.
+"""The files of a table as Arrow has them: their rows with path keys, and a dataset on any storage.
 
 Arrow reads a local root by itself. Everything else it reads through the storage, whose credentials, read-ahead and
 error messages hold here too; a URL is never handed to Arrow.

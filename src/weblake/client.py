@@ -1,5 +1,4 @@
-"""The two doors to the service: `Client` blocks, `AsyncClient` is awaited. Imports: embedded, errors,
-operation, operations, retry, secrets, settings, steps, transport.
+"""The two doors to the service: `Client` blocks, `AsyncClient` is awaited.
 
 Each operation of the contract is one function in operations.py and one line per door here: the name is the contract's
 operationId in snake_case, and its options are documented where they are defined. What a call does about a failure is

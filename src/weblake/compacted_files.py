@@ -1,5 +1,5 @@
 """Files that hold several loads, as `weblake compact` writes them: the rows of some loads out of one, and a load taken
-out of one because a later load has its place. Imports: errors, layout, parquet, storage.
+out of one because a later load has its place.
 
 Such a file names its loads and their rows in its footer, in the order in which they lie. Which file holds a load is in
 the ledger: its done record names it.

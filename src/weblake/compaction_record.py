@@ -1,8 +1,9 @@
-"""What is on record of a compaction in the root that it makes, and what it is of. Imports: errors, layout, schemas,
-storage.
+"""What is on record of a compaction in the root that it makes, and what it is of: two files.
 
     _weblake/compaction.json    what is being made, before anything else is there
     _weblake/compacted.json     what came of it: the root is whole
+
+Both lie in the new root.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ soon as that head has arrived, on a second connection, and the list of errors be
 a chain of chunks takes no longer than its round trips (docs/decisions/028-what-overlaps.md). Which chunk comes next,
 and whether it may, is still decided by `pages.Walk` alone, in order: what was asked for ahead only spares it the
 waiting.
-
-Imports: ahead, bodies, errors, models, next_link, operations, pages, replies, retry, steps, waiting, wire.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 One process holds the database's lock, serves on a loopback port of its own and runs the jobs; other processes of the
 same user find its address and key in a file that only they may read, and use it as long as it lives. When it ends, the
 first of them that notices takes over: the jobs are in the database, so they go on there.
-
-Imports: errors, secrets, settings, steps, transport; service lazily.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from weblake.steps import NoReply, Reply, Request
 from weblake.transport import AsyncHttpTransport, HttpTransport
 
 if TYPE_CHECKING:
-    from weblake.service.server import LocalService
+    from weblake_service.server import LocalService
 
 #: Seconds that the holder of the lock gets to say where it listens.
 FOUND_WITHIN_S = 10.0
@@ -139,10 +137,10 @@ def _start(directory: Path) -> Settings | None:
     if _own is not None and _own[0] == os.getpid():
         return _settings(_own[1].url, _own[1].key)
     with needs_local():
-        from weblake.service.config import ServiceConfig
-        from weblake.service.llm.settings import with_environment
-        from weblake.service.server import LocalService
-        from weblake.service.store.database import DatabaseLocked
+        from weblake_service.config import ServiceConfig
+        from weblake_service.llm.settings import with_environment
+        from weblake_service.server import LocalService
+        from weblake_service.store.database import DatabaseLocked
 
         config = with_environment(ServiceConfig())
         service = LocalService(directory / "service.db", allow_private=True, config=config)

@@ -1,7 +1,7 @@
 """Which jobs of a kind have ended: asked with the activity list and a cheap poll of each, and remembered within bounds.
 
 `EndedJobs` asks; `Seen` is what one watcher remembers between its looks and over restarts; `ask_all` polls any jobs, a
-few at a time. The activity list goes back 24 hours. Imports: client, errors, models, usage, waiting; no Arrow.
+few at a time. The activity list goes back 24 hours.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What can go wrong, grouped by what the caller should do about it. Imports nothing of ours.
+"""What can go wrong, grouped by what the caller should do about it.
 
     WeblakeError
     ├── RetryLater              nothing is wrong with the request: the same call may work later

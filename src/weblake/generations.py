@@ -11,8 +11,7 @@ generation with a load id of its own, and the ledger tells the newest one:
     gone from the service            that one, which says so             the next: buys again
 
 A job that was cancelled because it passed a limit of ours is not bought again without being asked to, and one whose
-refused file lies ready for `allow_partial` is taken from there. Imports: errors, identity, ledger, models, orders,
-publishing, staging, starts, waiting.
+refused file lies ready for `allow_partial` is taken from there.
 """
 
 from __future__ import annotations

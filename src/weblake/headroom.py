@@ -1,4 +1,4 @@
-"""Whether there is memory for what comes next. Imports nothing of ours.
+"""Whether there is memory for what comes next.
 
 Compiled decoders (msgspec 0.22, and RapidJSON within Arrow) do not look whether they got what they asked for: without
 it they do not raise, they end the process.

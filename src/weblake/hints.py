@@ -1,7 +1,4 @@
-"""Hints without a command line: the core speaks of flags and commands, and an integration has other names for them.
-
-Imports: errors.
-"""
+"""Hints without a command line: the core speaks of flags and commands, and an integration has other names for them."""
 
 from __future__ import annotations
 

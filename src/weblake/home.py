@@ -1,4 +1,4 @@
-"""Paths that begin at a user's home directory. Imports: errors."""
+"""Paths that begin at a user's home directory."""
 
 from __future__ import annotations
 

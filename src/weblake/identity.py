@@ -1,4 +1,4 @@
-"""What makes two loads the same load. Pure. Imports: errors.
+"""What makes two loads the same load. Pure.
 
 A `load_id` is 16 hexadecimal digits of a digest over the load's logical identity, so the same load always has the same
 name, and a repeat finds what the first run did (design: "Load").

@@ -1,7 +1,4 @@
-"""The story as functions: what to land in, where to put it, and a receipt back.
-
-Imports: client, load, options, orders, publishing, receipt, storage.
-"""
+"""The story as functions: what to land in, where to put it, and a receipt back."""
 
 from __future__ import annotations
 

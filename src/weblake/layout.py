@@ -1,4 +1,4 @@
-"""Where everything lies below a root, and how partition values become folder names. Imports: errors, identity, storage.
+"""Where everything lies below a root, and how partition values become folder names.
 
 Folders are Hive's `key=value`, escaped as Hive and Spark do it: ASCII that means something in a path, a URL or a glob
 is percent-encoded as are percent signs, and all other text stands as it is. pyarrow, DuckDB, Polars and Spark read the

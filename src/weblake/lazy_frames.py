@@ -1,5 +1,4 @@
-"""The files of a table as a Polars LazyFrame, on any storage. Imports: arrow_files, compacted_files, layout,
-parquet, read_ahead, storage; Polars.
+"""The files of a table as a Polars LazyFrame, on any storage.
 
 Polars hands its columns, filter and limit over, and takes frames back one by one. A filter is applied here by Polars
 itself and not by Arrow, whose nulls answer otherwise (`~is_in` keeps them there). It is applied to the columns that it

@@ -1,5 +1,4 @@
-"""What has been done for each load, step by step, so that any later run goes on from there. Imports: errors, identity,
-layout, storage.
+"""What has been done for each load, step by step, so that any later run goes on from there.
 
     _weblake/ledger/<load_id>.json               intent: what is to be bought, before anything is
                     <load_id>.start-1.json       a start request is about to be sent

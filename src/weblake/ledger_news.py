@@ -1,8 +1,7 @@
 """A dataset's ledger for a watcher that reads it again and again: what has landed, and which jobs belong to its loads.
 
 One listing tells which records are new, and only those are read: a record never changes, so what was read stays true.
-A record that cannot be read is logged and left out until it can be. Imports: ended_jobs, layout, ledger,
-ledger_listing, submitted; no Arrow.
+A record that cannot be read is logged and left out until it can be.
 """
 
 from __future__ import annotations

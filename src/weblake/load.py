@@ -4,8 +4,7 @@
           -> published in one step -> receipt
 
 Every line of it may be the last one before a crash: the next run begins at the top and finds in the ledger, or under
-the file's final name, what has been done. Imports: the rooms named below; nothing here talks HTTP or touches files
-itself.
+the file's final name, what has been done.
 """
 
 from __future__ import annotations

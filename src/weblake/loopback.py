@@ -1,5 +1,5 @@
 """An HTTP server on a loopback port, in threads of this process, whose answers a function gives: the demo's site has
-one, and so have tests. Imports nothing of ours.
+one, and so have tests.
 
     with LoopbackServer(lambda asked: Answer(200, b"hello")) as server:
         httpx.get(server.url)

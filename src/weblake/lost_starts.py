@@ -1,7 +1,4 @@
-"""Which jobs of the service's activity list a start without an answer may have made: the rules for whoever looks.
-
-Imports: errors, ledger, models, operation, operations, options, orders, replies, retry, steps, submitted.
-"""
+"""Which jobs of the service's activity list a start without an answer may have made: the rules for whoever looks."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The files of one folder of a table, merged into files of a chosen size in another root. Imports: compacted_files,
-errors, layout, parquet, read_ahead, storage.
+"""The files of one folder of a table, merged into files of a chosen size in another root.
 
 Files are taken in the order of their names and each load stays in one file, its rows together and in their order. What
 a file holds and where the next one begins follow from the old files alone, so that a run that was killed is gone on

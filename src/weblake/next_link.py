@@ -1,4 +1,4 @@
-"""Where the next chunk is: only ever below our own base, whatever the service writes. Imports: errors, secrets."""
+"""Where the next chunk is: only ever below our own base, whatever the service writes."""
 
 from __future__ import annotations
 

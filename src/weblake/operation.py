@@ -1,4 +1,4 @@
-"""One call of the contract, ready to be sent and to be read. Imports: errors, steps, options.
+"""One call of the contract, ready to be sent and to be read.
 
 operations.py makes them; how requests are put together is here.
 """

@@ -1,4 +1,4 @@
-"""Every operation of the contract as a function. Imports: steps, operation, options, models.
+"""Every operation of the contract as a function.
 
 Each checks its options (errors.InvalidOption: nothing was sent), and returns what to send and how to read the reply;
 none of them sends. Options not given are not sent, but for two whose default services disagree on:

@@ -1,7 +1,5 @@
 """What is to be landed, and on which terms.
 
-Imports: errors, identity, operation, operations, options, prices, replies, steps, wire.
-
 An order is the logical identity of a load and the way to start its job; terms are what does not change the identity.
 """
 

@@ -1,5 +1,4 @@
-"""Following a job's chunks safely to their end. Imports: errors, models, next_link,
-operation, replies, retry, steps, waiting, wire.
+"""Following a job's chunks safely to their end.
 
 A chunk ends at 10 MB or at 100 documents, whichever comes first, and `next` is where the following one begins. What
 can go wrong with that chain, and what is done about it, is contract/facts.md section 1.

@@ -1,4 +1,4 @@
-"""What a page is known to cost, in credits. Pure. Imports nothing of ours.
+"""What a page is known to cost, in credits. Pure.
 
 From the service's own table (service-description.md, "Credit costs") and, for json and zero data retention, from public
 text (contract/facts.md section 8). It is the price before the start: what was billed is for the service to say.

@@ -1,5 +1,5 @@
 """Many files, read in their order with the small ones ahead: a file of a few rows costs its opening and little else, on
-an object store a round trip or two. Imports: arrow_files, storage.
+an object store a round trip or two.
 
 A small file is read whole and turned into what is wanted of it by one of several threads; a larger one is streamed when
 its turn comes, so that memory holds one row group of it. What is held ahead is bounded in files and bytes.

@@ -1,8 +1,4 @@
-"""Reading a table back, as Arrow, pandas or Polars, whole or lazily.
-
-Imports: arrow_files, compacted_files, errors, identity, layout, lazy_frames, ledger, parquet,
-read_ahead, schemas, storage.
-"""
+"""Reading a table back, as Arrow, pandas or Polars, whole or lazily."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an orchestrator may know of a load: counts, names and sizes, no text and no key. Imports nothing of ours."""
+"""What an orchestrator may know of a load: counts, names and sizes, no text and no key."""
 
 from __future__ import annotations
 

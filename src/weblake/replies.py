@@ -1,4 +1,4 @@
-"""What a reply means: the value it holds, or the error it stands for. Pure. Imports: errors, secrets, steps, wire.
+"""What a reply means: the value it holds, or the error it stands for. Pure.
 
 The table is contract/facts.md section 4. The HTTP status is read first: cancel and `/errors` answer without `success`,
 and a failed job is told with `success: false` in a reply that is no error at all.

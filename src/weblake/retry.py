@@ -1,4 +1,4 @@
-"""When a call is sent again, and after how long. Imports: errors, operations, replies, steps.
+"""When a call is sent again, and after how long.
 
 Reads and cancels are repeatable. A POST that costs money is sent again only where it surely did not happen: the
 connection was refused, or the service answered 429. Everything else about a start is decided in starts.py.

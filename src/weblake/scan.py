@@ -1,4 +1,4 @@
-"""JSON cut apart and checked without recursion, in time that grows with its length alone. Imports nothing of ours.
+"""JSON cut apart and checked without recursion, in time that grows with its length alone.
 
 The cutters look only at what they need: strings and brackets. What lies inside a value is its reader's business.
 `is_json` looks at every letter. Both are for what the fast parser refuses, so they may take a hundred times as long.

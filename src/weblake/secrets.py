@@ -1,4 +1,4 @@
-"""The API key, the one origin it may go to, and how text is cleaned of it. Imports: errors."""
+"""The API key, the one origin it may go to, and how text is cleaned of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the service is and with which key, from arguments and the environment. Imports: errors, home, secrets.
+"""Where the service is and with which key, from arguments and the environment.
 
 No vendor's address is built in. With no base URL at all, `embedded` says so, and client.py starts the local service.
 """

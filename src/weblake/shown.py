@@ -1,5 +1,5 @@
 """What people see: tables, bars, progress and one-line errors. Results go to standard output, the rest to standard
-error. Imports: errors, receipt; load when it runs."""
+error."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """From a job that has ended to one checked Parquet file on scratch, and its account.
 
 Memory holds a few chunks and row groups, however large the job is: two threads make row groups side by side, while the
-next chunk is on its way. Imports: accounting, ahead, download, errors, document_rows, models, parquet, receipt,
-row_groups, schemas, secrets, waiting, wire.
+next chunk is on its way.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
 """Starting a job at most once.
-Imports: errors, identity, ledger, lost_starts, models, operation, operations, orders, replies, retry, steps, waiting.
 
     intent on record -> start N on record -> POST -> job id on record
 

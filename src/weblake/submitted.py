@@ -1,4 +1,4 @@
-"""The URLs that were sent, and which of them have been answered. Pure. Imports nothing of ours.
+"""The URLs that were sent, and which of them have been answered. Pure.
 
 A service may spell a URL otherwise than it was sent, so URLs are compared by `url_key`; but two that were sent and have
 one key are still two pages, so the text that was sent decides wherever the service repeats it.

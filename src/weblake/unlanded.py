@@ -1,8 +1,7 @@
 """What was meant to land and has not: for each such load what is on record, and what the service knows of its job.
 
 A look and nothing more: nothing is started, adopted, cancelled or written. Whoever meant the load finishes it, for only
-that knows what was sent. Imports: client, errors, identity, lake, layout, ledger, lost_starts, orders, publishing,
-starts, usage, waiting.
+that knows what was sent.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A file that holds a list of URLs, read in pieces, wherever it lies. Imports: errors, storage.
+"""A file that holds a list of URLs, read in pieces, wherever it lies.
 
 A list may be larger than the memory, and one worker needs a thousandth of it: everything is asked for by byte range.
 """

@@ -1,7 +1,4 @@
-"""Lists of URLs from files: one a line, or a column of CSV or Parquet, on any supported storage.
-
-Imports: errors, storage, url_files; pyarrow where it is needed.
-"""
+"""Lists of URLs from files: one a line, or a column of CSV or Parquet, on any supported storage."""
 
 from __future__ import annotations
 

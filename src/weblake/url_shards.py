@@ -1,7 +1,4 @@
-"""A long list of URLs in shards that a mapped task each can take: not the URLs, but where in the file they are.
-
-Imports: errors, storage, url_files, url_lists.
-"""
+"""A long list of URLs in shards that a mapped task each can take: not the URLs, but where in the file they are."""
 
 from __future__ import annotations
 

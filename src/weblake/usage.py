@@ -1,4 +1,4 @@
-"""Usage periods and activity, as the service reports them. Imports: errors, models, operations, options, retry, steps.
+"""Usage periods and activity, as the service reports them.
 
 Landing them is the next room's: whoever only asks what is new (a triggerer) must not load Arrow.
 """

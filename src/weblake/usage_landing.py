@@ -1,4 +1,4 @@
-"""Usage periods and activity, landed. Imports: errors, layout, models, receipt, storage, tables, usage.
+"""Usage periods and activity, landed.
 
 A month that is still open grows, so a period's file is replaced whole each time it is reported, never appended to. A
 day of activity is read again while the service lists it (24 hours), so its file is merged by id and replaced whole.

@@ -3,8 +3,6 @@
 A poll of the job's own address would bring all documents so far. So a poll reads a reply only up to its first
 document, and moves on to the address in `next` when there are documents: from then on it asks for what is new, which
 is a few hundred bytes. No undocumented parameter is used (research: performance.md, "Waiting").
-
-Imports: errors, models, next_link, operation, operations, replies, retry, steps, wire.
 """
 
 from __future__ import annotations

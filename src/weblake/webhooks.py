@@ -7,7 +7,6 @@
 A delivery is a hint to read the job, not the result. It may come twice, late, or not at all, and one that was caught
 on its way can be sent again, for its signature knows no time: keep the `delivery_key` of what was acted on, and drop
 what comes with it again.
-Imports: errors, models, wire.
 """
 
 from __future__ import annotations

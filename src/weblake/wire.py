@@ -1,4 +1,4 @@
-"""Hostile JSON in, values out: whatever bytes the service sends, no error but MalformedReply. Imports: errors, scan.
+"""Hostile JSON in, values out: whatever bytes the service sends, no error but MalformedReply.
 
 Good JSON takes msgspec's fast path. What msgspec refuses as a whole (one lone surrogate, one NaN, one document nested
 too deeply for its recursion) is cut apart by scanners that do not recurse, so that one bad document never sinks the

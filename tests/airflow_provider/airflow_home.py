@@ -1,7 +1,7 @@
 """What an Airflow home needs before its first process: an environment and a migrated database.
 
 What every lab of this machine can use again lies in one directory of this user's: the migrated database, and compiled
-bytecode, for a component imports two seconds long with it and five without. Imports: lab_home.
+bytecode, for a component imports two seconds long with it and five without.
 """
 
 from __future__ import annotations

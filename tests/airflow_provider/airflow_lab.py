@@ -4,8 +4,8 @@
         run = lab.trigger("my_dag")
         assert lab.wait_run("my_dag", run) == "success"
 
-The metadata lies in SQLite, copied from a template that is migrated once per machine and set of distributions.
-Imports: the rooms beside it. Nothing of Airflow: its processes are other processes.
+The metadata lies in SQLite, copied from a template that is migrated once per machine and set of distributions. Nothing
+of Airflow is imported: its processes are other processes.
 """
 
 from __future__ import annotations

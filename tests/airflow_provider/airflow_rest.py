@@ -1,6 +1,6 @@
 """A running Airflow through its REST API and its log files: DAGs, runs, tasks, XComs, waiting with deadlines.
 
-Imports: httpx, and the standard library. Nothing of Airflow: its processes are other processes.
+Nothing of Airflow is imported: its processes are other processes.
 """
 
 from __future__ import annotations

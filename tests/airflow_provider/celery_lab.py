@@ -2,7 +2,7 @@
 
 Redis and Postgres come from the Debian packages `redis-server` and `postgresql`; the lab starts servers of its own, on
 Unix sockets in a directory of its own, with passwords made at run time. Nothing listens on a network port but
-Airflow's API server on loopback. Imports: the rooms beside it, and Redis' client.
+Airflow's API server on loopback.
 """
 
 from __future__ import annotations

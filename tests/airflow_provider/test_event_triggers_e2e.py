@@ -23,8 +23,8 @@ from airflow_lab import AirflowLab
 from gated_site import GatedSite
 
 import weblake
-from weblake.service.config import ServiceConfig
-from weblake.service.server import LocalService
+from weblake_service.config import ServiceConfig
+from weblake_service.server import LocalService
 
 pytestmark = pytest.mark.system
 

@@ -19,8 +19,8 @@ from job_trigger_runner import NOBODY, STATUS, Runner, asked, connect, fire, run
 from airflow_provider_weblake.hooks.shared import shared_client
 from airflow_provider_weblake.triggers import weblake as triggers
 from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
-from weblake.service.server import LocalService
 from weblake.testing import WeblakeService
+from weblake_service.server import LocalService
 
 
 @pytest.mark.smoke

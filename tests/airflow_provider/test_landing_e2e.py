@@ -26,8 +26,8 @@ from gated_site import GatedSite
 from key_forms import in_files
 
 from weblake import Client
-from weblake.service.config import ServiceKey
-from weblake.service.server import LocalService
+from weblake_service.config import ServiceKey
+from weblake_service.server import LocalService
 
 HERE = Path(__file__).parent
 pytestmark = [pytest.mark.system, pytest.mark.timeout(420)]

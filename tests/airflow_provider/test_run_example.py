@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from airflow_home import clean_environment
 
-from weblake.service.server import LocalService
+from weblake_service.server import LocalService
 
 pytestmark = pytest.mark.system
 

@@ -28,8 +28,8 @@ from celery_lab import CeleryLab
 from gated_site import GatedSite
 from lab_processes import lives
 
-from weblake.service.config import ServiceKey
-from weblake.service.server import LocalService
+from weblake_service.config import ServiceKey
+from weblake_service.server import LocalService
 
 HERE = Path(__file__).parent
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]

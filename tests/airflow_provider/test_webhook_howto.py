@@ -23,8 +23,8 @@ from gated_site import GatedSite
 from polling import until
 
 from weblake import Client, webhooks
-from weblake.service.config import ServiceConfig
-from weblake.service.server import LocalService
+from weblake_service.config import ServiceConfig
+from weblake_service.server import LocalService
 
 DOCS = Path(__file__).parents[2] / "docs"
 JOB = "0f6f1c1e-0000-4000-8000-000000000001"

@@ -12,8 +12,8 @@ import re
 
 import schemathesis
 
-from weblake.service.failures import PageFailure
-from weblake.service.web.addresses import clean_url
+from weblake_service.failures import PageFailure
+from weblake_service.web.addresses import clean_url
 
 #: Formats, options and endpoints that need an extra which is not installed here, as their refusal names them.
 LACKING = frozenset(

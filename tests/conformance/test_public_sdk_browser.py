@@ -12,8 +12,8 @@ from firecrawl import Firecrawl
 from playwright.sync_api import sync_playwright
 from session_lab import CLICKS
 
-from weblake.service.config import ServiceConfig
 from weblake.testing.llm import WeblakeLlm
+from weblake_service.config import ServiceConfig
 
 pytestmark = pytest.mark.system
 

@@ -32,9 +32,9 @@ from weblake.ledger_listing import RETIRED
 from weblake.ledger_news import LedgerNews
 from weblake.orders import Naming, Order
 from weblake.publishing import Dataset
-from weblake.service.failures import PageFailure
 from weblake.storage import Storage
 from weblake.waiting import JobRef, glance
+from weblake_service.failures import PageFailure
 
 URLS = [f"http://pages.test/{n}" for n in range(3)]
 SOON = Terms(poll_s=0.2, timeout_s=60)

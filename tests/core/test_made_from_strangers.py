@@ -31,10 +31,10 @@ ALLOWED = {
     ("src/weblake/__init__.py", "import_module"): "lazy names of the public door, from a table in the file",
     ("src/weblake/orchestration.py", "import_module"): "the same",
     ("src/weblake/testing/__init__.py", "import_module"): "the same",
-    ("src/weblake/service/web/sitemap.py", "xml.etree"): "the types of defusedxml's elements; defusedxml reads",
-    ("src/weblake/service/files/properties.py", "xml.etree"): "the same",
-    ("src/weblake/service/sessions/code/harness.py", "compile"): "the code that a session's user sent to be run",
-    ("src/weblake/service/sessions/code/harness.py", "eval"): "the same, only with --allow-code-execution",
+    ("src/weblake_service/web/sitemap.py", "xml.etree"): "the types of defusedxml's elements; defusedxml reads",
+    ("src/weblake_service/files/properties.py", "xml.etree"): "the same",
+    ("src/weblake_service/sessions/code/harness.py", "compile"): "the code that a session's user sent to be run",
+    ("src/weblake_service/sessions/code/harness.py", "eval"): "the same, only with --allow-code-execution",
     ("src/weblake/cli/interrupts.py", "exec"): "an empty text: Python forgets an interrupt of code run from a text",
     ("src/weblake/testing/site_files.py", "xml.sax"): "its escape; nothing is read with it",
 }
@@ -75,7 +75,7 @@ def product() -> list[Path]:
 
 @proves(
     "S10",
-    at="src/weblake/service/files/worker.py",
+    at="src/weblake_service/files/worker.py",
     line="reply = pack(convert(msgspec.json.decode(task, type=Task), body))",
     becomes="reply = pack(convert(__import__('pickle').loads(task), body))",
 )

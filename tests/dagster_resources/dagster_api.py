@@ -1,7 +1,7 @@
 """Dagster's GraphQL as its pages speak it: launches, terminations, backfills, sensors, and what the pages show.
 
 An asset is named by its user string, `prefix/name`. Waiting methods take seconds and raise AssertionError that shows
-the ends of the logs. Imports: the rooms beside it.
+the ends of the logs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What a Dagster instance tells of assets, as plain Python: events, check results and metadata values.
-
-Imports: the standard library.
-"""
+"""What a Dagster instance tells of assets, as plain Python: events, check results and metadata values."""
 
 from __future__ import annotations
 

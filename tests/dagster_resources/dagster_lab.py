@@ -2,9 +2,7 @@
 
     with DagsterLab(home, file, env={"WEBLAKE_API_KEY": …}) as lab:
         run = lab.launch({"documents"})
-        lab.wait_status(run, {"SUCCESS"})
-
-Imports: the rooms beside it, and the processes of the Airflow lab. Nothing of Dagster: its processes are other
+        lab.wait_status(run, {"SUCCESS"}) Nothing of Dagster: its processes are other
 processes.
 """
 

@@ -1,7 +1,4 @@
-"""GraphQL requests to a running Dagster, and waiting for what they tell.
-
-Imports: httpx, the standard library.
-"""
+"""GraphQL requests to a running Dagster, and waiting for what they tell."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Plain Dagster for the tests of the lab: assets that tell, wait and fail as files in LAB_FILES say.
-
-Imports: dagster.
-"""
+"""Plain Dagster for the tests of the lab: assets that tell, wait and fail as files in LAB_FILES say."""
 
 import json
 import os

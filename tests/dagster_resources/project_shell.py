@@ -1,4 +1,4 @@
-"""A shell in which no Dagster is set up, as the reader of a page has it. Imports: the labs' home."""
+"""A shell in which no Dagster is set up, as the reader of a page has it."""
 
 from __future__ import annotations
 

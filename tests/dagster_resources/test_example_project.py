@@ -23,8 +23,8 @@ from project_shell import dagster_home, environment, said
 import dagster_weblake
 from weblake import Client
 from weblake.models import ExecutionResult, SessionClosed
-from weblake.service.server import LocalService
 from weblake.testing import WeblakeService
+from weblake_service.server import LocalService
 
 pytestmark = pytest.mark.system
 

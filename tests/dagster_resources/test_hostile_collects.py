@@ -14,7 +14,7 @@ from landed_loads import refusing_url
 
 from dagster_weblake import BatchScrapeRequest, WeblakeResource, build_weblake_assets, landing
 from weblake import recovery
-from weblake.service.server import LocalService
+from weblake_service.server import LocalService
 
 pytestmark = pytest.mark.system
 

@@ -27,8 +27,8 @@ from dagster_weblake import (
     weblake_assets,
 )
 from weblake import orchestration, publishing, recovery
-from weblake.service.server import LocalService
 from weblake.testing import WeblakeService
+from weblake_service.server import LocalService
 
 pytestmark = pytest.mark.system
 

@@ -364,7 +364,7 @@ def test_s1_no_key_is_written_or_printed(
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(scratch))
-    monkeypatch.setattr("weblake.service.config.new_key", lambda: next(keys))
+    monkeypatch.setattr("weblake_service.config.new_key", lambda: next(keys))
     before = set(threading.enumerate())
     run_demo(tmp_path / "lake")
     assert next(keys) == "test-canary-5", "the four keys of the demo came from here"

@@ -15,7 +15,7 @@ import pytest
 from weblake.demo import airflow_step, run_demo
 from weblake.demo.airflow_step import AirflowFailed
 from weblake.demo.guest_process import Lake, told_missing
-from weblake.service.server import LocalService
+from weblake_service.server import LocalService
 
 pytestmark = pytest.mark.system
 

@@ -19,7 +19,7 @@ from weblake.client import Client
 from weblake.demo import dagster_step, run_demo, story
 from weblake.demo.dagster_step import DagsterFailed
 from weblake.demo.guest_process import Lake, told_missing
-from weblake.service.server import LocalService
+from weblake_service.server import LocalService
 
 pytestmark = pytest.mark.system
 

@@ -1,4 +1,4 @@
-"""One question to a service through each of the two clients. Imports: nothing of the tests but the key."""
+"""One question to a service through each of the two clients."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from typing import Any
 import httpx
 import loopback_site as loopback
 
-from weblake.service.config import ServiceKey
-from weblake.service.server import LocalService
+from weblake_service.config import ServiceKey
+from weblake_service.server import LocalService
 
 KEYS = [ServiceKey("red-key", "one", "red"), ServiceKey("blue-key", "two", "blue")]
 

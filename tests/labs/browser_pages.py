@@ -6,7 +6,7 @@
         browser.click("Add Connection")
         browser.screenshot(tmp_path / "connection.png")
 
-It resolves no name but loopback's, and ends with its owner. Imports: lab_processes, and the standard library.
+It resolves no name but loopback's, and ends with its owner.
 """
 
 from __future__ import annotations

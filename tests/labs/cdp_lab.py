@@ -3,7 +3,7 @@
     async with chromium(tmp_path) as address, connected(address) as cdp:
         await cdp.send("Browser.getVersion")
 
-Imports: weblake.service.sessions.cdp, browser_lab.
+The browser is that of browser_lab.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from weblake import aio
-from weblake.service.sessions.cdp import CdpError, Listener
+from weblake_service.sessions.cdp import CdpError, Listener
 
 _FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"),
@@ -57,7 +57,7 @@ async def chromium(folder: Path, url: str = "about:blank") -> AsyncIterator[str]
 
 
 class CdpClient:
-    """One client of the protocol: what `weblake.service.sessions.cdp.Cdp` asks for."""
+    """One client of the protocol: what `weblake_service.sessions.cdp.Cdp` asks for."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self._socket = socket

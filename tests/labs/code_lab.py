@@ -14,10 +14,10 @@ from browser_lab import demand_chromium
 from lab_processes import Processes
 from polling import until
 
-from weblake.service.sessions.code.connection import Connection, connected
-from weblake.service.sessions.code.runner import Execution, run_code
-from weblake.service.sessions.hands import Hands
-from weblake.service.sessions.pages import close_page
+from weblake_service.sessions.code.connection import Connection, connected
+from weblake_service.sessions.code.runner import Execution, run_code
+from weblake_service.sessions.hands import Hands
+from weblake_service.sessions.pages import close_page
 
 #: Where nobody listens.
 NOWHERE = "ws://127.0.0.1:9/"

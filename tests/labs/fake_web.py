@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 import httpx
 
-from weblake.service.failures import PageFailure
-from weblake.service.files.upload import Upload
-from weblake.service.web.fetch import Fetched
-from weblake.service.web.frontier import Frontier
+from weblake_service.failures import PageFailure
+from weblake_service.files.upload import Upload
+from weblake_service.web.fetch import Fetched
+from weblake_service.web.frontier import Frontier
 
 
 @dataclass

@@ -1,7 +1,4 @@
-"""Every text of the core that speaks of the command line, read from its source: an integration says it otherwise.
-
-Imports: weblake, for where it lies.
-"""
+"""Every text of the core that speaks of the command line, read from its source: an integration says it otherwise."""
 
 from __future__ import annotations
 

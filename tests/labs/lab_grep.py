@@ -1,6 +1,6 @@
 """Where a text stands in what an orchestrator keeps: files, and every column of every table of its database.
 
-In any form and wrapping that key_forms.py knows. Imports: key_forms, and SQLAlchemy, which Airflow needs itself.
+In any form and wrapping that key_forms.py knows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where labs keep what every later one can use again, and how they come by a port. Imports: the standard library."""
+"""Where labs keep what every later one can use again, and how they come by a port."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Processes in sessions of their own, which end with their owner, however the owner ends.
 
 A leash, one more process, waits at the end of a pipe that only the owner holds: when the owner is gone, were it by
-SIGKILL, the pipe closes and the leash ends what the owner left. Imports: the standard library, for the leash runs this
-file as a program without site-packages.
+SIGKILL, the pipe closes and the leash ends what the owner left.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import fake_web
 from weblake import Client
 from weblake.lake import open_dataset
 from weblake.publishing import Dataset
-from weblake.service.server import LocalService
+from weblake_service.server import LocalService
 
 
 @dataclass

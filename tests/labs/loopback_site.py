@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from weblake.service.failures import PageFailure
-from weblake.service.web.fetch import Fetched, Fetcher
+from weblake_service.failures import PageFailure
+from weblake_service.web.fetch import Fetched, Fetcher
 
 
 class Site(ThreadingHTTPServer):

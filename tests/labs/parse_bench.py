@@ -13,8 +13,8 @@ from typing import Any
 import httpx
 import pytest
 
-from weblake.service.config import ServiceConfig
-from weblake.service.server import LocalService
+from weblake_service.config import ServiceConfig
+from weblake_service.server import LocalService
 
 DOCUMENTS = Path(__file__).parent.parent / "service" / "documents"
 KEY = "test-key"

@@ -1,7 +1,4 @@
-"""What the programs that make the documentation's pictures share: a lake on this machine, and the way to docs/images.
-
-Imports: moto and boto3 where the lake is made.
-"""
+"""What the programs that make the documentation's pictures share: a lake on this machine, the way to docs/images."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ import httpx
 import loopback_site as loopback
 import pytest
 
-from weblake.service.config import ServiceConfig, ServiceKey
-from weblake.service.server import LocalService
+from weblake_service.config import ServiceConfig, ServiceKey
+from weblake_service.server import LocalService
 
 Site, site = loopback.Site, loopback.site
 

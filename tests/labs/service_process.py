@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import fake_web
 
-from weblake.service.config import ServiceConfig
-from weblake.service.server import LocalService
+from weblake_service.config import ServiceConfig
+from weblake_service.server import LocalService
 
 log = open(sys.argv[2], "a", buffering=1)  # noqa: SIM115
 

@@ -1,4 +1,4 @@
-"""All that anybody gets to see of an error, for searches in it. Imports: catalogue, for where the tests lie."""
+"""All that anybody gets to see of an error, for searches in it."""
 
 from __future__ import annotations
 

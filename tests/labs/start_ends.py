@@ -1,7 +1,4 @@
-"""What must be true at the end of every schedule of a start, and what `weblake orphans` must say of it.
-
-Imports: start_service, start_world; weblake.
-"""
+"""What must be true at the end of every schedule of a start, and what `weblake orphans` must say of it."""
 
 from __future__ import annotations
 

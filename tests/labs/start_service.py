@@ -1,4 +1,4 @@
-"""A service as far as a start is concerned: jobs, idempotency keys, requests that arrive late. Imports: weblake."""
+"""A service as far as a start is concerned: jobs, idempotency keys, requests that arrive late."""
 
 from __future__ import annotations
 

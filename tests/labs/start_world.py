@@ -3,7 +3,7 @@
 A process is executed anew from its beginning for each of its acts: it is told again what it was told before, and stops
 at the first thing that nobody has told it yet. So a process is nothing but what it was told, a state can be compared
 with another one, and each is gone on from once. Faults come from a budget of crashes and of losses; what is bought is
-counted. Imports: start_service; weblake.
+counted.
 """
 
 from __future__ import annotations

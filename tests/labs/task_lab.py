@@ -15,8 +15,8 @@ from weblake.generations import Task
 from weblake.lake import open_dataset
 from weblake.orders import Naming, Order
 from weblake.publishing import Dataset
-from weblake.service.server import LocalService
 from weblake.waiting import JobRef
+from weblake_service.server import LocalService
 
 URLS = [f"http://pages.test/{n}" for n in range(3)]
 #: What makes an orchestrator ask: the first time and for a retry, and when somebody cleared the task.

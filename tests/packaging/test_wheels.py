@@ -15,21 +15,21 @@ import weblake
 
 ROOT = Path(__file__).parents[2]
 SOURCES = {
-    "weblake": ROOT / "src" / "weblake",
-    "airflow_provider_weblake": ROOT / "airflow_provider" / "src" / "airflow_provider_weblake",
-    "dagster_weblake": ROOT / "dagster_resources" / "src" / "dagster_weblake",
+    "weblake": ROOT / "src",
+    "airflow_provider_weblake": ROOT / "airflow_provider" / "src",
+    "dagster_weblake": ROOT / "dagster_resources" / "src",
 }
 #: Registries' hosts, put together here so that this file does not name one either.
 HOSTS = ["pypi" + ".org", "python" + "hosted.org", "registry.npm" + "js.org"]
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_a_wheel_holds_the_package_and_nothing_else(name: str, wheels: dict[str, Path]) -> None:
+def test_a_wheel_holds_its_packages_and_nothing_else(name: str, wheels: dict[str, Path]) -> None:
     listed = [item for item in zipfile.ZipFile(wheels[name]).namelist() if not item.endswith("/")]
     inside = {item for item in listed if ".dist-info/" not in item}
     source = SOURCES[name]
     expected = {
-        f"{name}/{path.relative_to(source).as_posix()}"
+        path.relative_to(source).as_posix()
         for path in source.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }

@@ -12,8 +12,8 @@ import httpx
 import pytest
 from polling import until
 
-from weblake.service.config import ServiceConfig, ServiceKey
-from weblake.service.server import LocalService
+from weblake_service.config import ServiceConfig, ServiceKey
+from weblake_service.server import LocalService
 
 KEY = "test-key"
 

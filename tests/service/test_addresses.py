@@ -11,8 +11,8 @@ from catalogue import proves
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weblake.service.failures import PageFailure
-from weblake.service.web.addresses import clean_url, is_literal_private, is_public
+from weblake_service.failures import PageFailure
+from weblake_service.web.addresses import clean_url, is_literal_private, is_public
 
 Site, Handler, site = loopback.Site, loopback.Handler, loopback.site
 fetching, get, failure = loopback.fetching, loopback.get, loopback.failure
@@ -27,14 +27,14 @@ CLOSED = (
 
 @proves(
     "S7",
-    at="src/weblake/service/web/addresses.py",
+    at="src/weblake_service/web/addresses.py",
     line="if allow_private or is_public(ipaddress.ip_address(text))]",
     becomes="]",
     case="127.0.0.1",
 )
 @proves(
     "S7",
-    at="src/weblake/service/web/addresses.py",
+    at="src/weblake_service/web/addresses.py",
     line="return not is_public(ipaddress.IPv4Address(socket.inet_aton(name)))",
     becomes="return False",
     case="0x7f.1",
@@ -59,7 +59,7 @@ def test_public_addresses_are_public(address: str) -> None:
     assert is_public(ipaddress.ip_address(address))
 
 
-@proves("S7", at="src/weblake/service/web/addresses.py", line="if inner is not None:", becomes="if False:")
+@proves("S7", at="src/weblake_service/web/addresses.py", line="if inner is not None:", becomes="if False:")
 @given(st.ip_addresses(v=4))
 def test_s7_an_ipv4_address_is_judged_alike_in_every_wrapping(address: ipaddress.IPv4Address) -> None:
     number = int(address)
@@ -70,7 +70,7 @@ def test_s7_an_ipv4_address_is_judged_alike_in_every_wrapping(address: ipaddress
 
 @proves(
     "S7",
-    at="src/weblake/service/web/addresses.py",
+    at="src/weblake_service/web/addresses.py",
     line="return address.is_global and not address.is_multicast and not address.is_reserved",
     becomes="return True",
 )

@@ -14,9 +14,9 @@ import pytest
 
 from weblake.compat import read_time
 from weblake.errors import InvalidOption, StorageRefused
-from weblake.service.config import ServiceKey
-from weblake.service.failures import PageFailure
-from weblake.service.server import LocalService
+from weblake_service.config import ServiceKey
+from weblake_service.failures import PageFailure
+from weblake_service.server import LocalService
 
 A, B = "http://site.test/a", "http://site.test/b"
 ROUTES = ["/v2/scrape", "/v2/crawl/active", "/v2/team/activity", "/v2/nothing", "/v2/batch/scrape/x", "/v2/browser"]

@@ -146,7 +146,7 @@ def struck() -> Iterator[Struck]:
 
 @proves(
     "S9",
-    at="src/weblake/service/page/apart.py",
+    at="src/weblake_service/page/apart.py",
     line="    if len(body) > HEAVY:",
     becomes="    if False:",
     case="attributes",
@@ -162,7 +162,7 @@ def test_s9_a_page_that_is_a_bomb_neither_fills_the_memory_nor_holds_up_the_serv
 
 @proves(
     "S9",
-    at="src/weblake/service/store/search_index.py",
+    at="src/weblake_service/store/search_index.py",
     line="LexborHTMLParser(flatten(html[:_MOST_HTML]))",
     becomes="LexborHTMLParser(html[:_MOST_HTML])",
 )

@@ -21,8 +21,8 @@ import pytest
 from browser_lab import BrowserLab, children, command, picture, running
 from polling import until
 
-from weblake.service.browser import chromium
-from weblake.service.config import ServiceConfig
+from weblake_service.browser import chromium
+from weblake_service.config import ServiceConfig
 
 pytestmark = pytest.mark.system
 
@@ -125,7 +125,7 @@ def test_a_site_that_cannot_be_reached_is_told_from_one_that_breaks_off(lab: Bro
 
 
 def test_a_page_that_loads_too_much_is_cut_off(lab: BrowserLab, monkeypatch: pytest.MonkeyPatch) -> None:
-    from weblake.service.browser import door
+    from weblake_service.browser import door
 
     monkeypatch.setattr(door, "_MOST_BYTES", 100_000)
     lab.site.page("/large", b"<main>x</main><img src=/much>")

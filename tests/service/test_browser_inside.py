@@ -14,7 +14,7 @@ import loopback_site as loopback
 import pytest
 from browser_lab import BrowserLab
 
-from weblake.service.web import addresses
+from weblake_service.web import addresses
 
 pytestmark = pytest.mark.system
 

@@ -29,9 +29,9 @@ from session_lab import CLICKS, Sessions, wire
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from weblake.errors import InvalidOption
-from weblake.service.config import ServiceConfig
-from weblake.service.server import LocalService
-from weblake.service.sessions import rows
+from weblake_service.config import ServiceConfig
+from weblake_service.server import LocalService
+from weblake_service.sessions import rows
 
 LOOPS = {"node": "while (true) {}", "python": "while True: pass", "bash": "while :; do :; done"}
 
@@ -59,7 +59,7 @@ def test_a_minute_costs_two_credits_and_every_second_counts(seconds: float, cred
 
 @proves(
     "S8",
-    at="src/weblake/service/server.py",
+    at="src/weblake_service/server.py",
     line="if code_execution and host not in",
     becomes="if False and host not in",
 )
@@ -154,7 +154,7 @@ def test_someone_elses_client_drives_it_and_two_are_kept_apart(red: Sessions) ->
 
 
 @proves(
-    "S8", at="src/weblake/service/sessions/outside.py", line="elif why := why_not(message):", becomes="elif why := '':"
+    "S8", at="src/weblake_service/sessions/outside.py", line="elif why := why_not(message):", becomes="elif why := '':"
 )
 @pytest.mark.system
 def test_s8_the_protocol_is_for_pages(red: Sessions, tmp_path: Path) -> None:
@@ -222,12 +222,12 @@ def _world(reply: dict[str, Any]) -> int:
 
 @proves(
     "S8",
-    at="src/weblake/service/sessions/session.py",
+    at="src/weblake_service/sessions/session.py",
     line="return hmac.compare_digest(word",
     becomes="return True or hmac.compare_digest(word",
 )
 @proves(
-    "S8", at="src/weblake/service/routes/session_doors.py", line="if origin is not None and", becomes="if False and"
+    "S8", at="src/weblake_service/routes/session_doors.py", line="if origin is not None and", becomes="if False and"
 )
 @pytest.mark.system
 def test_s8_only_the_right_word_and_the_right_page_come_in(red: Sessions, caplog: pytest.LogCaptureFixture) -> None:
@@ -446,7 +446,7 @@ def test_a_session_reaches_what_the_service_may_reach(red: Sessions) -> None:
 
 @proves(
     "S8",
-    at="src/weblake/service/routes/running_code.py",
+    at="src/weblake_service/routes/running_code.py",
     line="if not self._parts.config.code_execution:",
     becomes="if False:",
 )

@@ -95,9 +95,9 @@ def test_it_is_registered() -> None:
 @pytest.fixture
 def expected() -> str:
     """What the seed 5 means, as lines of a test file."""
-    from weblake.service.ids import Ids
-    from weblake.service.parts import open_store
     from weblake.testing.site_pages import known_pages
+    from weblake_service.ids import Ids
+    from weblake_service.parts import open_store
 
     store = open_store(":memory:")
     job = store.write_now(Ids(5).start)

@@ -18,7 +18,7 @@ from lab_processes import lives
 from polling import until
 from session_lab import Sessions, wire
 
-from weblake.service.config import ServiceKey
+from weblake_service.config import ServiceKey
 
 DOCS = Path(__file__).parents[2] / "docs"
 PICTURES = {

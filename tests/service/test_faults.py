@@ -17,9 +17,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from weblake.errors import InvalidOption
-from weblake.service import server
-from weblake.service.faults import read_file
-from weblake.service.faults.rules import Effect
+from weblake_service import server
+from weblake_service.faults import read_file
+from weblake_service.faults.rules import Effect
 
 A = "http://site.test/a"
 PATH = "/v2/team/queue-status"

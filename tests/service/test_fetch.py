@@ -9,10 +9,10 @@ import httpcore
 import loopback_site as loopback
 import pytest
 
-from weblake.service.page.document import scrape
-from weblake.service.web import connect
-from weblake.service.web.fetch import Fetcher
-from weblake.service.web.streams import wait_closed
+from weblake_service.page.document import scrape
+from weblake_service.web import connect
+from weblake_service.web.fetch import Fetcher
+from weblake_service.web.streams import wait_closed
 
 Site, Handler, site = loopback.Site, loopback.Handler, loopback.site
 fetching, get, failure = loopback.fetching, loopback.get, loopback.failure

@@ -11,9 +11,9 @@ from typing import Any
 import parse_bench as bench
 import pytest
 
-from weblake.service.files import worker
-from weblake.service.files.converted import Task
-from weblake.service.files.pdf import choose
+from weblake_service.files import worker
+from weblake_service.files.converted import Task
+from weblake_service.files.pdf import choose
 
 parsing = bench.parsing
 
@@ -115,7 +115,7 @@ def test_a_panic_of_a_converter_is_a_broken_file(monkeypatch: pytest.MonkeyPatch
     def panic(*_: object) -> None:
         raise Panic
 
-    monkeypatch.setattr("weblake.service.files.office.read_office", panic)
+    monkeypatch.setattr("weblake_service.files.office.read_office", panic)
     assert worker.convert(Task("office"), b"").problem == "broken"
 
 

@@ -18,11 +18,11 @@ from catalogue import proves
 from polling import until
 
 from weblake import aio
-from weblake.service.failures import PageFailure
-from weblake.service.files.converted import Task
-from weblake.service.files.converters import Converters
-from weblake.service.page import apart
-from weblake.service.page.asked import read_wanted
+from weblake_service.failures import PageFailure
+from weblake_service.files.converted import Task
+from weblake_service.files.converters import Converters
+from weblake_service.page import apart
+from weblake_service.page.asked import read_wanted
 
 
 def converting(work: Callable[[Converters], Coroutine[Any, Any, Any]], **options: Any) -> Any:
@@ -50,7 +50,7 @@ def gone(pid: int) -> bool:
 
 @proves(
     "S9",
-    at="src/weblake/service/files/converters.py",
+    at="src/weblake_service/files/converters.py",
     line="killing = asyncio.create_task(process.kill())",
     becomes="killing = asyncio.create_task(asyncio.sleep(0))",
 )
@@ -73,9 +73,9 @@ def test_s9_a_process_that_passes_its_deadline_is_killed() -> None:
 
 
 @proves(
-    "S9", at="src/weblake/service/page/apart.py", line="if len(body) <= HEAVY:", becomes="if True:", case="attributes"
+    "S9", at="src/weblake_service/page/apart.py", line="if len(body) <= HEAVY:", becomes="if True:", case="attributes"
 )
-@proves("S9", at="src/weblake/service/page/apart.py", line="if len(body) > HEAVY:", becomes="if False:", case="page")
+@proves("S9", at="src/weblake_service/page/apart.py", line="if len(body) > HEAVY:", becomes="if False:", case="page")
 @pytest.mark.parametrize("what", ["page", "attributes"])
 def test_s9_a_large_page_is_read_in_a_process(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def here(*_: object) -> None:
@@ -112,7 +112,7 @@ def test_s9_what_is_wrong_with_a_large_page_is_told_as_for_a_small_one() -> None
 
 @proves(
     "S9",
-    at="src/weblake/service/files/worker.py",
+    at="src/weblake_service/files/worker.py",
     line="resource.setrlimit(resource.RLIMIT_AS, (memory, memory))",
     becomes="pass",
 )
@@ -213,8 +213,8 @@ def test_a_process_is_told_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_killed_service_takes_its_processes_along(tmp_path: Path) -> None:
     program = (
         "import asyncio, sys\n"
-        "from weblake.service.files.converters import Converters\n"
-        "from weblake.service.files.converted import Task\n"
+        "from weblake_service.files.converters import Converters\n"
+        "from weblake_service.files.converted import Task\n"
         "async def main():\n"
         "    converters = Converters()\n"
         "    body = open(sys.argv[1], 'rb').read()\n"

@@ -10,8 +10,8 @@ from catalogue import proves
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weblake.service.failures import PageFailure
-from weblake.service.web.frontier import Frontier
+from weblake_service.failures import PageFailure
+from weblake_service.web.frontier import Frontier
 
 START = "https://site.example/docs/"
 
@@ -241,7 +241,7 @@ def test_no_pattern_takes_longer_than_its_text_allows(pattern: str) -> None:
 
 @proves(
     "S9",
-    at="src/weblake/service/web/patterns.py",
+    at="src/weblake_service/web/patterns.py",
     line="return re2.compile(text, options)",
     becomes="return __import__('re').compile(text)",
 )

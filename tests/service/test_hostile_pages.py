@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
 
-from weblake.service.page.depth import MAX_DEPTH, flatten
-from weblake.service.page.document import Page, page_of
-from weblake.service.page.media import Kind, kind_of, text_of
-from weblake.service.web.fetch import Fetched
+from weblake_service.page.depth import MAX_DEPTH, flatten
+from weblake_service.page.document import Page, page_of
+from weblake_service.page.media import Kind, kind_of, text_of
+from weblake_service.web.fetch import Fetched
 
 URL = "https://site.example/docs/page.html"
 HERE = Path(__file__).parent
@@ -55,17 +55,17 @@ HOSTILE = {
 }
 
 
-@proves("S9", at="src/weblake/service/page/depth.py", line="if depth > MAX_DEPTH:", becomes="if False:", case="divs")
+@proves("S9", at="src/weblake_service/page/depth.py", line="if depth > MAX_DEPTH:", becomes="if False:", case="divs")
 @proves(
     "S9",
-    at="src/weblake/service/page/depth.py",
+    at="src/weblake_service/page/depth.py",
     line="if formatting > MAX_FORMATTING or rebuilt > MAX_REBUILT:",
     becomes="if False:",
     case="reopened",
 )
 @proves(
     "S9",
-    at="src/weblake/service/page/depth.py",
+    at="src/weblake_service/page/depth.py",
     line="if len(attributes) < _CROWDED or len(attributes.split()) <= MAX_ATTRIBUTES:",
     becomes="if True:",
     case="attributes",

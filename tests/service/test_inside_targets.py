@@ -13,11 +13,11 @@ import loopback_site as loopback
 import pytest
 from catalogue import proves
 
-from weblake.service.failures import PageFailure
-from weblake.service.web import addresses
-from weblake.service.web.fetch import Fetcher
-from weblake.service.web.robots import Robots
-from weblake.service.web.sitemap import sitemap_urls
+from weblake_service.failures import PageFailure
+from weblake_service.web import addresses
+from weblake_service.web.fetch import Fetcher
+from weblake_service.web.robots import Robots
+from weblake_service.web.sitemap import sitemap_urls
 
 #: Stands for an address of the public internet: nobody beyond loopback is asked here.
 PUBLIC, PRIVATE = "127.0.0.2", "127.0.0.1"
@@ -87,7 +87,7 @@ def fetched(work: Any) -> Any:
 
 @proves(
     "S7",
-    at="src/weblake/service/web/connect.py",
+    at="src/weblake_service/web/connect.py",
     line="return Stream(await self._inner.connect_tcp(addresses[-1], port, timeout, local_address, socket_options))",
     becomes="return Stream(await self._inner.connect_tcp(host, port, timeout, local_address, socket_options))",
 )
@@ -104,7 +104,7 @@ def test_s7_a_name_that_means_another_address_the_next_time_leads_to_the_one_tha
 
 @proves(
     "S7",
-    at="src/weblake/service/web/addresses.py",
+    at="src/weblake_service/web/addresses.py",
     line="if allow_private or is_public(ipaddress.ip_address(text))]",
     becomes="]",
     case="get",
@@ -142,7 +142,7 @@ def test_s7_no_way_leads_into_the_network(net: Net, way: str) -> None:
 
 @proves(
     "S7",
-    at="src/weblake/service/routes/targets.py",
+    at="src/weblake_service/routes/targets.py",
     line="    if _is_private(host):",
     becomes="    if False:",
     case="127.0.0.1",
@@ -168,14 +168,14 @@ def test_s7_no_route_takes_a_target_inside_the_network(make_bench: Any, host: st
 
 
 @proves(
-    "S7", at="src/weblake/service/serve.py", line="allow_private: bool = False,", becomes="allow_private: bool = True,"
+    "S7", at="src/weblake_service/serve.py", line="allow_private: bool = False,", becomes="allow_private: bool = True,"
 )
 def test_s7_a_service_that_is_started_without_a_word_refuses_what_is_inside() -> None:
     import inspect
 
     from weblake.cli import local
-    from weblake.service.config import ServiceConfig
-    from weblake.service.serve import serve
+    from weblake_service.config import ServiceConfig
+    from weblake_service.serve import serve
 
     assert inspect.signature(serve).parameters["allow_private"].default is False
     assert inspect.signature(local.serve).parameters["allow_private"].default is False

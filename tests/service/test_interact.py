@@ -13,8 +13,8 @@ from browser_lab import BrowserLab
 from polling import until
 from session_lab import CLICKS, Sessions, wire
 
-from weblake.service.config import ServiceConfig, ServiceKey
-from weblake.service.server import LocalService
+from weblake_service.config import ServiceConfig, ServiceKey
+from weblake_service.server import LocalService
 
 NOBODY = "1b671a64-40d5-491e-99b0-da01ff1f3341"
 

@@ -11,8 +11,8 @@ import pytest
 from browser_lab import BrowserLab
 from session_lab import Sessions
 
-from weblake.service.config import ServiceConfig
 from weblake.testing.llm import WeblakeLlm
+from weblake_service.config import ServiceConfig
 
 pytestmark = pytest.mark.system
 

@@ -20,7 +20,7 @@ from typing import Any
 import httpx
 import pytest
 
-from weblake.service.config import ServiceConfig
+from weblake_service.config import ServiceConfig
 
 pytestmark = pytest.mark.system
 

@@ -13,19 +13,19 @@ import fake_web
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weblake.service import ids
-from weblake.service.clock import Clock
-from weblake.service.config import Access, ServiceConfig
-from weblake.service.failures import PageFailure
-from weblake.service.faults import Faults
-from weblake.service.jobs import records
-from weblake.service.jobs.fresh_pages import Pages
-from weblake.service.jobs.job_run import Tools
-from weblake.service.jobs.profiles import Profiles
-from weblake.service.jobs.records import NewJob
-from weblake.service.jobs.running import Jobs
-from weblake.service.jobs.scraping import Scraper
-from weblake.service.store.database import Store
+from weblake_service import ids
+from weblake_service.clock import Clock
+from weblake_service.config import Access, ServiceConfig
+from weblake_service.failures import PageFailure
+from weblake_service.faults import Faults
+from weblake_service.jobs import records
+from weblake_service.jobs.fresh_pages import Pages
+from weblake_service.jobs.job_run import Tools
+from weblake_service.jobs.profiles import Profiles
+from weblake_service.jobs.records import NewJob
+from weblake_service.jobs.running import Jobs
+from weblake_service.jobs.scraping import Scraper
+from weblake_service.store.database import Store
 
 JOB = ids.scrape_id("00000000-0000-4000-8000-000000000001", 1)
 

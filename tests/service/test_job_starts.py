@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weblake.service import ids
-from weblake.service.config import ServiceKey
-from weblake.service.failures import PageFailure
-from weblake.service.routes.targets import split, target
-from weblake.service.store.database import Store
-from weblake.service.web.addresses import with_scheme
+from weblake_service import ids
+from weblake_service.config import ServiceKey
+from weblake_service.failures import PageFailure
+from weblake_service.routes.targets import split, target
+from weblake_service.store.database import Store
+from weblake_service.web.addresses import with_scheme
 
 HOME = "http://site.test/"
 HOSTS = ["site.test", "localhost", "a.local", "x.internal", "10.0.0.1", "127.0.0.1", "127.1", "xn--bcher-kva.de"]

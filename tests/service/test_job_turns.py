@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weblake import aio
-from weblake.service.config import Access
-from weblake.service.jobs import page_queue, records
-from weblake.service.jobs.gate import FIRST, Gate, of_one_site
-from weblake.service.jobs.records import NewJob
-from weblake.service.jobs.sources import BatchSource
-from weblake.service.store.database import Store
+from weblake_service.config import Access
+from weblake_service.jobs import page_queue, records
+from weblake_service.jobs.gate import FIRST, Gate, of_one_site
+from weblake_service.jobs.records import NewJob
+from weblake_service.jobs.sources import BatchSource
+from weblake_service.store.database import Store
 
 JOB = "00000000-0000-4000-8000-000000000001"
 

@@ -18,7 +18,7 @@ import httpx
 import pytest
 from polling import until
 
-from weblake.service.config import ServiceConfig
+from weblake_service.config import ServiceConfig
 
 PROCESS = Path(__file__).parent.parent / "labs" / "service_process.py"
 HEADERS = {"Authorization": "Bearer test-key", "x-idempotency-key": "0e7c7d9e-2f3f-4cf0-8a52-6a3b8f2f9f11"}
@@ -184,7 +184,7 @@ def test_a_job_that_cannot_be_written_fails_and_says_so(make_bench: Any, tmp_pat
 
 
 def serve(tmp_path: Path, **environment: str) -> subprocess.Popen[str]:
-    code = "import sys\nfrom weblake.service.serve import serve\nserve(data=sys.argv[1], allow_private=True)"
+    code = "import sys\nfrom weblake_service.serve import serve\nserve(data=sys.argv[1], allow_private=True)"
     clean = {name: value for name, value in os.environ.items() if not name.startswith("WEBLAKE_")}
     return subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path / "data")],

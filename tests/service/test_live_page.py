@@ -21,8 +21,8 @@ from starlette.websockets import WebSocket
 
 from weblake import aio
 from weblake.loopback import Answer, Asked, LoopbackServer
-from weblake.service.sessions import live_page
-from weblake.service.sessions.live_view import LiveView
+from weblake_service.sessions import live_page
+from weblake_service.sessions.live_view import LiveView
 
 pytestmark = pytest.mark.system
 

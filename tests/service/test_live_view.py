@@ -15,11 +15,11 @@ from cdp_lab import CdpClient, Page, Viewer, chromium, connected
 
 from weblake import aio
 from weblake.loopback import Answer, Asked, LoopbackServer
-from weblake.service.sessions import live_messages as said
-from weblake.service.sessions import live_page, live_view
-from weblake.service.sessions.live_pictures import Picture, Pictures, jpeg_size
-from weblake.service.sessions.live_tabs import Tabs
-from weblake.service.sessions.live_view import LiveView
+from weblake_service.sessions import live_messages as said
+from weblake_service.sessions import live_page, live_view
+from weblake_service.sessions.live_pictures import Picture, Pictures, jpeg_size
+from weblake_service.sessions.live_tabs import Tabs
+from weblake_service.sessions.live_view import LiveView
 
 START = """<!doctype html><title>Start</title><style>body{margin:0;font:20px sans-serif;height:4000px}
 button,input{display:block;margin:20px;height:50px;width:300px}</style>

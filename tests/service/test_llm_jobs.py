@@ -229,7 +229,7 @@ def test_jobs_expire_and_belong_to_their_team(api: Api, weblake_llm: Any, weblak
 
 
 def test_jobs_of_another_team_are_not_there(make_bench: Any, weblake_llm: Any) -> None:
-    from weblake.service.config import ServiceKey
+    from weblake_service.config import ServiceKey
 
     keys = [ServiceKey("one-key", team="one"), ServiceKey("other-key", team="other")]
     bench = make_bench(keys=keys, **weblake_llm.config())

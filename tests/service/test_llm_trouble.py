@@ -19,9 +19,9 @@ from polling import until
 
 from weblake.errors import InvalidOption
 from weblake.loopback import Answer, LoopbackServer
-from weblake.service.config import ServiceConfig
-from weblake.service.llm.settings import with_environment
-from weblake.service.server import LocalService
+from weblake_service.config import ServiceConfig
+from weblake_service.llm.settings import with_environment
+from weblake_service.server import LocalService
 
 A = "http://site.test/a"
 SUMMARY = {"url": A, "formats": ["summary"]}
@@ -131,7 +131,7 @@ def test_a_failure_is_its_pages_own_in_a_batch(bench: Any, weblake_llm: Any) -> 
 
 @proves(
     "S1",
-    at="src/weblake/service/llm/endpoint.py",
+    at="src/weblake_service/llm/endpoint.py",
     line='said = f"The language model\'s endpoint answered with {status}"',
     becomes='said = reply.request.headers["authorization"]',
 )
@@ -142,7 +142,7 @@ def test_s1_the_key_of_a_language_model_stands_in_no_reply_log_or_file(weblake_l
         "logging.basicConfig(stream=sys.stderr, level=1)\n"
         "logging.root.setLevel(1)\n"
         "sys.argv = ['weblake', 'serve', '--port', '0', '--data', sys.argv[1], '--allow-private']\n"
-        "from weblake.service import serve\n"
+        "from weblake_service import serve\n"
         "serve._log_to_stderr = lambda: None\n"
         "from weblake.cli import main\n"
         "main()\n"
@@ -188,7 +188,7 @@ def test_s1_the_key_of_a_language_model_stands_in_no_reply_log_or_file(weblake_l
 
 @proves(
     "S1",
-    at="src/weblake/service/config.py",
+    at="src/weblake_service/config.py",
     line="llm_api_key: str | None = field(default=None, repr=False)",
     becomes="llm_api_key: str | None = None",
 )
@@ -259,7 +259,7 @@ def test_without_a_model_the_missing_setting_is_named(make_bench: Any, fields: d
 
 
 def test_without_the_extra_its_name_is_told(make_bench: Any, weblake_llm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("weblake.service.llm.settings._has_validator", lambda: False)
+    monkeypatch.setattr("weblake_service.llm.settings._has_validator", lambda: False)
     status, code, error = failed(make_bench(**weblake_llm.config()))
     assert (status, code) == (503, "FEATURE_NOT_CONFIGURED")
     assert "pip install 'weblake[llm]'" in error

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from weblake.service.page.document import page_of
-from weblake.service.web.fetch import Fetched
+from weblake_service.page.document import page_of
+from weblake_service.web.fetch import Fetched
 
 URL = "https://site.example/a/page.html"
 SENTENCE = "The old harbour was rebuilt after the storm, and the boats came back in the spring of that year. "

@@ -10,8 +10,8 @@ import httpx
 import loopback_site as loopback
 import pytest
 
-from weblake.service.failures import PageFailure
-from weblake.service.server import LocalService
+from weblake_service.failures import PageFailure
+from weblake_service.server import LocalService
 
 site = loopback.site
 

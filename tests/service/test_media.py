@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from weblake.service.failures import PageFailure
-from weblake.service.page.document import Page, page_of
-from weblake.service.page.media import Kind, kind_of
-from weblake.service.web.fetch import Fetched
+from weblake_service.failures import PageFailure
+from weblake_service.page.document import Page, page_of
+from weblake_service.page.media import Kind, kind_of
+from weblake_service.web.fetch import Fetched
 
 URL = "https://site.example/docs/page.html"
 HTML = "text/html; charset=utf-8"

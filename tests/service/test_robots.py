@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from weblake.service.failures import PageFailure
-from weblake.service.web.fetch import Fetched, Fetcher
-from weblake.service.web.robots import CLOSED_S, KEPT_S, Robots
+from weblake_service.failures import PageFailure
+from weblake_service.web.fetch import Fetched, Fetcher
+from weblake_service.web.robots import CLOSED_S, KEPT_S, Robots
 
 RULES = b"""
 User-agent: *

@@ -13,10 +13,10 @@ import scrape_lab
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from weblake.service.clock import iso
-from weblake.service.jobs import page_cache
-from weblake.service.store.database import Store
-from weblake.service.web.fetch import Fetched
+from weblake_service.clock import iso
+from weblake_service.jobs import page_cache
+from weblake_service.store.database import Store
+from weblake_service.web.fetch import Fetched
 
 site, open_lab = scrape_lab.site, scrape_lab.open_lab
 lab, lab_service = scrape_lab.lab, scrape_lab.lab_service

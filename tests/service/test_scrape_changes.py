@@ -13,11 +13,11 @@ import scrape_lab
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weblake.service.config import Access
-from weblake.service.jobs import page_history, page_queue, records
-from weblake.service.jobs.outcomes import Stored
-from weblake.service.page.line_diff import unified_diff
-from weblake.service.store.database import Store
+from weblake_service.config import Access
+from weblake_service.jobs import page_history, page_queue, records
+from weblake_service.jobs.outcomes import Stored
+from weblake_service.page.line_diff import unified_diff
+from weblake_service.store.database import Store
 
 site, open_lab = scrape_lab.site, scrape_lab.open_lab
 lab, lab_service = scrape_lab.lab, scrape_lab.lab_service

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
 
-from weblake.service.page.markdown import IMAGE_PLACEHOLDER, to_markdown, without_base64_images
+from weblake_service.page.markdown import IMAGE_PLACEHOLDER, to_markdown, without_base64_images
 
 site, open_lab = scrape_lab.site, scrape_lab.open_lab
 lab, lab_service = scrape_lab.lab, scrape_lab.lab_service

@@ -134,7 +134,7 @@ def test_jobs_without_retention_fill_no_cache_and_name_no_url(open_lab: Callable
 def test_an_unforeseen_error_of_a_private_scrape_does_not_name_its_url(
     open_lab: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from weblake.service.jobs import page_cache
+    from weblake_service.jobs import page_cache
 
     def broken(*args: object, **options: object) -> None:
         raise RuntimeError("defect at http://zqsecret.test/")

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from weblake.cli import discovery
-from weblake.service.config import ServiceKey, TeamPlan
-from weblake.service.failures import PageFailure
+from weblake_service.config import ServiceKey, TeamPlan
+from weblake_service.failures import PageFailure
 
 A, B, C = "http://site.test/a", "http://docs.site.test/b", "http://other.test/c"
 UUID = "00000000-0000-4000-8000-00000000000{}"

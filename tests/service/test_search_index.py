@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weblake.service.answers import Refusal
-from weblake.service.store import schema, search_index
-from weblake.service.store.search_query import MOST_WORDS, in_domains, of_type, read_query, read_times
-from weblake.service.store.search_text import MOST_TEXT, passage, plain
+from weblake_service.answers import Refusal
+from weblake_service.store import schema, search_index
+from weblake_service.store.search_query import MOST_WORDS, in_domains, of_type, read_query, read_times
+from weblake_service.store.search_text import MOST_TEXT, passage, plain
 
 NOW = 1_800_000_000.0
 

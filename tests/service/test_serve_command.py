@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 import pytest
 
-from weblake.service import server
+from weblake_service import server
 
 pytestmark = pytest.mark.system
 KEYS = """

@@ -20,10 +20,10 @@ from code_lab import on_page, run
 from loopback_site import Site, site  # noqa: F401
 from polling import until
 
-from weblake.service.sessions.code import languages
-from weblake.service.sessions.code.guard import guarding
-from weblake.service.sessions.code.output import MOST
-from weblake.service.sessions.code.runner import run_code
+from weblake_service.sessions.code import languages
+from weblake_service.sessions.code.guard import guarding
+from weblake_service.sessions.code.output import MOST
+from weblake_service.sessions.code.runner import run_code
 
 #: Sleeps by a number of its own, by which it is found among all processes.
 _counter = iter(range(10**6))
@@ -171,7 +171,7 @@ def test_a_cancelled_call_leaves_nothing(tmp_path: Path) -> None:
 _SERVICE = """
 import asyncio, sys
 from pathlib import Path
-from weblake.service.sessions.code.runner import run_code
+from weblake_service.sessions.code.runner import run_code
 asyncio.run(run_code(sys.argv[1], "bash", cdp_url="ws://x", folder=Path(sys.argv[2]), timeout_s=60))
 """
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from catalogue import proves
 
-from weblake.service.failures import PageFailure
-from weblake.service.web.fetch import Fetched, Fetcher
-from weblake.service.web.robots import Robots
-from weblake.service.web.sitemap import sitemap_urls
+from weblake_service.failures import PageFailure
+from weblake_service.web.fetch import Fetched, Fetcher
+from weblake_service.web.robots import Robots
+from weblake_service.web.sitemap import sitemap_urls
 
 SITE = "https://site.example"
 NS = "http://www.sitemaps.org/schemas/sitemap/0.9"
@@ -103,7 +103,7 @@ def test_an_index_that_names_itself_ends() -> None:
 
 @proves(
     "S9",
-    at="src/weblake/service/web/sitemap.py",
+    at="src/weblake_service/web/sitemap.py",
     line="and len(self._seen) < _MAX_FILES and self._room > 0:",
     becomes="and len(self._seen) < 2000 and self._room > 0:",
 )
@@ -234,7 +234,7 @@ def test_the_order_is_that_of_the_files_whichever_answers_first() -> None:
     assert asyncio.run(main()) == [f"{SITE}/page-{n}" for n in range(7)]
 
 
-@proves("S9", at="src/weblake/service/web/sitemap.py", line="del within[-1][:]", becomes="pass", case="<a/>")
+@proves("S9", at="src/weblake_service/web/sitemap.py", line="del within[-1][:]", becomes="pass", case="<a/>")
 @pytest.mark.parametrize("unit", [b"<a/>", b"<url><loc/></url>", b"<url>" + b"<x/>" * 50 + b"</url>"])
 def test_s9_a_file_of_small_elements_fills_no_memory(unit: bytes) -> None:
     body = b"<urlset>" + unit * ((160 << 10) // len(unit))

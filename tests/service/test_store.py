@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from weblake.errors import StorageRefused
-from weblake.service.clock import Clock, iso, iso_seconds, month_bounds
-from weblake.service.config import Access
-from weblake.service.jobs import deliveries, page_cache, page_queue, records
-from weblake.service.jobs.outcomes import Failed, Stored
-from weblake.service.jobs.page_queue import Todo
-from weblake.service.store import accounts
-from weblake.service.store.database import DatabaseLocked, Store
-from weblake.service.web.fetch import Fetched
+from weblake_service.clock import Clock, iso, iso_seconds, month_bounds
+from weblake_service.config import Access
+from weblake_service.jobs import deliveries, page_cache, page_queue, records
+from weblake_service.jobs.outcomes import Failed, Stored
+from weblake_service.jobs.page_queue import Todo
+from weblake_service.store import accounts
+from weblake_service.store.database import DatabaseLocked, Store
+from weblake_service.web.fetch import Fetched
 
 JOB = "00000000-0000-4000-8000-000000000001"
 ACCESS = Access("team", "key")
@@ -97,7 +97,7 @@ def test_a_closed_store_takes_nothing(store: Store) -> None:
 
 def test_commits_are_flushed_and_survive_a_killed_process(tmp_path: Path) -> None:
     code = (
-        "import os,sys\nfrom weblake.service.store.database import Store\nfrom weblake.service.store import accounts\n"
+        "import os,sys\nfrom weblake_service.store.database import Store\nfrom weblake_service.store import accounts\n"
         "s=Store(sys.argv[1])\n"
         "print(s.write_now(lambda db: db.execute('PRAGMA synchronous').fetchone()[0]),"
         " s.write_now(lambda db: db.execute('PRAGMA journal_mode').fetchone()[0]))\n"
@@ -114,7 +114,7 @@ def test_commits_are_flushed_and_survive_a_killed_process(tmp_path: Path) -> Non
 def test_one_process_holds_the_lock(tmp_path: Path) -> None:
     db = tmp_path / "service.db"
     store = Store(db)
-    code = "import sys\nfrom weblake.service.store.database import Store\nStore(sys.argv[1])"
+    code = "import sys\nfrom weblake_service.store.database import Store\nStore(sys.argv[1])"
     done = subprocess.run([sys.executable, "-c", code, str(db)], capture_output=True, text=True, check=False)
     assert "DatabaseLocked" in done.stderr
     with pytest.raises(DatabaseLocked, match="already serves"):
@@ -125,7 +125,7 @@ def test_one_process_holds_the_lock(tmp_path: Path) -> None:
 
 def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path) -> None:
     code = (
-        "import os,sys\nfrom weblake.service.store.database import Store\nstore = Store(sys.argv[1])\n"
+        "import os,sys\nfrom weblake_service.store.database import Store\nstore = Store(sys.argv[1])\n"
         "if os.fork() == 0:\n    print('forked', flush=True)\n    sys.stdin.readline()\n    os._exit(0)\n"
         "os._exit(0)"
     )

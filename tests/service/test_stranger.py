@@ -10,10 +10,10 @@ import pytest
 from markdown_it import MarkdownIt
 from selectolax.lexbor import LexborHTMLParser
 
-from weblake.service.failures import PageFailure
-from weblake.service.page.document import page_of
-from weblake.service.page.media import Kind, kind_of
-from weblake.service.web.fetch import Fetched
+from weblake_service.failures import PageFailure
+from weblake_service.page.document import page_of
+from weblake_service.page.media import Kind, kind_of
+from weblake_service.web.fetch import Fetched
 
 parsing = _bench.parsing
 

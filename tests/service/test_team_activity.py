@@ -11,11 +11,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from weblake.compat import read_time
-from weblake.service.answers import Refusal
-from weblake.service.clock import iso, month_bounds, month_of
-from weblake.service.config import Access, ServiceKey
-from weblake.service.failures import PageFailure
-from weblake.service.store import accounts, schema
+from weblake_service.answers import Refusal
+from weblake_service.clock import iso, month_bounds, month_of
+from weblake_service.config import Access, ServiceKey
+from weblake_service.failures import PageFailure
+from weblake_service.store import accounts, schema
 
 DAY = 24 * 3600.0
 A, B, BAD = "http://site.test/a", "http://site.test/b", "http://site.test/bad"

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from weblake.errors import InvalidOption
-from weblake.service.config import Plan, ServiceConfig, ServiceKey, TeamPlan
-from weblake.service.keys_file import read_keys_file
-from weblake.service.serve import serve
+from weblake_service.config import Plan, ServiceConfig, ServiceKey, TeamPlan
+from weblake_service.keys_file import read_keys_file
+from weblake_service.serve import serve
 
 A, B = "http://site.test/a", "http://site.test/b"
 RED, BLUE = {"Authorization": "Bearer test-key-red"}, {"Authorization": "Bearer test-key-blue"}

@@ -13,12 +13,12 @@ import httpx
 import msgspec
 import pytest
 
-from weblake.service.faults import read_file
-from weblake.service.faults.reading import ALIASES
-from weblake.service.faults.rules import Effect
-from weblake.service.server import LocalService
 from weblake.testing import WeblakeFaults, WeblakeSite
 from weblake.testing.site_trouble import ENCODINGS, REDIRECTS
+from weblake_service.faults import read_file
+from weblake_service.faults.reading import ALIASES
+from weblake_service.faults.rules import Effect
+from weblake_service.server import LocalService
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "testing.md").read_text()

@@ -18,8 +18,8 @@ import httpx
 import pytest
 
 from weblake import webhooks
-from weblake.service.config import ServiceKey, TeamPlan
-from weblake.service.failures import PageFailure
+from weblake_service.config import ServiceKey, TeamPlan
+from weblake_service.failures import PageFailure
 
 A, B = "http://site.test/a", "http://site.test/b"
 SECRET = "test-secret"

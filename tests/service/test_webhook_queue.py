@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weblake.service.jobs import deliveries
-from weblake.service.store import schema
+from weblake_service.jobs import deliveries
+from weblake_service.store import schema
 
 A = "https://a.test/"
 EVENTS = '["started","page","completed","failed"]'

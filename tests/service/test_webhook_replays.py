@@ -98,12 +98,12 @@ def test_s5_whoever_keeps_the_keys_acts_on_each_delivery_once() -> None:
 
 @proves(
     "S5",
-    at="src/weblake/service/jobs/deliveries.py",
+    at="src/weblake_service/jobs/deliveries.py",
     line='delivery_id = ids.delivery_id(job["id"], event, place)',
     becomes="delivery_id = __import__('secrets').token_hex(8)",
 )
 def test_s5_a_delivery_that_is_made_anew_after_a_crash_is_the_same(bench: Any) -> None:
-    from weblake.service import ids
+    from weblake_service import ids
 
     job = str(uuid.uuid4())
     assert ids.delivery_id(job, "completed", 3) == ids.delivery_id(job, "completed", 3)

@@ -9,9 +9,9 @@ import httpx
 import pytest
 from catalogue import proves
 
-from weblake.service import app
-from weblake.service.serve import serve
-from weblake.service.server import LocalService
+from weblake_service import app
+from weblake_service.serve import serve
+from weblake_service.server import LocalService
 
 OPEN = {"/health", "/_weblake/health", "/openapi.yaml"}
 GROUPS = [one for name, one in vars(app).items() if name.endswith("Routes") and inspect.isclass(one)]
@@ -38,13 +38,13 @@ def test_s8_the_walk_meets_every_room(bench: Any) -> None:
 
 @proves(
     "S8",
-    at="src/weblake/service/front.py",
+    at="src/weblake_service/front.py",
     line="if access is None:",
     becomes='if access is None and not path.startswith("/_weblake/"):',
 )
 @proves(
     "S8",
-    at="src/weblake/service/front.py",
+    at="src/weblake_service/front.py",
     line="if access is None:",
     becomes="if access is None and not _is_loopback(scope):",
 )
@@ -66,7 +66,7 @@ def test_s8_every_route_wants_the_key(bench: Any) -> None:
     assert bench.http.get("/_weblake/faults").json()["rules"] == []
 
 
-@proves("S8", at="src/weblake/service/front.py", line="return hosts is None or _host", becomes="return True or _host")
+@proves("S8", at="src/weblake_service/front.py", line="return hosts is None or _host", becomes="return True or _host")
 def test_s8_a_name_that_a_page_in_a_browser_chose_is_refused(bench: Any) -> None:
     """A page's own name may come to mean this machine: then the browser sends the page's name along, and no origin."""
     port = bench.service.url.rpartition(":")[2]
@@ -90,7 +90,7 @@ def test_s8_a_name_that_a_page_in_a_browser_chose_is_refused(bench: Any) -> None
 
 @proves(
     "S8",
-    at="src/weblake/service/front.py",
+    at="src/weblake_service/front.py",
     line="if access is None:",
     becomes='if access is None and "origin" not in headers:',
 )
@@ -114,7 +114,7 @@ def test_s8_a_page_in_a_browser_starts_nothing_and_reads_nothing(bench: Any, kin
     assert bench.service.counts().get("batch_scrape_started", 0) == 0
 
 
-@proves("S8", at="src/weblake/service/serve.py", line='host: str = "127.0.0.1",', becomes='host: str = "0.0.0.0",')
+@proves("S8", at="src/weblake_service/serve.py", line='host: str = "127.0.0.1",', becomes='host: str = "0.0.0.0",')
 def test_s8_nobody_beyond_this_machine_is_answered_unless_it_is_said() -> None:
     from weblake.cli import local
 
@@ -125,7 +125,7 @@ def test_s8_nobody_beyond_this_machine_is_answered_unless_it_is_said() -> None:
 
 @proves(
     "S8",
-    at="src/weblake/service/front.py",
+    at="src/weblake_service/front.py",
     line='if path.startswith("/_weblake/") and not _is_loopback(scope):',
     becomes="if False:",
 )
@@ -133,7 +133,7 @@ def test_s8_the_control_api_answers_to_this_machine_only() -> None:
     """A caller from elsewhere, as uvicorn tells it; the key does not help."""
     import asyncio
 
-    from weblake.service.front import Front
+    from weblake_service.front import Front
 
     with LocalService(keys="test-key", host="0.0.0.0") as service:
         front = Front(None, service._parts)  # type: ignore[arg-type]

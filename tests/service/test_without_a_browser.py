@@ -9,7 +9,7 @@ PROGRAM = """
 import sys
 sys.modules |= dict.fromkeys(["playwright", "websockets"])  # what the extra `browser` brings is not to be had
 import httpx
-from weblake.service.server import LocalService
+from weblake_service.server import LocalService
 with LocalService() as service:
     ask = httpx.Client(base_url=service.url, headers={"Authorization": f"Bearer {service.key}"}, trust_env=False)
     print(ask.get("/_weblake/health").status_code, ask.get("/v2/browser").json()["sessions"])

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from weblake.service.server import LocalService
+from weblake_service.server import LocalService
 
 sys.path.insert(0, str(Path(__file__).parent))
 

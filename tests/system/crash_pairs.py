@@ -26,7 +26,7 @@ from pathlib import Path
 from crash_lab import Lab, crash_lab
 from failpoint_runs import Runs, every, failpoint_runs
 
-from weblake.service.server import LocalService
+from weblake_service.server import LocalService
 
 Pair = tuple[int, int]
 

@@ -147,7 +147,7 @@ def world() -> Iterator[dict[str, Callable[[Path], list[str]]]]:
     """A service, a site and a finished job; the environment names them."""
     from conftest import CANARY, start_site
 
-    from weblake.service.server import LocalService
+    from weblake_service.server import LocalService
 
     with (
         tempfile.TemporaryDirectory() as folder,

@@ -14,7 +14,7 @@ from catalogue import proves
 from key_forms import holds, in_files
 from lab_processes import descendants
 
-from weblake.service.server import LocalService
+from weblake_service.server import LocalService
 
 #: As in conftest.py; the first test asserts that it is the key in use.
 CANARY = "canary-of-the-system-tests"
@@ -113,7 +113,7 @@ def test_s1_what_a_killed_run_leaves_holds_no_key(
 # What reads strangers' files has no business with the key.
 @proves(
     "S1",
-    at="src/weblake/service/files/converters.py",
+    at="src/weblake_service/files/converters.py",
     line="if name.upper() in _ENVIRONMENT}",
     becomes="if True}",
 )

@@ -183,12 +183,12 @@ def test_p9_what_the_parent_ignores_stays_ignored() -> None:
     assert (ended.returncode, ended.stdout) == (0, "at work\n"), ended.stderr
 
 
-@proves("P9", at="src/weblake/service/serve.py", line="set_wakeup_fd(sender", becomes="set_wakeup_fd(-1 or sender")
+@proves("P9", at="src/weblake_service/serve.py", line="set_wakeup_fd(sender", becomes="set_wakeup_fd(-1 or sender")
 def test_p9_a_signal_stops_the_service_at_whatever_line_it_comes() -> None:
     """The first line of standard output says that it listens, and a program may stop it at once."""
     program = """
 import itertools, os, signal, sys, threading
-from weblake.service.serve import _signal_handlers
+from weblake_service.serve import _signal_handlers
 
 def press():
     os.kill(os.getpid(), signal.SIGINT)

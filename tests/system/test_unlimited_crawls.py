@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from weblake.service.server import LocalService
+from weblake_service.server import LocalService
 
 ASK = "Crawl without a limit? [y/N]"
 COST = "up to 10,000 pages, which cost up to 10,000 credits"

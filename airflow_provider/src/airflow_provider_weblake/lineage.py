@@ -1,8 +1,6 @@
 """Who is told that a dataset changed: Airflow's assets, lineage collectors and OpenLineage.
 
 By now the pages are landed and paid for: a dataset that has no address as an asset is a warning and no failed task.
-
-Imports: assets.weblake; weblake.orchestration's tables, which load Arrow, only where OpenLineage asks for columns.
 """
 
 from __future__ import annotations

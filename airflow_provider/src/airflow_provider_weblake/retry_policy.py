@@ -1,4 +1,4 @@
-"""Which failures are worth another try, and after how long. Imports: weblake.errors.
+"""Which failures are worth another try, and after how long.
 
 Every operator of this provider has it unless a DAG names another `retry_policy`. The number of retries stays the DAG's:
 a policy can end them early and set the pause, and no more.

@@ -7,7 +7,6 @@
 Airflow gets a home of its own, with a metadata database in it, that is removed at the end; connections come from the
 environment and are written nowhere. What Airflow says goes to standard error; standard output gets one JSON object,
 `{"dag_id", "state", "tasks": {id: state}, "returned": {id: value}}`. The exit code is 0 if the run has succeeded.
-Imports: airflow, once its home is there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an operator's `to` means: a place for a dataset, or one small file. Imports: weblake.errors; the core when used.
+"""What an operator's `to` means: a place for a dataset, or one small file.
 
 A storage URL whose user part names an Airflow connection (`s3://aws_default@lake/web`) gets its file system from that
 connection, as Airflow's ObjectStoragePath does. One without such a part gets Airflow's file system for the scheme where

@@ -1,4 +1,4 @@
-"""What Airflow has a task for, asked by code that Airflow is about to stop. Imports nothing of ours.
+"""What Airflow has a task for, asked by code that Airflow is about to stop.
 
 Airflow stops a worker's process and a trigger in the same way for many reasons, and only some of them mean that the
 task's job is not wanted any more.

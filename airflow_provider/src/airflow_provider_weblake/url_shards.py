@@ -7,7 +7,6 @@
     WeblakeBatchScrapeOperator.partial(task_id="scrape", to=...).expand(urls=shards())
 
 What goes through XCom is where each part of the list lies, not the URLs.
-Imports: airflow.sdk, weblake.orchestration, weblake.errors, storage, wording.
 """
 
 from __future__ import annotations

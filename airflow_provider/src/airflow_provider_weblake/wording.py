@@ -1,4 +1,4 @@
-"""The core's hints in the words of a DAG. Imports: weblake.orchestration."""
+"""The core's hints in the words of a DAG."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""compact: many small loads in large files, in a new root. Imports: the core's public rooms, when it runs."""
+"""compact: many small loads in large files, in a new root."""
 
 from __future__ import annotations
 

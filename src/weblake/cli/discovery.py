@@ -1,4 +1,4 @@
-"""map, search, crawls, preview: what there is to scrape. Imports: the core's public rooms, when a command runs."""
+"""map, search, crawls, preview: what there is to scrape."""
 
 from __future__ import annotations
 

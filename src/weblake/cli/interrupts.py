@@ -6,7 +6,7 @@ raised again each second until something ends for it.
 
 Python calls the handler of a signal between two instructions of the main thread. A signal that arrives just before a
 call that waits (for a line of a terminal, for a lock) is handled after that call, which may be never. So a thread
-interrupts the call. Imports nothing of ours.
+interrupts the call.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""status, cancel, errors: one job. Imports: the core's public rooms, when a command runs."""
+"""status, cancel, errors: one job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""batch, crawl, land, loads: what lands as one job. Imports: the core's public rooms, when a command runs."""
+"""batch, crawl, land, loads: what lands as one job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""serve, demo, webhook: what runs on this machine. Imports: the core's public rooms, when a command runs."""
+"""serve, demo, webhook: what runs on this machine."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def serve(
     from weblake.embedded import needs_local
 
     with needs_local():
-        from weblake.service.config import ServiceConfig
-        from weblake.service.serve import serve as run_service
+        from weblake_service.config import ServiceConfig
+        from weblake_service.serve import serve as run_service
     usual = ServiceConfig()
     config = ServiceConfig(
         plan_credits=usual.plan_credits if credits is None else credits,

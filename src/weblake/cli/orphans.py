@@ -1,5 +1,4 @@
-"""orphans: what was meant and has not landed, and what to do about each. Imports: the core's public rooms, when it
-runs."""
+"""orphans: what was meant and has not landed, and what to do about each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""browser create|list|execute|close, interact, stop. Imports: the core's public rooms, when a command runs."""
+"""browser create|list|execute|close, interact, stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""usage and activity: reports, shown or landed. Imports: the core's public rooms, when a command runs."""
+"""usage and activity: reports, shown or landed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""scrape, parse: single pages and files, shown or landed. Imports: the core's public rooms, when a command runs."""
+"""scrape, parse: single pages and files, shown or landed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tree of commands and the options that many of them share. Imports: errors; client when it runs."""
+"""The tree of commands and the options that many of them share."""
 
 from __future__ import annotations
 

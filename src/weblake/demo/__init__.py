@@ -1,4 +1,4 @@
-"""`weblake demo`: the whole story on one machine, against a site that comes with it. Imports: story, when it runs.
+"""`weblake demo`: the whole story on one machine, against a site that comes with it.
 
 site, stations    what the site says, as pages that are the same on every machine
 site_server       serves them on a loopback port

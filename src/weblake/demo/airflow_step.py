@@ -1,4 +1,4 @@
-"""A real Airflow for one step of the demo: an example DAG of the provider. Imports: guest_process, receipt."""
+"""A real Airflow for one step of the demo: an example DAG of the provider."""
 
 from __future__ import annotations
 

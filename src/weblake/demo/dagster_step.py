@@ -1,6 +1,4 @@
-"""A real Dagster for one step of the demo: the assets of the integration's example project. Imports: guest_process,
-receipt.
-"""
+"""A real Dagster for one step of the demo: the assets of the integration's example project."""
 
 from __future__ import annotations
 

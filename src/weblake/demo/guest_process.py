@@ -1,7 +1,7 @@
 """A guest for one step of the demo: an Airflow or a Dagster of its own, in a process that ends with the demo.
 
 The core knows neither: it starts a program by its module's name. The API key stands in that program's environment and
-nowhere else. Imports: errors.
+nowhere else.
 """
 
 from __future__ import annotations

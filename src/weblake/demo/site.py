@@ -1,4 +1,4 @@
-"""The demo's site: a network of river gauges, invented from source to sea. Imports: stations.
+"""The demo's site: a network of river gauges, invented from source to sea.
 
 Most pages are files in `pages/`: head lines, an empty line, and the main content, which `frame.html` surrounds with the
 navigation, notices and footers that sites have. The rest follows from `stations.json`. All is the same on every machine

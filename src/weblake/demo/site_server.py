@@ -1,4 +1,4 @@
-"""Serves the demo's site on a loopback port. Imports: loopback, site.
+"""Serves the demo's site on a loopback port.
 
 with SiteServer() as server:
     httpx.get(server.url + "/notes/")

@@ -1,7 +1,4 @@
-"""The gauges of the demo's site: where they stand, and readings that are invented and always the same.
-
-Imports nothing of ours.
-"""
+"""The gauges of the demo's site: where they stand, and readings that are invented and always the same."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """The demo, step by step: crawl, batch, again, Airflow, Dagster, usage, activity. Each leaves what it found in the
 `Story`.
-
-Imports: the core's public rooms, shown, embedded, service (when it runs), airflow_step, dagster_step, site_server.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ from weblake.usage import Report
 from weblake.waiting import JobRef, glance
 
 if TYPE_CHECKING:
-    from weblake.service.server import LocalService
+    from weblake_service.server import LocalService
 
 #: The directory that is made where none is named; a number is added while it exists.
 FRESH = "weblake-demo"
@@ -198,8 +196,8 @@ STEPS: tuple[tuple[str, Callable[[Story], str]], ...] = (
 def _stage(to: Path | None) -> Iterator[Story]:
     """Everything that the steps need, running; all of it has ended when the block is left."""
     with needs_local():
-        from weblake.service.config import new_key
-        from weblake.service.server import LocalService
+        from weblake_service.config import new_key
+        from weblake_service.server import LocalService
     root = _root(to)
     dataset = open_dataset(root)
     earlier = sum(1 for _ in publishing.history(dataset))

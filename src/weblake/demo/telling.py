@@ -1,4 +1,4 @@
-"""What people see when the demo is over, and the one object that programs get. Imports: cli.shown, reading, story.
+"""What people see when the demo is over, and the one object that programs get.
 
 The counts are those of the receipts; rows and reasons are read back from the files.
 """

@@ -1,4 +1,4 @@
-"""Typed views of every reply, gathered. Imports: lenient, branding, documents, discovery, replies, team_reports.
+"""Typed views of every reply, gathered.
 
 Names are those of the contract in snake_case. See lenient.Model for what happens to what does not fit.
 """

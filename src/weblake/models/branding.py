@@ -1,4 +1,4 @@
-"""The look of a site, as the branding format returns it. Imports: lenient."""
+"""The look of a site, as the branding format returns it."""
 
 from __future__ import annotations
 

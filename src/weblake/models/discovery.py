@@ -1,4 +1,4 @@
-"""Typed views of map, search, crawl preview and active crawls. Imports: lenient, documents."""
+"""Typed views of map, search, crawl preview and active crawls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Typed views of a scraped page. Imports: lenient, branding."""
+"""Typed views of a scraped page."""
 
 from __future__ import annotations
 

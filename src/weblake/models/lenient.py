@@ -1,4 +1,4 @@
-"""Reads what a service sent into typed views, and never fails over it. Imports nothing of ours.
+"""Reads what a service sent into typed views, and never fails over it.
 
 The contract is open: a service may add fields, and older ones send other types. So a view takes what fits, field by
 field; what does not fit or is not known stays in `extra`, and the reply as it came in `raw`.

@@ -1,4 +1,4 @@
-"""Typed views of single calls, sessions, jobs and webhook deliveries. Imports: lenient, documents.
+"""Typed views of single calls, sessions, jobs and webhook deliveries.
 
 Times are texts as they came; `parse_time` reads them.
 """

@@ -1,4 +1,4 @@
-"""Typed views of what the service knows about the team: activity, usage, queue. Imports: lenient."""
+"""Typed views of what the service knows about the team: activity, usage, queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be asked of the service, and the two ways across the wire. Imports: errors.
+"""What may be asked of the service, and the two ways across the wire.
 
 `requests` holds the options of each request, `shapes` what is nested in them; `rules` what one option says about
 another; `values` the checks of single values; `fields` and `checks` do the walking. Programs need this door only.

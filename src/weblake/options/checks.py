@@ -1,4 +1,4 @@
-"""Walks options along their classes: names, types, ranges. Imports: errors, fields, rules, values.
+"""Walks options along their classes: names, types, ranges.
 
 What comes out is plain (dict, list, str, int, float, bool, None), under snake_case names, and holds nothing of what
 went in that a caller could still change.

@@ -1,4 +1,4 @@
-"""Reads the option classes' annotations into fields and shapes, once a class. Imports nothing of ours.
+"""Reads the option classes' annotations into fields and shapes, once a class.
 
 A `Shape` is what one value may be, taken apart: a leaf that msgspec judges, typed objects, free objects, a list, None.
 """

@@ -1,4 +1,4 @@
-"""Every option of every request, once. Imports: shapes, rules.
+"""Every option of every request, once.
 
 A class named `…Options` is what a caller may give as keywords (`**options: Unpack[ScrapeOptions]`); `…Request` adds
 what the operation takes by position. Where nothing else is said an option has no default here: what is not given is

@@ -1,4 +1,4 @@
-"""What one option says about another. Imports: values.
+"""What one option says about another.
 
 A rule gets the checked options of one object, by snake_case name, and a function that names an option as the reader
 knows it (with its path; in the wire's spelling where the embedded service asks). It returns what is wrong, or None.

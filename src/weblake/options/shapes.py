@@ -1,4 +1,4 @@
-"""The nested parts of a request: formats, actions, parsers, webhooks. Imports nothing of ours.
+"""The nested parts of a request: formats, actions, parsers, webhooks.
 
 Each class lists exactly the fields that the contract documents, in snake_case. A range stands in the annotation, so
 that the type checker, the check at run time (checks.py) and the reader see one text. `unit` and `check` in

@@ -1,4 +1,4 @@
-"""Single values that no range can describe: addresses, ids, files, free JSON. Imports: errors.
+"""Single values that no range can describe: addresses, ids, files, free JSON.
 
 A function named `…_problem` returns what is wrong, as the end of a sentence, or None; one named for a thing returns the
 thing, checked, or raises.

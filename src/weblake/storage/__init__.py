@@ -1,5 +1,4 @@
-"""The door to every dataset root: a local path, memory, or an object store. Imports: errors, home, local,
-objects.
+"""The door to every dataset root: a local path, memory, or an object store.
 
 A storage can do little, and all of it whole: a record is created once or not at all, a file is published in one step
 or not at all, and exactly one of many writers learns that it was the one. Local roots need neither fsspec nor an

@@ -1,4 +1,4 @@
-"""A dataset root on a local (or network-mounted POSIX) file system. Imports: errors, scratch, rules.
+"""A dataset root on a local (or network-mounted POSIX) file system.
 
 Everything is written below `_weblake/tmp`, fsynced, given its final name by one `link`, and the directory is fsynced.
 `link` and not `rename`: rename replaces what has the name, and which of two writers was first would be lost. A crash

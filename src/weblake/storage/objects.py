@@ -1,4 +1,4 @@
-"""A dataset root on an object store or in memory, through fsspec. Imports: errors, scratch, rules.
+"""A dataset root on an object store or in memory, through fsspec.
 
 Create-only is the store's own precondition, sent with the one request that makes the object visible:
 - S3 (s3fs): `If-None-Match: *` on the put and on the completion of a multipart upload. Proven: racing processes

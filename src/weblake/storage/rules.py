@@ -1,4 +1,4 @@
-"""Which names a storage takes, and how its failures are told. Imports: errors."""
+"""Which names a storage takes, and how its failures are told."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Staging directories: made, owned while their process lives, swept when it is dead. Imports nothing of ours.
+"""Staging directories: made, owned while their process lives, swept when it is dead.
 
 An owner holds a lock on a file in its directory, which the kernel drops with the process. So what is litter is known
 and not guessed from a process number, which another machine, another container or a later process may share.

@@ -1,5 +1,4 @@
-"""The columns of many documents at once: the hot path. Imports: arrays, documents, fields, schemas, texts,
-wire.
+"""The columns of many documents at once: the hot path.
 
 What one document costs beyond its decoding is a place in some lists. Open objects and unknown fields are never decoded
 at all: their JSON text lands as it came.

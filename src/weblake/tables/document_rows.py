@@ -1,5 +1,4 @@
-"""Raw documents in, Arrow batches of the `documents` table out. Imports: arrays, document_columns, documents, errors,
-fields, schemas, wire.
+"""Raw documents in, Arrow batches of the `documents` table out.
 
 A document is parsed no further than to tell which one it is; only what the caller keeps is decoded, many at once.
 """

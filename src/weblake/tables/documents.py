@@ -1,4 +1,4 @@
-"""One raw document, parsed as far as it must be to tell which one it is. Imports: errors, fields, wire.
+"""One raw document, parsed as far as it must be to tell which one it is.
 
 A document that the fast parser refuses takes a slow path of its own, and the others beside it do not.
 """

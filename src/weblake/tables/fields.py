@@ -1,4 +1,4 @@
-"""How each field of a document becomes the value of its column. Imports: errors, headroom, wire.
+"""How each field of a document becomes the value of its column.
 
 A field of the wrong type has no column: its reader raises one of WRONG, and the caller keeps the JSON text elsewhere. A
 struct keeps what it can express and tells through `Fit` that there was more.

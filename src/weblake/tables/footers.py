@@ -1,4 +1,4 @@
-"""A Parquet footer's bytes, with its row groups at another place in the file. Imports nothing of ours.
+"""A Parquet footer's bytes, with its row groups at another place in the file.
 
 What pyarrow writes of a row group says where in the file its pages begin. Row groups that are made apart, each as the
 first of a file of its own, say so of that file; here they are moved to where they will lie. The footer is a struct in

@@ -1,5 +1,4 @@
-"""One checked Parquet file on local scratch, written a row group at a time. Imports: ahead, errors, row_groups,
-schemas.
+"""One checked Parquet file on local scratch, written a row group at a time.
 
 The file is nothing to anybody until `close` has written its footer, synced it to disk and read it back. Whatever goes
 wrong before that, no file is left.

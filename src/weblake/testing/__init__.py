@@ -16,7 +16,7 @@ weblake_site              a site whose every word is known
 weblake_webhooks          a receiver of webhooks
 weblake_llm               an OpenAI-compatible endpoint with scripted answers, which weblake_service then uses
 
-Every test finds the service empty: no jobs, no usage, no faults, the clock on time. Imports: nothing before it is used.
+Every test finds the service empty: no jobs, no usage, no faults, the clock on time.
 """
 
 from __future__ import annotations
@@ -200,8 +200,8 @@ def _marked(request: pytest.FixtureRequest) -> Mapping[str, Any]:
 def _in_process(seed: int, config: Mapping[str, Any]) -> Iterator[WeblakeService]:
     missing, wrong = None, ""
     try:
-        from weblake.service.config import ServiceConfig
-        from weblake.service.server import LocalService
+        from weblake_service.config import ServiceConfig
+        from weblake_service.server import LocalService
     except ModuleNotFoundError as error:
         missing = (error.name or "?").partition(".")[0]
     if missing is not None:

@@ -1,4 +1,4 @@
-"""Calls of the service's control API under /_weblake/. Imports nothing of ours."""
+"""Calls of the service's control API under /_weblake/."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fault rules by method calls. Imports: control.
+"""Fault rules by method calls.
 
 faults.add(status=503, path="/v2/crawl$", times=2, retry_after=1)
 with faults.add(stall_job=True, job="crawl"):

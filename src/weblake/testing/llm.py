@@ -1,4 +1,4 @@
-"""An OpenAI-compatible endpoint on a loopback port, with answers that a test writes. Imports: llm_answers, loopback.
+"""An OpenAI-compatible endpoint on a loopback port, with answers that a test writes.
 
 What no script says is answered in the shape that is asked for, the same for the same request: JSON for a schema, words
 of the content for everything else. It is no language model, and nothing that it says is true.

@@ -1,7 +1,4 @@
-"""What the scripted endpoint says where no script does: the shape that is asked for, the same each time.
-
-Imports nothing of ours.
-"""
+"""What the scripted endpoint says where no script does: the shape that is asked for, the same each time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The service in a process of its own, to be killed and started again on the same database. Imports: service."""
+"""The service in a process of its own, to be killed and started again on the same database."""
 
 from __future__ import annotations
 

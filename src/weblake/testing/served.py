@@ -1,4 +1,4 @@
-"""The program of process.py: `weblake serve` as a child that ends when its parent is gone. Imports: service."""
+"""The program of process.py: `weblake serve` as a child that ends when its parent is gone."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import os
 import sys
 import threading
 
-from weblake.service.config import ServiceConfig
-from weblake.service.serve import serve
+from weblake_service.config import ServiceConfig
+from weblake_service.serve import serve
 
 
 def _end_with_parent() -> None:

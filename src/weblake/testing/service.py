@@ -1,4 +1,4 @@
-"""The service that a fixture hands to a test, reached by its address and its control API. Imports: control, faults.
+"""The service that a fixture hands to a test, reached by its address and its control API.
 
 The control API is the same for a service in this process and for one in another.
 """

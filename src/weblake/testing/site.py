@@ -1,7 +1,4 @@
-"""A site on a loopback port that a test knows every word of, and that it can slow down, break and change.
-
-Imports: loopback, site_hindrances, site_index, site_pages, site_trouble.
-"""
+"""A site on a loopback port that a test knows every word of, and that it can slow down, break and change."""
 
 from __future__ import annotations
 

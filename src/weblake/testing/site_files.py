@@ -1,4 +1,4 @@
-"""Small files that readers open: PDF, DOCX, PNG. The same words give the same bytes. Imports nothing of ours."""
+"""Small files that readers open: PDF, DOCX, PNG. The same words give the same bytes."""
 
 from __future__ import annotations
 

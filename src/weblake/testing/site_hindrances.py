@@ -1,4 +1,4 @@
-"""What a test does to pages of the site for a while: fails them, holds them back, slows them down. Imports: loopback.
+"""What a test does to pages of the site for a while: fails them, holds them back, slows them down.
 
 A path is named with its query, or without for any query.
 """

@@ -1,4 +1,4 @@
-"""What the test site tells crawlers about itself: robots.txt and sitemaps. Imports: loopback."""
+"""What the test site tells crawlers about itself: robots.txt and sitemaps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages of the test site that can be read: a small company's, invented anew from each seed. Imports: site_text.
+"""The pages of the test site that can be read: a small company's, invented anew from each seed.
 
 Each of them is reached by links from `/` and stands in the sitemap. What is odd about the site is in site_trouble.py.
 """

@@ -1,7 +1,4 @@
-"""Text that follows from a seed: the same on every machine, and plain enough to be found again in any markdown.
-
-Imports nothing of ours.
-"""
+"""Text that follows from a seed: the same on every machine, and plain enough to be found again in any markdown."""
 
 from __future__ import annotations
 

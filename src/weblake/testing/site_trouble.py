@@ -1,7 +1,7 @@
 """What is odd about the test site: redirects, failures, slow and huge pages, other encodings, files, echoes.
 
 None of it is linked from the pages of site_pages.py or stands in the sitemap: a crawl meets only what a test sends it
-to. `docs/testing.md` lists it all. Imports: loopback, site_files, site_pages, site_text.
+to. `docs/testing.md` lists it all.
 """
 
 from __future__ import annotations

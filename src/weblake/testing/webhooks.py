@@ -1,4 +1,4 @@
-"""A receiver of webhooks on a loopback port: it keeps every delivery, and can be rude. Imports: loopback, webhooks."""
+"""A receiver of webhooks on a loopback port: it keeps every delivery, and can be rude."""
 
 from __future__ import annotations
 

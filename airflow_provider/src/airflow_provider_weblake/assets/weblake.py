@@ -1,4 +1,4 @@
-"""A table of a dataset as an Airflow asset: `weblake://<storage>/<place>/<table>`. Imports: weblake.errors.
+"""A table of a dataset as an Airflow asset: `weblake://<storage>/<place>/<table>`.
 
 The same table has the same address whoever writes it down: with or without an Airflow connection in the root, or a
 slash at its end. So a DAG that is scheduled on the asset finds it whatever connection the other one lands with.

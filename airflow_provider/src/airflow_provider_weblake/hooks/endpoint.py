@@ -1,4 +1,4 @@
-"""What an Airflow connection says about the service, read once and checked. Imports: weblake, weblake.errors, wording.
+"""What an Airflow connection says about the service, read once and checked.
 
 A connection is written in three ways that mean the same: fields of the form, JSON, and a URI. In the URI the base URL
 is taken apart into host, port and schema; here it is put together again.

@@ -1,4 +1,4 @@
-"""One client for all the jobs that wait in a triggerer. Imports: hooks.weblake, hooks.endpoint.
+"""One client for all the jobs that wait in a triggerer.
 
 A client of its own for each of ten thousand triggers would be ten thousand connection pools and TLS sessions. So there
 is one for each event loop and content of a connection, with a count of those who use it; the last one closes it. A key

@@ -1,4 +1,4 @@
-"""The hook: an Airflow connection in, a client of the service out. Imports: weblake, weblake.errors, endpoint.
+"""The hook: an Airflow connection in, a client of the service out.
 
 A connection without a host is refused. The core would then use its embedded service, which would land somebody's
 nightly load from a service that nobody meant.

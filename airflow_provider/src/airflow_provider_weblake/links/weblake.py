@@ -1,4 +1,4 @@
-"""The button on a task that leads to its job. Imports nothing of ours."""
+"""The button on a task that leads to its job."""
 
 from __future__ import annotations
 

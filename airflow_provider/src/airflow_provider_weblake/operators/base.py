@@ -1,7 +1,4 @@
-"""What every operator has: a connection, a retry policy, hints in a DAG's words.
-
-Imports: hooks, retry_policy, wording.
-"""
+"""What every operator has: a connection, a retry policy, hints in a DAG's words."""
 
 from __future__ import annotations
 

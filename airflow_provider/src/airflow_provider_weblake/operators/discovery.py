@@ -1,4 +1,4 @@
-"""What there is to scrape, and what can be done in a page: map and interact. Imports: base, lineage, storage."""
+"""What there is to scrape, and what can be done in a page: map and interact."""
 
 from __future__ import annotations
 

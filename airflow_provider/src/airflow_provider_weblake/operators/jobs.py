@@ -1,4 +1,4 @@
-"""Operators of jobs: many URLs, a site, or a job that was started elsewhere. Imports: landing, url_shards."""
+"""Operators of jobs: many URLs, a site, or a job that was started elsewhere."""
 
 from __future__ import annotations
 

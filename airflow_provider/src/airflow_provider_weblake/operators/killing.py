@@ -1,4 +1,4 @@
-"""Whether a worker that is being stopped means that its job is not wanted any more. Imports: hooks, task_state.
+"""Whether a worker that is being stopped means that its job is not wanted any more.
 
 Airflow stops a task's process when somebody marks the task or clears it, when its time is up, when another worker has
 taken it over, and when the machine itself shuts down. Only the first two are a reason to cancel a paid job: after the

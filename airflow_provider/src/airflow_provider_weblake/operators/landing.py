@@ -3,8 +3,7 @@
     which generation -> landed already? -> intent, start, job id on record -> over? -> (defer) -> land -> receipt
 
 Each run begins at the top and goes by what the ledger of the dataset has on record, so a worker may die on any line.
-What a Clear and a retry mean is `weblake.orchestration.choose_generation`'s table. Imports: killing, lineage, links,
-storage, triggers; weblake's Arrow only once there is something to land.
+What a Clear and a retry mean is `weblake.orchestration.choose_generation`'s table.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Operators of one page or one file: the start's own reply is the document. Imports: landing."""
+"""Operators of one page or one file: the start's own reply is the document."""
 
 from __future__ import annotations
 

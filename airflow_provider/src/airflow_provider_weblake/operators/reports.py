@@ -1,7 +1,4 @@
-"""What the service knows about the team, landed: usage by month and recent activity.
-
-Imports: base, lineage, storage; the core's Arrow only when a task runs.
-"""
+"""What the service knows about the team, landed: usage by month and recent activity."""
 
 from __future__ import annotations
 

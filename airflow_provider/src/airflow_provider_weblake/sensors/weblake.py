@@ -1,4 +1,4 @@
-"""Sensors for jobs that were started elsewhere; they watch, and never cancel. Imports: hooks, triggers, wording."""
+"""Sensors for jobs that were started elsewhere; they watch, and never cancel."""
 
 from __future__ import annotations
 

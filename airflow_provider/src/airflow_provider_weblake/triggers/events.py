@@ -1,4 +1,4 @@
-"""Event triggers for `AssetWatcher`: a usage period has closed, jobs have completed. Imports: watching.
+"""Event triggers for `AssetWatcher`: a usage period has closed, jobs have completed.
 
     Asset("scraped", watchers=[AssetWatcher(name="batches", trigger=WeblakeJobsCompletedTrigger())])
 

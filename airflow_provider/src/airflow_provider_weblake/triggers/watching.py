@@ -1,4 +1,4 @@
-"""How a watcher polls, shares its poll with its siblings, and remembers. Imports: hooks.shared, weblake.errors.
+"""How a watcher polls, shares its poll with its siblings, and remembers.
 
 All watchers of one connection and question share one poll: the triggerer opens it once and hands every look at the
 service to each of them. What a watcher has fired is noted in the state store of its assets, and only when Airflow has

@@ -1,5 +1,4 @@
 """Waits for one job on the triggerer's event loop.
-Imports: hooks.shared, task_state, triggers.events; weblake without Arrow.
 
 A triggerer that is restarted finds in the arguments all that it needs: ids, numbers and the connection's name. Nothing
 here decides about money but the two limits that a task was given, and a kill by a person.

@@ -1,0 +1,87 @@
+"""The HTTP application: every route, and what becomes of errors."""
+
+from __future__ import annotations
+
+import logging
+
+from starlette.exceptions import HTTPException
+from starlette.middleware.exceptions import ExceptionMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from weblake_service.answers import Refusal, refused
+from weblake_service.console.pages import ConsolePages
+from weblake_service.faults import FaultDoor
+from weblake_service.front import Front
+from weblake_service.parts import Parts
+from weblake_service.request_log import LoggedApp
+from weblake_service.routes.admin import AdminRoutes
+from weblake_service.routes.agent import AgentRoutes
+from weblake_service.routes.batch import BatchRoutes
+from weblake_service.routes.browser import BrowserRoutes
+from weblake_service.routes.crawl import CrawlRoutes
+from weblake_service.routes.crawl_preview import CrawlPreviewRoutes
+from weblake_service.routes.extract import ExtractRoutes
+from weblake_service.routes.interact import InteractRoutes
+from weblake_service.routes.map import MapRoutes
+from weblake_service.routes.parse import ParseRoutes
+from weblake_service.routes.queries import check_query
+from weblake_service.routes.scrape import ScrapeRoutes
+from weblake_service.routes.search import SearchRoutes
+from weblake_service.routes.session_doors import SessionDoors
+from weblake_service.routes.team import TeamRoutes
+from weblake_service.routing import make_router
+
+_LOG = logging.getLogger("weblake.service")
+
+
+def make_app(parts: Parts) -> ASGIApp:
+    """The service as an ASGI application, outermost first: request log, front door, faults, routes."""
+    groups = (
+        ScrapeRoutes, ParseRoutes, BatchRoutes, CrawlRoutes, CrawlPreviewRoutes, MapRoutes, SearchRoutes, ExtractRoutes,
+        AgentRoutes, BrowserRoutes, InteractRoutes, TeamRoutes, AdminRoutes, ConsolePages, SessionDoors,
+    )  # fmt: skip
+    routes: list[BaseRoute] = [route for group in groups for route in group(parts).routes()]
+    app = ExceptionMiddleware(make_router(routes, check_query), {Refusal: _refused, HTTPException: _http_error})
+    return LoggedApp(Front(FaultDoor(_Guarded(app), parts.faults), parts), parts.log)
+
+
+class _Guarded:
+    """Answers 500 in the API's own shape to what nobody foresaw, and logs it without the request."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
+        async def noted(message: Message) -> None:
+            nonlocal begun
+            begun = begun or message["type"] == "http.response.start"
+            await send(message)
+
+        # With an application in its scope, Starlette raises its own 404 and 405 instead of answering in plain text.
+        scope["app"] = self._app
+        try:
+            await self._app(scope, receive, noted)
+        except Exception:
+            _LOG.exception("A request failed in an unforeseen way.")
+            if begun:
+                raise
+            refusal = Refusal(500, "An unexpected error occurred.", code="UNKNOWN_ERROR")
+            await refused(refusal)(scope, receive, send)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Refusal)
+    return refused(error)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    text = {404: "There is no such endpoint", 405: "This endpoint does not take this method"}
+    message = text.get(error.status_code, error.detail)
+    refusal = Refusal(error.status_code, f"{message}: {request.method} {request.url.path}", headers=error.headers)
+    return refused(refusal)

@@ -1,0 +1,163 @@
+"""The actions of a request, one after the other, and what they return."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from weblake_service.browser.pictures import pdf, screenshot
+from weblake_service.browser.watching import Watch
+from weblake_service.failures import PageFailure
+
+if TYPE_CHECKING:
+    from playwright.async_api import CDPSession, Page
+
+#: Milliseconds that an element may take to appear where something is to be done with it, and where it is waited for.
+_TO_ACT, _TO_APPEAR = 5_000, 30_000
+#: Clicks of one action at most, where all matches are clicked.
+_MOST_CLICKS = 500
+#: Characters of HTML and of a script's result.
+_LONGEST = 32 << 20
+#: What is said of a selector, a key or a number that cannot be used on any page.
+_UNREADABLE = ("parsing css selector", "not a valid selector", "Unknown key", "outside of [0.1 - 2]")
+_SCROLL_PAGE = "way => window.scrollBy({top: way * window.innerHeight, behavior: 'instant'})"
+_SCROLL_ELEMENT = "(element, way) => element.scrollBy({top: way * element.clientHeight, behavior: 'instant'})"
+
+
+class Actions:
+    """Runs actions on one page; `timeout_s` is the page's, of which no single wait takes more than half."""
+
+    def __init__(self, page: Page, watch: Watch, timeout_s: float, style: str) -> None:
+        self._page = page
+        self._watch = watch
+        self._style = style
+        self._longest = int(timeout_s * 500)
+        self._protocol: CDPSession | None = None
+        self._found: dict[str, list[Any]] = {"screenshots": [], "scrapes": [], "javascriptReturns": [], "pdfs": []}
+        self._kinds: dict[str, Callable[[Mapping[str, Any]], Awaitable[None]]] = {
+            "wait": self._wait,
+            "screenshot": self._screenshot,
+            "click": self._click,
+            "write": self._write,
+            "press": self._press,
+            "scroll": self._scroll,
+            "scrape": self._scrape,
+            "executeJavascript": self._execute,
+            "pdf": self._pdf,
+        }
+
+    async def run(self, actions: Sequence[object]) -> dict[str, list[Any]]:
+        """What the actions returned: screenshots, scrapes, javascriptReturns, pdfs, each in their order.
+
+        Raises:
+            PageFailure: SCRAPE_ACTION_ERROR; one of them could not be done.
+        """
+        from playwright.async_api import Error
+
+        for number, action in enumerate(actions, 1):
+            assert isinstance(action, Mapping)
+            kind = str(action["type"])
+            try:
+                await self._kinds[kind](action)
+            except (Error, _ScriptError) as error:
+                if self._watch.crashed.is_set() or not self._page.context.browser or self._page.is_closed():
+                    raise
+                raise _failed(number, action, str(error)) from error
+        return self._found
+
+    async def _wait(self, action: Mapping[str, Any]) -> None:
+        if "milliseconds" in action:
+            await asyncio.sleep(action["milliseconds"] / 1000)
+            return
+        await self._one(action).wait_for(state="visible", timeout=min(_TO_APPEAR, self._longest))
+
+    async def _screenshot(self, action: Mapping[str, Any]) -> None:
+        self._found["screenshots"].append(await screenshot(self._page, action, self._style))
+
+    async def _click(self, action: Mapping[str, Any]) -> None:
+        found = self._page.locator(f"css={action['selector']}")
+        if action.get("all"):
+            for element in (await found.element_handles())[:_MOST_CLICKS]:
+                # One that is hidden or went away with a click before it is clicked by its own event.
+                await element.dispatch_event("click")
+        else:
+            await found.first.click(timeout=min(_TO_ACT, self._longest))
+        await self._watch.settle()
+
+    async def _write(self, action: Mapping[str, Any]) -> None:
+        await self._page.keyboard.type(action["text"])
+
+    async def _press(self, action: Mapping[str, Any]) -> None:
+        await self._page.keyboard.press(action["key"])
+        await self._watch.settle()
+
+    async def _scroll(self, action: Mapping[str, Any]) -> None:
+        way = -1 if action.get("direction") == "up" else 1
+        if "selector" in action:
+            await self._one(action).evaluate(_SCROLL_ELEMENT, way, timeout=min(_TO_ACT, self._longest))
+        else:
+            await self._page.evaluate(_SCROLL_PAGE, way)
+        await self._watch.settle()
+
+    async def _scrape(self, action: Mapping[str, Any]) -> None:
+        self._found["scrapes"].append({"url": self._page.url, "html": await content(self._page)})
+
+    async def _pdf(self, action: Mapping[str, Any]) -> None:
+        self._found["pdfs"].append(await pdf(self._page, action))
+
+    async def _execute(self, action: Mapping[str, Any]) -> None:
+        script = action["script"]
+        result = await self._evaluate(script)
+        if "Illegal return" in _thrown(result):
+            # The body of a function, as some write it.
+            result = await self._evaluate(f"(async () => {{{script}\n}})()")
+        if thrown := _thrown(result):
+            raise _ScriptError(thrown)
+        value = result["result"]
+        self._found["javascriptReturns"].append({"type": value["type"], "value": value.get("value")})
+        await self._watch.settle()
+
+    async def _evaluate(self, script: str) -> dict[str, Any]:
+        # Straight to Chromium: a page's Content-Security-Policy forbids eval, and not the debugger.
+        if self._protocol is None:
+            self._protocol = await self._page.context.new_cdp_session(self._page)
+        asked = {"expression": script, "awaitPromise": True, "returnByValue": True, "userGesture": True}
+        return dict(await self._protocol.send("Runtime.evaluate", asked))
+
+    def _one(self, action: Mapping[str, Any]) -> Any:
+        return self._page.locator(f"css={action['selector']}").first
+
+
+class _ScriptError(Exception):
+    """A script of the request threw something."""
+
+
+async def content(page: Page) -> str:
+    """The page's HTML as it stands.
+
+    Raises:
+        PageFailure: A script made more of it than one page may have.
+    """
+    if await page.evaluate("document.documentElement?.outerHTML.length ?? 0") > _LONGEST:
+        message = f"{page.url} has grown beyond {_LONGEST} characters of HTML in the browser."
+        raise PageFailure("SCRAPE_SITE_ERROR", message)
+    return await page.content()
+
+
+def _thrown(result: Mapping[str, Any]) -> str:
+    details = result.get("exceptionDetails")
+    if not isinstance(details, Mapping):
+        return ""
+    return str(details.get("exception", {}).get("description") or details.get("text") or "it threw something")
+
+
+def _failed(number: int, action: Mapping[str, Any], said: str) -> PageFailure:
+    what = str(action["type"])
+    what += f" {action['selector']!r}" if "selector" in action else f" {action['key']!r}" if "key" in action else ""
+    why = (said.strip().splitlines() or ["no reason given"])[0].partition(": ")
+    reason = (why[2] or why[0])[:300].rstrip(".")
+    message = f"Action {number} ({what[:200]}) failed: {reason}. Mend the action, or wait for its element before it."
+    # What no page could do is wrong with the request.
+    unreadable = any(sign in said for sign in _UNREADABLE)
+    return PageFailure("SCRAPE_ACTION_ERROR", message, status=400 if unreadable else 500)

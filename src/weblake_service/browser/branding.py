@@ -1,0 +1,21 @@
+"""The looks of a page, from its computed styles. The script beside it does the looking."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
+
+
+async def branding(page: Page) -> dict[str, object]:
+    """Colours, fonts, sizes, buttons and logo, as the contract's `branding`; what is not known is left out."""
+    found = await page.evaluate(_script())
+    return dict(found) if isinstance(found, dict) else {}
+
+
+@cache
+def _script() -> str:
+    return Path(__file__).with_name("branding.js").read_text("utf-8")

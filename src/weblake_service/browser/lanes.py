@@ -1,0 +1,214 @@
+"""Places in the browser: so many pages at the same time, each in a context of its own.
+
+A context that served an ordinary page is cleaned and serves the next one of the same team; between teams nothing is
+shared. One in which anything out of the ordinary happened is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from weblake import aio
+from weblake_service.browser.engine import Engine
+from weblake_service.browser.gateway import Gateway
+from weblake_service.browser.settings import Settings
+from weblake_service.failures import PageFailure
+from weblake_service.web.connect import Pools
+
+if TYPE_CHECKING:
+    from playwright.async_api import BrowserContext
+
+_LOG = logging.getLogger("weblake.service")
+#: Pages after which a context is replaced: what leaks in Chromium leaks slowly.
+_MOST_USES = 50
+#: Seconds that a context may take to be made, cleaned or closed.
+_OPENING, _CLEANING, _CLOSING = 30.0, 3.0, 5.0
+#: Seconds without a page after which Chromium is ended.
+IDLE = 120.0
+
+
+@dataclass(eq=False, slots=True)
+class Lane:
+    """A context, its gateway, and for whom they are."""
+
+    engine: Engine
+    context: BrowserContext
+    gateway: Gateway
+    team: str
+    settings: Settings
+    uses: int = 0
+    #: Whether the next page may have it; set by the page that leaves it.
+    reusable: bool = False
+    #: Origins that kept data here.
+    origins: set[str] = field(default_factory=set)
+
+    async def clean(self) -> bool:
+        """Leaves nothing of the last page but a blank one for the next; False where that cannot be said for sure."""
+        try:
+            async with aio.timeout(_CLEANING):
+                for page in self.context.pages:
+                    await page.close()
+                page = await self.context.new_page()
+                protocol = await self.context.new_cdp_session(page)
+                await self.context.clear_cookies()
+                await protocol.send("Network.clearBrowserCache")
+                for origin in self.origins:
+                    await protocol.send("Storage.clearDataForOrigin", {"origin": origin, "storageTypes": "all"})
+                await protocol.detach()
+        except Exception as error:  # noqa: BLE001 - whatever it was, the context is not clean
+            _LOG.debug("A browser context could not be cleaned.", exc_info=error)
+            return False
+        self.origins.clear()
+        return True
+
+    async def aclose(self) -> bool:
+        """Closes the context; False where Chromium does not answer."""
+        await self.gateway.aclose()
+        try:
+            async with aio.timeout(_CLOSING):
+                await self.context.close()
+        except Exception:  # noqa: BLE001 - hung, crashed or gone: the caller ends the whole browser
+            return not self.engine.alive
+        return True
+
+
+class Lanes:
+    """The places; used on one event loop, closed with `aclose`."""
+
+    def __init__(self, *, most: int, allow_private: bool, idle: float = IDLE) -> None:
+        self._allow_private = allow_private
+        self._idle_s = idle
+        self._most = most
+        self._places = asyncio.Semaphore(most)
+        self._starting = asyncio.Lock()
+        self._pools = Pools(allow_private=allow_private, trust_env=True)
+        self._engine: Engine | None = None
+        self._free: list[Lane] = []
+        self._busy: set[Lane] = set()
+        self._wanted = 0
+        self._after: set[asyncio.Task[None]] = set()
+        self._sleep: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    @asynccontextmanager
+    async def place(self) -> AsyncIterator[None]:
+        """Waits for a place and holds it while the block runs."""
+        async with self._places:
+            yield
+
+    @asynccontextmanager
+    async def lane(self, team: str, settings: Settings, own: dict[str, Any] | None = None) -> AsyncIterator[Lane]:
+        """A lane for one page; `own` are arguments of a context that nobody else may have.
+
+        Raises:
+            PageFailure: Chromium does not start.
+        """
+        # Counted from before there is a lane, so that no browser is put to rest while one is made in it.
+        self._wanted += 1
+        try:
+            lane = None if own else self._take(team, settings)
+            lane = lane or await self._open(team, settings, own or {})
+            self._busy.add(lane)
+            lane.uses += 1
+            lane.reusable = False
+            try:
+                yield lane
+            finally:
+                self._busy.discard(lane)
+                # The answer does not wait for the broom.
+                self._later(self._leave(lane, keep=lane.reusable and not own))
+        finally:
+            self._wanted -= 1
+
+    async def aclose(self) -> None:
+        """Ends the browser and all that hangs on it."""
+        self._closed = True
+        if self._sleep is not None:
+            self._sleep.cancel()
+        for lane in (*self._free, *self._busy):
+            await lane.gateway.aclose()
+        self._free.clear()
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            await engine.aclose()
+        for task in self._after:
+            task.cancel()
+        await asyncio.gather(*self._after, return_exceptions=True)
+        await self._pools.aclose()
+
+    def _take(self, team: str, settings: Settings) -> Lane | None:
+        for lane in self._free:
+            if lane.team == team and lane.settings == settings and lane.engine.alive:
+                self._free.remove(lane)
+                return lane
+        return None
+
+    async def _open(self, team: str, settings: Settings, own: dict[str, Any]) -> Lane:
+        engine = await self._running()
+        gateway = Gateway(self._pools, allow_private=self._allow_private)
+        try:
+            made = {**settings.context(engine.browser.version), **own}
+            async with aio.timeout(_OPENING):
+                context = await engine.browser.new_context(**made, proxy=await gateway.open())
+        except TimeoutError as error:
+            await gateway.aclose()
+            await self._discard(engine)
+            message = f"The browser did not answer within {_OPENING:g} s and was ended. Try again."
+            raise PageFailure("SCRAPE_ALL_ENGINES_FAILED", message, reached=False) from error
+        except BaseException:
+            await gateway.aclose()
+            raise
+        return Lane(engine, context, gateway, team, settings)
+
+    async def _running(self) -> Engine:
+        async with self._starting:
+            if self._sleep is not None:
+                self._sleep.cancel()
+            engine = self._engine
+            if engine is not None and engine.alive:
+                return engine
+            if engine is not None:
+                await self._discard(engine)
+            self._engine = await Engine.start()
+            return self._engine
+
+    async def _leave(self, lane: Lane, *, keep: bool) -> None:
+        keep = keep and lane.uses < _MOST_USES and not self._closed and lane.engine.alive and await lane.clean()
+        if keep and not self._closed:
+            self._free.append(lane)
+            if len(self._free) > self._most:
+                await self._free.pop(0).aclose()
+        elif not await lane.aclose():
+            await self._discard(lane.engine)
+        if not self._wanted and not self._closed:
+            loop = asyncio.get_running_loop()
+            if self._sleep is not None:
+                self._sleep.cancel()
+            self._sleep = loop.call_later(self._idle_s, lambda: self._later(self._rest()))
+
+    async def _rest(self) -> None:
+        async with self._starting:
+            engine = self._engine
+            if engine is not None and not self._wanted:
+                await self._discard(engine)
+
+    async def _discard(self, engine: Engine) -> None:
+        """Ends a browser; pages that are still in it are loaded again in the next one."""
+        if engine is self._engine:
+            self._engine = None
+        gone = [lane for lane in self._free if lane.engine is engine]
+        self._free = [lane for lane in self._free if lane.engine is not engine]
+        await engine.aclose()
+        for lane in gone:
+            with suppress(Exception):
+                await lane.gateway.aclose()
+
+    def _later(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._after.add(task)
+        task.add_done_callback(self._after.discard)

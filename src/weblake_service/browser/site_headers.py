@@ -1,0 +1,91 @@
+"""Headers of a request that its own site gets, hop by hop, and no other.
+
+Playwright's extra headers go to every host that a page loads from, and those of its routes along with redirects. Here
+Chromium stops each request before it is sent, a redirected one anew, and only those to the site that was asked for get
+the headers. Frames of other sites are processes of their own, which are not even looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from weblake_service.browser.settings import Private
+from weblake_service.web.chain import same_site
+
+if TYPE_CHECKING:
+    from playwright.async_api import CDPSession, Page
+
+
+async def send_headers(page: Page, url: str, private: Private, gateway: tuple[str, str]) -> None:
+    """From now on the page's requests to the site of a URL carry its headers.
+
+    Whoever stops requests is also asked for passwords, so the site's own and the gateway's are given here.
+    """
+    home = httpx.URL(url)
+    protocol = await page.context.new_cdp_session(page)
+    tasks: set[asyncio.Task[None]] = set()
+    #: Requests that were answered once: a password that is wrong stays wrong.
+    tried: set[str] = set()
+
+    def paused(event: dict[str, Any]) -> None:
+        later(_go_on(protocol, event, home, private.headers))
+
+    def asked(event: dict[str, Any]) -> None:
+        first = event["requestId"] not in tried
+        if event["authChallenge"]["source"] != "Proxy":
+            tried.add(event["requestId"])
+        later(_log_in(protocol, event, private if first else None, gateway))
+
+    def later(work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    protocol.on("Fetch.requestPaused", paused)
+    protocol.on("Fetch.authRequired", asked)
+    stops = {"patterns": [{"urlPattern": "*", "requestStage": "Request"}], "handleAuthRequests": True}
+    await protocol.send("Fetch.enable", stops)
+
+
+async def _log_in(
+    protocol: CDPSession, event: dict[str, Any], private: Private | None, gateway: tuple[str, str]
+) -> None:
+    challenge = event["authChallenge"]
+    login = gateway if challenge["source"] == "Proxy" else None
+    if (
+        login is None
+        and private is not None
+        and private.login is not None
+        and challenge["origin"] == private.login["origin"]
+    ):
+        login = (private.login["username"], private.login["password"])
+    answer = {"response": "CancelAuth"}
+    if login is not None:
+        answer = {"response": "ProvideCredentials", "username": login[0], "password": login[1]}
+    with suppress(Exception):
+        await protocol.send(
+            "Fetch.continueWithAuth", {"requestId": event["requestId"], "authChallengeResponse": answer}
+        )
+
+
+async def _go_on(protocol: CDPSession, event: dict[str, Any], home: httpx.URL, headers: Mapping[str, str]) -> None:
+    answer: dict[str, Any] = {"requestId": event["requestId"]}
+    request = event["request"]
+    if _is_home(home, request["url"]):
+        sent = {name.lower(): value for name, value in request["headers"].items()} | dict(headers)
+        answer["headers"] = [{"name": name, "value": value} for name, value in sent.items()]
+    # The page may have gone in the meantime.
+    with suppress(Exception):
+        await protocol.send("Fetch.continueRequest", answer)
+
+
+def _is_home(home: httpx.URL, url: str) -> bool:
+    try:
+        return same_site(home, httpx.URL(url))
+    except (httpx.InvalidURL, ValueError):
+        return False

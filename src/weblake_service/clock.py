@@ -1,0 +1,78 @@
+"""The service's clock, which tests may push forward."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import datetime, timezone
+
+
+class Clock:
+    """Wall-clock seconds since 1970, plus whatever it was advanced by: ages of jobs, caches and retries hang on it."""
+
+    def __init__(self, source: Callable[[], float] = time.time) -> None:
+        self._source = source
+        self._offset = 0.0
+        self._listeners: list[Callable[[], None]] = []
+
+    def now(self) -> float:
+        """Seconds since 1970 as the service sees them."""
+        return self._source() + self._offset
+
+    @property
+    def offset(self) -> float:
+        """Seconds by which the clock runs ahead of the machine's."""
+        return self._offset
+
+    def advance(self, seconds: float) -> None:
+        """Moves the clock forward and wakes whoever waits for a time to come.
+
+        Raises:
+            ValueError: `seconds` is negative or no number: nothing here is made to live through time running back.
+        """
+        if not seconds >= 0 or seconds == float("inf"):
+            raise ValueError(f"A clock is advanced by seconds >= 0, not by {seconds}.")
+        self._offset += seconds
+        self._tell()
+
+    def set_offset(self, seconds: float) -> None:
+        """Sets how far the clock runs ahead: after a restart, or back to 0 for a reset."""
+        self._offset = seconds
+        self._tell()
+
+    def listen(self, callback: Callable[[], None]) -> None:
+        """Calls `callback` whenever the clock jumps."""
+        self._listeners.append(callback)
+
+    def _tell(self) -> None:
+        for callback in self._listeners:
+            callback()
+
+
+def iso(seconds: float) -> str:
+    """A time as the API writes it: ISO 8601, UTC, milliseconds, `Z`."""
+    whole, milliseconds = divmod(_milliseconds(seconds), 1000)
+    return datetime.fromtimestamp(whole, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.") + f"{milliseconds:03d}Z"
+
+
+def iso_seconds(seconds: float) -> str:
+    """The same with the milliseconds zeroed, as `expiresAt` has it."""
+    return iso(float(int(seconds)))
+
+
+def month_of(seconds: float) -> str:
+    """The billing period of a time: its UTC month, such as `2026-11`."""
+    return datetime.fromtimestamp(_milliseconds(seconds) // 1000, timezone.utc).strftime("%Y-%m")
+
+
+def month_bounds(month: str) -> tuple[float, float]:
+    """First and last instant (to the millisecond) of a UTC month."""
+    year, number = int(month[:4]), int(month[5:7])
+    start = datetime(year, number, 1, tzinfo=timezone.utc)
+    after = datetime(year + number // 12, number % 12 + 1, 1, tzinfo=timezone.utc)
+    return start.timestamp(), after.timestamp() - 0.001
+
+
+def _milliseconds(seconds: float) -> int:
+    """Cut, not rounded: a time just before midnight is still today's. The float nearest to .999 may lie below it."""
+    return int(seconds * 1000 + 0.001)

@@ -1,0 +1,172 @@
+"""What one service may do, what each team may use, and who may ask it."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from weblake.errors import InvalidOption
+
+#: The team of a key that names none.
+DEFAULT_TEAM = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceKey:
+    """One API key, its name in the by-key reports, and the team whose jobs and credits it shares."""
+
+    key: str = field(repr=False)
+    name: str = "default"
+    team: str = DEFAULT_TEAM
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who is asking: what is left of a key once it has been recognised."""
+
+    team: str
+    key_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class TeamPlan:
+    """What one team may use where that differs from the service's own limits; None for what does not."""
+
+    credits: int | None = None
+    requests_per_minute: int | None = None
+    reads_per_minute: int | None = None
+    concurrency: int | None = None
+    max_queued_pages: int | None = None
+    zero_data_retention: bool | None = None
+    webhook_secret: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one team may use, settled; the fields are those of `ServiceConfig`."""
+
+    credits: int
+    requests_per_minute: int | None
+    reads_per_minute: int | None
+    concurrency: int
+    max_queued_pages: int
+    zero_data_retention: bool
+    webhook_secret: str | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceConfig:
+    """The limits and permissions of one service. The defaults refuse private targets and limit almost nothing."""
+
+    #: Whether loopback and private addresses may be scraped and may receive webhooks.
+    allow_private: bool = False
+    #: Credits of one team for one calendar month (UTC).
+    plan_credits: int = 1_000_000_000
+    #: Signs webhook deliveries; without it they carry no signature.
+    webhook_secret: str | None = field(default=None, repr=False)
+    #: What one team may start within a minute; None for no limit.
+    requests_per_minute: int | None = None
+    #: What one team may read or cancel within a minute; None for 250 times what it may start.
+    reads_per_minute: int | None = None
+    #: Pages of one team fetched at the same time, over all its jobs.
+    concurrency: int = 10
+    #: Pages of one team that may wait in running jobs; more is answered with 429.
+    max_queued_pages: int = 1_000_000
+    #: Whether requests may ask that nothing of their pages is kept.
+    zero_data_retention: bool = False
+    #: Teams with limits of their own.
+    teams: Mapping[str, TeamPlan] = field(default_factory=dict)
+    #: Whether keys that earlier services generated for this database are accepted besides the given ones.
+    remembered_keys: bool = True
+    #: Bytes of a JSON body.
+    max_body: int = 32 << 20
+    #: Pages kept for maxAge, minAge and lockdown.
+    max_cached_pages: int = 10_000
+    #: Pages that can be found by search, over all teams.
+    max_indexed_pages: int = 20_000
+    #: An OpenAI-compatible endpoint, such as `http://127.0.0.1:11434/v1`; None where there is no language model.
+    llm_base_url: str | None = None
+    #: Its key, where it wants one.
+    llm_api_key: str | None = field(default=None, repr=False)
+    #: The name of the model there.
+    llm_model: str | None = None
+    #: Characters of a page that a model is given at most, and those that it can be asked to write again.
+    llm_page_chars: int = 60_000
+    llm_clean_chars: int = 30_000
+    #: Calls of the model at the same time, over all teams.
+    llm_concurrency: int = 4
+    #: Pages of all teams that are in the browser at the same time; each takes some 80 MB.
+    max_browser_pages: int = 4
+    #: Browser sessions of all teams that live at the same time; each takes some 400 MB.
+    max_browser_sessions: int = 4
+    #: Whether code that comes with a request may run on this machine, as the user that the service runs as.
+    code_execution: bool = False
+    #: Makes ids and the order of a job's documents the same in every run that asks the same; None for random ids.
+    seed: int | None = None
+    #: Host names that a request may carry; None for any. A loopback service allows only loopback names.
+    hosts: frozenset[str] | None = frozenset({"127.0.0.1", "localhost", "::1"})
+
+    def plan(self, team: str) -> Plan:
+        """What a team may use."""
+        own = self.teams.get(team, _NO_PLAN)
+        starts = _first(own.requests_per_minute, self.requests_per_minute)
+        reads = _first(own.reads_per_minute, self.reads_per_minute)
+        if reads is None and starts is not None:
+            reads = starts * _READS_PER_START
+        return Plan(
+            credits=self.plan_credits if own.credits is None else own.credits,
+            requests_per_minute=starts,
+            reads_per_minute=reads,
+            concurrency=self.concurrency if own.concurrency is None else own.concurrency,
+            max_queued_pages=self.max_queued_pages if own.max_queued_pages is None else own.max_queued_pages,
+            zero_data_retention=self.zero_data_retention
+            if own.zero_data_retention is None
+            else own.zero_data_retention,
+            webhook_secret=own.webhook_secret or self.webhook_secret,
+        )
+
+
+_NO_PLAN = TeamPlan()
+#: The smallest plan of the public service has 2 starts and 500 reads.
+_READS_PER_START = 250
+
+
+def _first(own: int | None, shared: int | None) -> int | None:
+    return shared if own is None else own
+
+
+def digest(key: str) -> str:
+    """What the service keeps of a key. A key is long and random, so a plain hash is enough."""
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def new_key() -> str:
+    """A fresh key of 32 random characters."""
+    return "wl-" + secrets.token_urlsafe(24)
+
+
+def read_keys(keys: str | Mapping[str, str] | Iterable[ServiceKey] | None) -> list[ServiceKey]:
+    """The keys in one form: a single key, names with their keys, or `ServiceKey`s.
+
+    Raises:
+        InvalidOption: A key is empty or no HTTP header could carry it, or two keys or two names of a team are equal.
+    """
+    if keys is None:
+        found: list[ServiceKey] = []
+    elif isinstance(keys, str):
+        found = [ServiceKey(keys)]
+    elif isinstance(keys, Mapping):
+        found = [ServiceKey(key, name=name) for name, key in keys.items()]
+    else:
+        found = list(keys)
+    for entry in found:
+        if not entry.key or not entry.key.isascii() or not entry.key.isprintable() or " " in entry.key:
+            raise InvalidOption(
+                f"The API key named {entry.name!r} is empty or holds characters that no HTTP header can carry.",
+                hint="Use printable ASCII without spaces.",
+            )
+    if len({entry.key for entry in found}) < len(found) or len({(e.team, e.name) for e in found}) < len(found):
+        raise InvalidOption("Two API keys are equal, or two keys of one team have the same name.")
+    return found

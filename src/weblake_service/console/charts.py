@@ -1,0 +1,71 @@
+"""Numbers as pictures: where the bars of a chart stand. `parts.html` draws them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+#: One bar: its label, and its parts by name.
+Bar: TypeAlias = tuple[str, Mapping[str, float]]
+
+WIDTH, HEIGHT = 1100, 200
+#: Room for the labels, and for the largest figure.
+_BELOW, _ABOVE = 24, 18
+#: Labels that fit beside one another, and colours that there are.
+_LABELS, _COLOURS = 12, 8
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One part of a bar: its colour's number, its place and its size."""
+
+    colour: int
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """One bar: what it says, where its label stands, and whether there is room for it."""
+
+    label: str
+    said: str
+    x: float
+    labelled: bool
+    pieces: list[Piece] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A chart of stacked bars; `legend` has the colour of each part, `most` the height of the highest bar."""
+
+    title: str
+    most: float
+    legend: dict[str, int]
+    bars: list[Drawn]
+    width: int = WIDTH
+    height: int = HEIGHT
+
+
+def chart(title: str, values: Sequence[Bar]) -> Chart | None:
+    """The bars side by side, their parts stacked in the order in which they first appear; None where there are none."""
+    most = max((sum(parts.values()) for _, parts in values), default=0)
+    if not most:
+        return None
+    legend = {name: n % _COLOURS for n, name in enumerate(dict.fromkeys(name for _, parts in values for name in parts))}
+    step, every = WIDTH / len(values), -(-len(values) // _LABELS)
+    bars = []
+    for at, (label, parts) in enumerate(values):
+        said = ", ".join(f"{name} {count:,.0f}" for name, count in parts.items() if count) or "none"
+        bar = Drawn(label, said, round((at + 0.5) * step, 1), at % every == 0)
+        y = float(HEIGHT - _BELOW)
+        for name, colour in legend.items():
+            height = parts.get(name, 0) / most * (HEIGHT - _BELOW - _ABOVE)
+            y -= height
+            if height:
+                bar.pieces.append(Piece(colour, round((at + 0.12) * step, 1), round(y, 1), step * 0.76, height))
+        bars.append(bar)
+    return Chart(title, most, legend, bars)

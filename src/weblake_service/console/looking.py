@@ -1,0 +1,188 @@
+"""What each page of the console shows, read from the database for one team.
+
+Every function takes a connection and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from sqlite3 import Connection, Row
+
+import msgspec
+
+from weblake_service.clock import iso
+from weblake_service.console.charts import Bar
+from weblake_service.jobs import records
+from weblake_service.store import accounts
+
+#: Rows of one list.
+PAGE = 50
+#: Characters of a text that a preview shows.
+_PREVIEW = 20_000
+_HOUR = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job, as lists and its own page show it."""
+
+    id: str
+    kind: str
+    url: str
+    status: str
+    error: str | None
+    created: float
+    ended: float | None
+    documents: int
+    failed: int
+    blocked: int
+    waiting: int
+    credits: int
+
+    @property
+    def done(self) -> int:
+        """Pages that are settled."""
+        return self.documents + self.failed + self.blocked
+
+    @property
+    def known(self) -> int:
+        """Pages that are known so far; a crawl finds more."""
+        return self.done + self.waiting
+
+
+_COLUMNS = """
+SELECT jobs.*, (SELECT count(*) FROM robots_blocked WHERE robots_blocked.job = jobs.id) AS blocked, rowid AS number
+FROM jobs WHERE team = :team AND (ended IS NULL OR ended > :alive)
+"""
+
+
+def list_jobs(db: Connection, team: str, at: float, before: int | None = None) -> tuple[list[Job], int | None]:
+    """The latest jobs, running ones first where `before` is None; and what to go on from, None at the end."""
+    given = {"team": team, "alive": at - records.JOB_LIFE, "before": before, "most": PAGE + 1}
+    bound = " AND (:before IS NULL OR rowid < :before)"
+    rows = db.execute(f"{_COLUMNS}{bound} ORDER BY rowid DESC LIMIT :most", given).fetchall()
+    following = rows[PAGE - 1]["number"] if len(rows) > PAGE else None
+    return [_job(row) for row in rows[:PAGE]], following
+
+
+def running(db: Connection, team: str, at: float) -> list[Job]:
+    """The jobs that have pages to scrape, newest first."""
+    given = {"team": team, "alive": at - records.JOB_LIFE}
+    return [_job(row) for row in db.execute(f"{_COLUMNS} AND status = 'scraping' ORDER BY rowid DESC LIMIT 100", given)]
+
+
+def find_job(db: Connection, team: str, job_id: str, at: float) -> Job | None:
+    """One job; None where this team has none of that id."""
+    given = {"team": team, "alive": at - records.JOB_LIFE, "id": job_id}
+    row = db.execute(f"{_COLUMNS} AND id = :id", given).fetchone()
+    return None if row is None else _job(row)
+
+
+def outcomes(db: Connection, job: Job) -> dict[str, int]:
+    """How many pages of a job came out how: stored, blocked by robots.txt, and failed by code."""
+    found = {"stored": job.documents, "blocked by robots.txt": job.blocked}
+    rows = db.execute(
+        "SELECT code, count(*) AS n FROM page_errors WHERE job = ? GROUP BY code ORDER BY n DESC", (job.id,)
+    )
+    return {name: count for name, count in (*found.items(), *((row["code"], row["n"]) for row in rows)) if count}
+
+
+def documents(db: Connection, job: Job, first: int) -> list[Row]:
+    """Some documents of a job from one position on: position, url, bytes."""
+    found: list[Row] = db.execute(
+        "SELECT position, url, bytes FROM documents WHERE job = ? AND position >= ? ORDER BY position LIMIT ?",
+        (job.id, first, PAGE),
+    ).fetchall()
+    return found
+
+
+def failures(db: Connection, job: Job) -> list[Row]:
+    """The first failed pages of a job: url, code, error."""
+    found: list[Row] = db.execute(
+        "SELECT url, code, error FROM page_errors WHERE job = ? ORDER BY rowid LIMIT ?", (job.id, PAGE)
+    ).fetchall()
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """One document, cut to what a person reads."""
+
+    url: str
+    metadata: Mapping[str, str]
+    #: By the name of the format: its text, and whether that is all of it.
+    texts: Mapping[str, tuple[str, bool]]
+    #: Lists, by name: how many there are and the first of them.
+    lists: Mapping[str, tuple[int, list[str]]]
+    #: A picture of the page as a data URL; None where it has none.
+    screenshot: str | None
+
+
+def preview(db: Connection, job: Job, position: int) -> Preview | None:
+    """One document of a job; None where it has none there."""
+    row = db.execute("SELECT url, body FROM documents WHERE job = ? AND position = ?", (job.id, position)).fetchone()
+    if row is None:
+        return None
+    document: dict[str, object] = msgspec.json.decode(row["body"])
+    metadata = document.pop("metadata", None)
+    picture = document.pop("screenshot", None)
+    texts: dict[str, tuple[str, bool]] = {}
+    lists: dict[str, tuple[int, list[str]]] = {}
+    for name, value in document.items():
+        if isinstance(value, list) and all(isinstance(item, str) for item in value):
+            lists[name] = len(value), [str(item) for item in value[:PAGE]]
+        elif value is not None:
+            text = value if isinstance(value, str) else msgspec.json.format(msgspec.json.encode(value)).decode()
+            texts[name] = text[:_PREVIEW], len(text) <= _PREVIEW
+    return Preview(
+        row["url"],
+        {key: value if isinstance(value, str) else str(value) for key, value in metadata.items()}
+        if isinstance(metadata, dict)
+        else {},
+        texts,
+        lists,
+        picture if isinstance(picture, str) else None,
+    )
+
+
+def activity(db: Connection, team: str, at: float) -> list[Bar]:
+    """The calls of the last 24 hours by hour (of UTC) and endpoint, oldest first."""
+    now = int(at // _HOUR)
+    rows = db.execute(
+        "SELECT CAST(created / 3600 AS INTEGER) AS hour, endpoint, count(*) AS n FROM activity"
+        " WHERE team = ? AND created > ? GROUP BY hour, endpoint ORDER BY endpoint",
+        (team, at - accounts.ACTIVITY_WINDOW),
+    )
+    counted: dict[int, Counter[str]] = {hour: Counter() for hour in range(now - 23, now + 1)}
+    for row in rows:
+        counted.setdefault(row["hour"], Counter())[row["endpoint"]] += row["n"]
+    return [(iso(hour * _HOUR)[11:16], {**counted[hour]}) for hour in sorted(counted)]
+
+
+def months(db: Connection, team: str) -> list[Bar]:
+    """Credits by month and key, oldest first: the last twelve."""
+    counted: dict[str, dict[str, float]] = {}
+    for row in db.execute(
+        "SELECT month, key_name, credits FROM usage WHERE team = ? ORDER BY month, key_name", (team,)
+    ):
+        counted.setdefault(row["month"], {})[row["key_name"]] = row["credits"]
+    return [(month, counted[month]) for month in [*counted][-12:]]
+
+
+def _job(row: Row) -> Job:
+    return Job(
+        row["id"],
+        row["kind"],
+        row["url"],
+        row["status"],
+        row["error"],
+        row["created"],
+        row["ended"],
+        row["documents"],
+        row["failed"],
+        row["blocked"],
+        row["known"],
+        row["credits"],
+    )

@@ -1,0 +1,220 @@
+"""The pages of the console and their addresses.
+
+Each is rendered whole from the database, so that it works without a script; the script only asks for the same page
+again and puts its new middle in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from importlib.resources import files
+from sqlite3 import Connection
+from typing import TypeVar
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from weblake_service.answers import Refusal, not_found, whole_number
+from weblake_service.clock import iso
+from weblake_service.config import Access
+from weblake_service.console import browsers, charts, looking
+from weblake_service.console.sign_in import SignIn
+from weblake_service.jobs import deliveries
+from weblake_service.parts import Parts
+from weblake_service.store import accounts
+
+T = TypeVar("T")
+
+#: Where the pages begin; the first is `/` itself.
+PREFIX = "/console/"
+_CALLS = "Calls of the last 24 hours, by hour (UTC)"
+_STATIC = {"console.css": "text/css", "console.js": "text/javascript"}
+#: Nothing from elsewhere, nothing that a scraped page could bring along, and no frame around it.
+_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self' data:; "
+        "frame-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+_Page = Callable[[Request, Access], Awaitable[Response]]
+
+
+class ConsolePages:
+    """The pages; every one but the first asks for a sign-in."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._sign_in = SignIn(parts)
+        self._templates = Environment(
+            loader=PackageLoader("weblake_service.console"), autoescape=True, undefined=StrictUndefined
+        )
+        self._templates.filters |= {"when": _when, "size": _size}
+
+    def routes(self) -> list[Route]:
+        """The routes."""
+        return [
+            Route("/", self._for_people(self.overview), methods=["GET"]),
+            Route("/console/jobs", self._for_people(self.jobs), methods=["GET"]),
+            Route("/console/jobs/{id}", self._for_people(self.job), methods=["GET"]),
+            Route("/console/jobs/{id}/documents/{position}", self._for_people(self.document), methods=["GET"]),
+            Route("/console/usage", self._for_people(self.usage), methods=["GET"]),
+            Route("/console/deliveries", self._for_people(self.deliveries), methods=["GET"]),
+            Route("/console/browsers", self._for_people(self.sessions), methods=["GET"]),
+            Route("/console/browsers/{id}", self._for_people(self.session), methods=["GET"]),
+            Route("/console/sign-in", self.enter, methods=["POST"]),
+            Route("/console/sign-out", self.leave, methods=["POST"]),
+            Route("/console/static/{name}", self.static, methods=["GET"]),
+        ]
+
+    async def overview(self, request: Request, access: Access) -> Response:
+        """What runs, what ran last, and what this month cost."""
+        team, now, plan = access.team, self._parts.clock.now(), self._parts.config.plan(access.team)
+
+        def work(db: Connection) -> dict[str, object]:
+            chart = charts.chart(_CALLS, looking.activity(db, team, now))
+            return {
+                "running": looking.running(db, team, now),
+                "latest": [job for job in looking.list_jobs(db, team, now)[0] if job.ended is not None][:10],
+                "used": accounts.used(db, team, now),
+                "calls": chart,
+            }
+
+        found = await self._parts.store.read(work)
+        return self._page("overview", access, plan=plan, active=self._parts.scraper.active[team], **found)
+
+    async def jobs(self, request: Request, access: Access) -> Response:
+        """All jobs of the last day, newest first."""
+        before = whole_number(request, "before", least=1, most=None, default=None)
+        work = partial(looking.list_jobs, team=access.team, at=self._parts.clock.now(), before=before)
+        jobs, following = await self._parts.store.read(work)
+        return self._page("jobs", access, jobs=jobs, following=following)
+
+    async def job(self, request: Request, access: Access) -> Response:
+        """One job: how far it is, how its pages came out, its documents, and what went wrong."""
+        first = whole_number(request, "first", least=0, most=None, default=0)
+        assert first is not None
+
+        def work(db: Connection) -> dict[str, object]:
+            job = self._job(db, request, access)
+            return {
+                "job": job,
+                "outcomes": looking.outcomes(db, job),
+                "documents": looking.documents(db, job, first),
+                "failures": looking.failures(db, job),
+                "deliveries": deliveries.recent(db, looking.PAGE, job=job.id),
+            }
+
+        found = await self._parts.store.read(work)
+        return self._page("job", access, first=first, page=looking.PAGE, **found)
+
+    async def document(self, request: Request, access: Access) -> Response:
+        """One document, as text."""
+        position = str(request.path_params["position"])
+
+        def work(db: Connection) -> dict[str, object]:
+            job = self._job(db, request, access)
+            at = int(position) if position.isascii() and position.isdigit() and len(position) < 10 else -1
+            found = looking.preview(db, job, at)
+            if found is None:
+                not_found("The job has no such document.")
+            return {"job": job, "position": at, "document": found}
+
+        return self._page("document", access, **await self._parts.store.read(work))
+
+    async def usage(self, request: Request, access: Access) -> Response:
+        """Credits by month and key, and the calls of the last day."""
+        team, now, plan = access.team, self._parts.clock.now(), self._parts.config.plan(access.team)
+
+        def work(db: Connection) -> tuple[int, list[charts.Bar], list[charts.Bar]]:
+            return accounts.used(db, team, now), looking.months(db, team), looking.activity(db, team, now)
+
+        used, months, activity = await self._parts.store.read(work)
+        return self._page(
+            "usage",
+            access,
+            used=used,
+            plan=plan,
+            months=months,
+            credits=charts.chart("Credits by month and key", months),
+            calls=charts.chart(_CALLS, activity),
+        )
+
+    async def deliveries(self, request: Request, access: Access) -> Response:
+        """The webhooks that wait, and what became of the last ones."""
+        work = partial(deliveries.recent, most=200, team=access.team)
+        return self._page("deliveries", access, deliveries=await self._parts.store.read(work))
+
+    async def sessions(self, request: Request, access: Access) -> Response:
+        """The browser sessions of the last day."""
+        return self._page("sessions", access, sessions=await browsers.sessions(self._parts, access.team))
+
+    async def session(self, request: Request, access: Access) -> Response:
+        """One browser session, with its live view for those who only watch."""
+        found = await browsers.session(self._parts, access.team, str(request.path_params["id"]).lower())
+        if found is None:
+            not_found("There is no such browser session, or it has been forgotten.")
+        return self._page("session", access, session=found)
+
+    async def enter(self, request: Request) -> Response:
+        """Takes the key of whoever signs in."""
+        response = RedirectResponse("/", 303)
+        if await self._sign_in.enter(request, response):
+            return response
+        return self._page("sign_in", None, 403, refused=True)
+
+    async def leave(self, request: Request) -> Response:
+        """Signs out."""
+        response = RedirectResponse("/", 303)
+        self._sign_in.leave(request, response)
+        return response
+
+    async def static(self, request: Request) -> Response:
+        """The style and the script."""
+        name: str = request.path_params["name"]
+        if name not in _STATIC:
+            not_found("The console has no such file.")
+        body = files("weblake_service.console").joinpath("static").joinpath(name).read_bytes()
+        return Response(body, media_type=_STATIC[name], headers={"Cache-Control": "no-cache"})
+
+    def _job(self, db: Connection, request: Request, access: Access) -> looking.Job:
+        job = looking.find_job(db, access.team, str(request.path_params["id"]).lower(), self._parts.clock.now())
+        if job is None:
+            not_found("There is no such job, or it has expired.")
+        return job
+
+    def _for_people(self, page: _Page) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            access = self._sign_in.who(request)
+            if access is None:
+                return self._page("sign_in", None, 200 if request.url.path == "/" else 401, refused=False)
+            try:
+                return await page(request, access)
+            except Refusal as refusal:
+                return self._page("error", access, refusal.status, error=refusal.error)
+
+        return endpoint
+
+    def _page(self, template: str, access: Access | None, status: int = 200, /, **given: object) -> Response:
+        text = self._templates.get_template(f"{template}.html").render(
+            access=access, here=template, now=self._parts.clock.now(), **given
+        )
+        return Response(text.encode("utf-8", "replace"), status, _HEADERS, "text/html")
+
+
+def _when(seconds: float) -> str:
+    """A time, for people."""
+    return iso(seconds)[:19].replace("T", " ") + " UTC"
+
+
+def _size(count: int) -> str:
+    """Bytes, for people."""
+    return (
+        f"{count:,} B" if count < 10_000 else f"{count / 1024:,.0f} KB" if count < 10 << 20 else f"{count >> 20:,} MB"
+    )

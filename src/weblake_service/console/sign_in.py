@@ -1,0 +1,56 @@
+"""Who looks at the console: a key is asked for once, and a cookie stands for it until the service ends.
+
+The cookie holds a random word and nothing of the key; the key itself is forgotten as soon as it has been recognised.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+from urllib.parse import parse_qs
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from weblake_service.answers import read_body
+from weblake_service.config import Access
+from weblake_service.parts import Parts
+
+_COOKIE = "weblake_console"
+#: Seconds for which one sign-in holds; and how many are held at once, the oldest going first.
+_LIFE, _MOST = 12 * 3600, 1000
+#: Bytes of the form that brings a key.
+_MOST_FORM = 10_000
+
+
+class SignIn:
+    """The people who are signed in at this service."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._known: OrderedDict[str, tuple[Access, float]] = OrderedDict()
+
+    def who(self, request: Request) -> Access | None:
+        """Whose key stands behind this request; None where nobody is signed in."""
+        found = self._known.get(request.cookies.get(_COOKIE, ""))
+        return found[0] if found is not None and found[1] > self._parts.clock.now() else None
+
+    async def enter(self, request: Request, response: Response) -> bool:
+        """Signs in whoever sends a key in a form; says whether it is one."""
+        form = parse_qs((await read_body(request, _MOST_FORM)).decode("utf-8", "replace"))
+        access = self._parts.access(f"Bearer {form.get('key', [''])[0].strip()}")
+        if access is None:
+            return False
+        word = secrets.token_urlsafe(32)
+        self._known[word] = (access, self._parts.clock.now() + _LIFE)
+        while len(self._known) > _MOST:
+            self._known.popitem(last=False)
+        response.set_cookie(
+            _COOKIE, word, max_age=_LIFE, httponly=True, samesite="strict", secure=request.url.scheme == "https"
+        )
+        return True
+
+    def leave(self, request: Request, response: Response) -> None:
+        """Signs out."""
+        self._known.pop(request.cookies.get(_COOKIE, ""), None)
+        response.delete_cookie(_COOKIE, httponly=True, samesite="strict")

@@ -1,0 +1,96 @@
+"""The door through which faults reach requests, on the connection itself where need be."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from weblake import aio
+from weblake_service.faults.menu import Faults
+from weblake_service.faults.replies import Spoilt, asked_otherwise, send_instead
+from weblake_service.faults.rules import Effect
+from weblake_service.own_doors import is_own_door
+
+
+class FaultDoor:
+    """Wraps the application and lets the faults happen."""
+
+    def __init__(self, app: ASGIApp, faults: Faults) -> None:
+        self._app = app
+        self._faults = faults
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handles one request."""
+        if scope["type"] != "http" or scope["path"].startswith("/_weblake/") or is_own_door(scope["path"]):
+            await self._app(scope, receive, send)
+            return
+        query = scope["query_string"].decode("latin-1")
+        struck = self._faults.for_request(scope["method"], scope["path"] + (f"?{query}" if query else ""))
+        if struck is None:
+            await self._app(scope, receive, send)
+            return
+        # The request log shows it.
+        scope.setdefault("state", {})["fault"] = struck.id
+        effect = struck.rule.effect
+        over = effect.latency_ms > 0 and await self._is_over(effect.latency_ms / 1000)
+        if over or effect.drop_before:
+            await _hang_up(scope, receive)
+        elif effect.stall:
+            await self._stall(scope, receive)
+        elif effect.answers:
+            await send_instead(effect, send)
+        else:
+            await self._after(effect, scope, receive, send)
+
+    async def _is_over(self, seconds: float) -> bool:
+        """Waits, and says whether the service was reset or stopped meanwhile: the request must not be handled then."""
+        over = self._faults.over
+        with suppress(TimeoutError):
+            async with aio.timeout(seconds):
+                await over.wait()
+        return over.is_set()
+
+    async def _stall(self, scope: Scope, receive: Receive) -> None:
+        gone = asyncio.create_task(_disconnected(receive))
+        over = asyncio.create_task(self._faults.over.wait())
+        try:
+            await asyncio.wait({gone, over}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            over.cancel()
+        if not gone.done():
+            _close(scope)
+        await gone
+
+    async def _after(self, effect: Effect, scope: Scope, receive: Receive, send: Send) -> None:
+        """Lets the request be handled and then spoils the reply."""
+        spoilt = Spoilt(effect, scope, send)
+        await self._app(asked_otherwise(effect, scope), receive, spoilt.send)
+        if effect.drop_after:
+            await _hang_up(scope, receive)
+        elif spoilt.cut:
+            _close(scope)
+            await _disconnected(receive)
+
+
+async def _hang_up(scope: Scope, receive: Receive) -> None:
+    """Closes the connection without a byte of reply; returning before it is closed would send a 500."""
+    _close(scope, at_once=True)
+    await _disconnected(receive)
+
+
+def _close(scope: Scope, *, at_once: bool = False) -> None:
+    # server.py puts the transport there; without a socket there is nothing that could be closed.
+    transport: asyncio.Transport | None = scope.get("state", {}).get("transport")
+    if transport is None:
+        raise RuntimeError("This fault closes a connection, and this request came over none.")
+    if at_once:
+        transport.abort()
+    else:
+        transport.close()
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        continue

@@ -1,0 +1,41 @@
+"""Webhooks that are struck: lost, sent twice, signed wrongly, late."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+import msgspec
+
+from weblake.webhooks import SIGNATURE_HEADER, sign
+from weblake_service.faults.menu import Faults
+
+#: Posts a body to a URL and returns the status of the answer; raises what a network raises.
+Post = Callable[[str, bytes, Mapping[str, str]], Awaitable[int]]
+
+_WRONG = "not the secret that both sides share"
+_TAKEN = 204
+
+
+class FaultyPost:
+    """Wraps what posts webhooks."""
+
+    def __init__(self, post: Post, faults: Faults) -> None:
+        self._post = post
+        self._faults = faults
+
+    async def __call__(self, url: str, body: bytes, headers: Mapping[str, str]) -> int:
+        """Posts, unless a rule strikes and something else happens; returns what the receiver answered last."""
+        said = msgspec.json.decode(body, type=dict[str, object])
+        effect = self._faults.for_delivery(url, str(said.get("type")), str(said.get("id")))
+        if effect is None:
+            return await self._post(url, body, headers)
+        if effect.latency_ms:
+            await asyncio.sleep(effect.latency_ms / 1000)
+        if effect.lose_webhook:
+            return _TAKEN
+        if effect.bad_signature:
+            headers = {**headers, SIGNATURE_HEADER: sign(_WRONG, body)}
+        if effect.duplicate_webhook:
+            await self._post(url, body, headers)
+        return await self._post(url, body, headers)

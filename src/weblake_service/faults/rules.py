@@ -1,0 +1,166 @@
+"""What a fault rule says.
+
+    {"match": {"method": "POST", "path": "/v2/batch/scrape$", "nth": 1}, "times": 1, "effect": {"drop_after": true}}
+
+`docs/testing.md` has the table of all effects.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+import msgspec
+
+#: What a rule is about: a request, a read of a job's status, a page that is to be scraped, a webhook.
+About = Literal["request", "read", "page", "webhook"]
+
+_READ = frozenset(
+    {
+        "not_found", "chunk_documents", "empty_chunk", "lost_chunk", "duplicate_document", "foreign_next",
+        "endless_next", "status_word", "late_credits",
+    }
+)  # fmt: skip
+_PAGE = frozenset({"fail_page", "lose_page", "stall_job"})
+_WEBHOOK = frozenset({"duplicate_webhook", "bad_signature", "lose_webhook"})
+#: Where the `next` of a chunk leads when nothing else is said: to nobody.
+_ELSEWHERE = "https://elsewhere.invalid"
+_PAGE_CODE = "SCRAPE_SITE_ERROR"
+_NAME, _VALUE = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}"), re.compile(r"[!-~]([ -~]*[!-~])?|")
+
+
+class Match(msgspec.Struct, forbid_unknown_fields=True):
+    """What a rule is about, of all that it could be about."""
+
+    #: Of requests alone.
+    method: str | None = None
+    #: A regular expression, searched in a request's path and query, a page's URL, or a webhook receiver's URL.
+    path: str = ""
+    #: A job's id, or the kind of the jobs.
+    job: str | None = None
+    #: Of webhooks alone: an event such as `completed`, or in full `crawl.completed`.
+    event: str | None = None
+    #: The first of the matching ones that is struck, counted from 1.
+    nth: int = 1
+
+
+class Effect(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """What happens."""
+
+    latency_ms: float = 0
+    # A request:
+    status: int | None = None
+    code: str | None = None
+    body: object = msgspec.UNSET
+    headers: dict[str, str] = {}
+    retry_after: int | None = None
+    drop_before: bool = False
+    drop_after: bool = False
+    truncate: int | None = None
+    garbage: bool = False
+    stall: bool = False
+    # A read of a job's status:
+    not_found: bool = False
+    chunk_documents: int | None = None
+    empty_chunk: bool = False
+    lost_chunk: bool = False
+    duplicate_document: bool = False
+    foreign_next: bool | str = False
+    endless_next: bool = False
+    status_word: str | None = None
+    late_credits: bool = False
+    # A page of a job:
+    fail_page: bool | str = False
+    lose_page: bool = False
+    stall_job: bool = False
+    # A webhook:
+    duplicate_webhook: bool = False
+    bad_signature: bool = False
+    lose_webhook: bool = False
+
+    @property
+    def answers(self) -> bool:
+        """Whether the request is answered in the service's place."""
+        return self.status is not None or self.code is not None or self.not_found
+
+    @property
+    def elsewhere(self) -> str:
+        """The origin that `next` is given; empty where it keeps its own."""
+        return self.foreign_next if isinstance(self.foreign_next, str) else _ELSEWHERE if self.foreign_next else ""
+
+    @property
+    def page_code(self) -> str:
+        """The code with which a page fails."""
+        return self.fail_page if isinstance(self.fail_page, str) else self.code or _PAGE_CODE
+
+    def names(self) -> set[str]:
+        """The effects that are set."""
+        return {
+            field.name
+            for field in msgspec.structs.fields(self)
+            if getattr(self, field.name) not in (False, None, msgspec.UNSET, 0, {})
+            or (field.name == "truncate" and self.truncate == 0)
+        }
+
+
+class Rule(msgspec.Struct, forbid_unknown_fields=True):
+    """One fault."""
+
+    effect: Effect
+    match: Match = msgspec.field(default_factory=Match)
+    #: How often it strikes; None for ever.
+    times: int | None = 1
+    #: The share of the matching ones that is struck, chosen by `seed` and nothing else.
+    probability: float = 1.0
+    seed: int = 0
+
+    @property
+    def about(self) -> About:
+        """What it is about; `read_rules` has seen to it that there is one answer."""
+        named = self.effect.names()
+        return "page" if named & _PAGE else "webhook" if named & _WEBHOOK else "read" if named & _READ else "request"
+
+    def check(self) -> None:
+        """Makes sure that it means something.
+
+        Raises:
+            ValueError: It does not.
+        """
+        match, effect = self.match, self.effect
+        try:
+            re.compile(match.path)
+        except re.error as error:
+            raise ValueError(f"`path` is no regular expression: {error}") from None
+        if match.nth < 1 or effect.latency_ms < 0 or (effect.truncate or 0) < 0:
+            raise ValueError("`nth` counts from 1; `latency_ms` and `truncate` are not negative")
+        if not 0 <= self.probability <= 1 or (self.times is not None and self.times < 0):
+            raise ValueError("`probability` lies between 0 and 1, and `times` is not negative")
+        if effect.status is not None and not 200 <= effect.status <= 599:
+            raise ValueError("`status` lies between 200 and 599")
+        if effect.chunk_documents is not None and effect.chunk_documents < 1:
+            raise ValueError("`chunk_documents` is at least 1")
+        for name, value in effect.headers.items():
+            if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
+                raise ValueError(f"`headers` has {name[:50]!r}, which cannot be sent: take printable ASCII")
+        if effect.elsewhere and not re.match(r"https?://[\w.:-]+/?$", effect.elsewhere, re.ASCII):
+            raise ValueError("`foreign_next` is true, or an address such as http://127.0.0.1:8000")
+        self._check_kinds()
+
+    def _check_kinds(self) -> None:
+        named = self.effect.names()
+        about = self.about
+        fitting = {"page": {"code", "latency_ms"} | _PAGE, "webhook": {"latency_ms"} | _WEBHOOK}.get(about, named)
+        if foreign := named - fitting:
+            raise ValueError(f"{listed(foreign)} and {listed(named - foreign)} do not go together: make two rules")
+        if not named:
+            raise ValueError("`effect` names nothing that is to happen")
+        if about != "webhook" and self.match.event is not None:
+            raise ValueError("`event` chooses webhooks, and this effect is about none")
+        if about in ("page", "webhook") and self.match.method is not None:
+            raise ValueError("`method` chooses requests, and this effect is about none")
+
+
+def listed(names: object) -> str:
+    """Names as a text."""
+    assert not isinstance(names, str)
+    return ", ".join(f"`{name}`" for name in sorted(names))  # type: ignore[call-overload]

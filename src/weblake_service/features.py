@@ -1,0 +1,120 @@
+"""What this service cannot do without more set-up, refused by name and never imitated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from weblake_service.answers import Refusal, bad_request
+from weblake_service.browser.needs import FORMATS as BROWSER_FORMATS
+from weblake_service.browser.needs import check_browser
+from weblake_service.config import Plan, ServiceConfig
+from weblake_service.llm import page_wants
+from weblake_service.llm.settings import lacking
+from weblake_service.page.selectors import selector_problem
+from weblake_service.web.chain import header_problem
+from weblake_service.web.countries import country_problem
+from weblake_service.web.languages import languages_problem
+
+_LLM = lacking(ServiceConfig())
+_LATER = "a part of the service that comes with a later version"
+
+#: The formats that a page fetched over HTTP can be turned into.
+PLAIN_FORMATS = frozenset(
+    {"markdown", "html", "rawHtml", "links", "images", "attributes", "changeTracking", "audio", "video"}
+)
+#: Options that need more as soon as they are set to something.
+_OPTIONS = {
+    "redact_pii": ("redactPII", _LATER),
+    "threat_protection": ("threatProtection", _LATER),
+}
+
+
+def missing(what: str, needs: str) -> Refusal:
+    """The refusal of something that is not set up."""
+    return Refusal(503, f"{what} needs {needs}, which this service does not have.", code="FEATURE_NOT_CONFIGURED")
+
+
+def check_page_options(options: Mapping[str, object], plan: Plan | None = None, *, llm: str = _LLM) -> None:
+    """Makes sure that pages can be scraped with these options (snake_case) here.
+
+    Args:
+        plan: What the team may use; without one it may not ask for zero data retention.
+        llm: What is missing for a language model; empty where there is one.
+
+    Raises:
+        Refusal: 400 where a selector, a header or a language cannot be used, 503 with the name of what is missing, or
+            403 where zero data retention is asked for in vain.
+    """
+    headers = options.get("headers")
+    problem = selector_problem(options) or (header_problem(headers) if isinstance(headers, Mapping) else None)
+    problem = problem or languages_problem(options) or country_problem(options)
+    if problem is not None:
+        bad_request(problem)
+    for kind in format_names(options):
+        if kind in page_wants.FIELDS and llm:
+            raise missing(f"The format `{kind}`", llm)
+        if kind not in PLAIN_FORMATS | BROWSER_FORMATS | page_wants.FIELDS.keys():
+            raise missing(f"The format `{kind}`", _LATER)
+    if llm:
+        _check_tracking(options, llm)
+    elif problem := page_wants.problem(options):
+        bad_request(problem)
+    for name, (wire, needs) in _OPTIONS.items():
+        if options.get(name):
+            raise missing(f"The option `{wire}`", needs)
+    _check_parsers(options)
+    if options.get("proxy") == "enhanced":
+        raise missing("The option `proxy: enhanced`", "a proxy service")
+    check_retention(options, plan)
+    _check_profile(options)
+    check_browser(options)
+
+
+def _check_profile(options: Mapping[str, object]) -> None:
+    profile = options.get("profile")
+    if options.get("zero_data_retention") and isinstance(profile, Mapping) and profile.get("save_changes", True):
+        bad_request("A profile that is saved is data that is kept: with zeroDataRetention say `saveChanges: false`.")
+
+
+def _check_parsers(options: Mapping[str, object]) -> None:
+    parsers = options.get("parsers")
+    for parser in parsers if isinstance(parsers, list | tuple) else ():
+        kind, own = (parser.get("type"), parser) if isinstance(parser, Mapping) else (parser, {})
+        if kind == "image" or own.get("mode") == "ocr":
+            raise missing(f"The parser `{kind}` with text recognition", "an OCR engine")
+        if own.get("blocks"):
+            raise missing("The option `blocks` of the pdf parser", _LATER)
+
+
+def _check_tracking(options: Mapping[str, object], llm: str) -> None:
+    formats = options.get("formats")
+    for entry in formats if isinstance(formats, list | tuple) else ():
+        if not isinstance(entry, Mapping) or entry.get("type") != "changeTracking":
+            continue
+        modes = entry.get("modes")
+        if isinstance(modes, list | tuple) and "json" in modes:
+            raise missing("The mode `json` of changeTracking", llm)
+        for name in ("prompt", "schema"):
+            if entry.get(name):
+                raise missing(f"The option `{name}` of changeTracking", llm)
+
+
+def check_retention(options: Mapping[str, object], plan: Plan | None = None) -> None:
+    """Refuses zero data retention, unless the team's plan has it."""
+    if options.get("zero_data_retention") and not (plan is not None and plan.zero_data_retention):
+        raise Refusal(403, "Zero data retention is not enabled for this account.", code="ZDR_NOT_ENABLED")
+
+
+def check_crawl_options(asked: Mapping[str, object], plan: Plan | None = None, *, llm: str = _LLM) -> None:
+    """The same for the options of a crawl itself."""
+    if asked.get("prompt") and llm:
+        raise missing("The option `prompt`", llm)
+    check_retention(asked, plan)
+
+
+def format_names(options: Mapping[str, object]) -> list[str]:
+    """The kinds of output that are asked for; markdown alone where nothing is said."""
+    formats = options.get("formats")
+    if not isinstance(formats, list | tuple):
+        return ["markdown"]
+    return [str(entry.get("type")) if isinstance(entry, Mapping) else str(entry) for entry in formats]

@@ -1,0 +1,26 @@
+"""Web pages that are too large for the service's own process; runs in a converting process."""
+
+from __future__ import annotations
+
+import msgspec
+
+from weblake_service.failures import PageFailure
+from weblake_service.files.converted import Converted, Task
+from weblake_service.page.asked import Wanted
+from weblake_service.page.attributes import read_attributes
+from weblake_service.page.html_page import html_document
+from weblake_service.page.own_media import read_media
+
+
+def read_page(body: bytes, task: Task) -> Converted:
+    """A page as a document, or the attributes of its elements, or its recordings."""
+    try:
+        if task.kind == "attributes":
+            return Converted(document={"attributes": read_attributes(task.content_type, body, task.options)})
+        if task.kind == "media":
+            return Converted(document=read_media(task.content_type, body, task.base, task.options["wanted"]))
+        wanted = msgspec.convert(task.options, Wanted)
+        document, links = html_document(task.content_type, body, task.base, wanted)
+    except PageFailure as failure:
+        return Converted(problem="refused", detail=failure.message, code=failure.code, status=failure.status)
+    return Converted(document=document, links=links)

@@ -1,0 +1,140 @@
+"""PDF to markdown, page by page; runs in a converting process.
+
+One library finds headings, lists and columns but loses text on some pages; the other reads all text and nothing else.
+So the first one's page is taken where it keeps four fifths of the words, and the second one's where it does not.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections import Counter
+from html import escape
+
+import pdf_inspector
+import pypdfium2
+import pypdfium2.raw as pdfium
+from markdown_it import MarkdownIt
+
+from weblake_service.files.converted import Converted, Task
+
+#: The share of a page's words that its markdown must keep.
+KEPT = 0.8
+#: Links that are told of at most, and bytes of one.
+_MOST_LINKS, _LONGEST_LINK = 10_000, 8192
+_WORD = re.compile(r"\w+")
+_UNDERLINED = re.compile(r"</?u>")
+#: What a PDF says of itself, and the metadata keys under which it stands.
+_INFO = {
+    "Title": "title",
+    "Subject": "subject",
+    "Keywords": "keywords",
+    "Author": "author",
+    "Creator": "creator",
+    "Producer": "producer",
+    "CreationDate": "creationDate",
+    "ModDate": "modDate",
+}
+
+
+def read_pdf(body: bytes, task: Task) -> Converted:
+    """The pages of a PDF as markdown."""
+    try:
+        document = pypdfium2.PdfDocument(body)
+    except pypdfium2.PdfiumError as error:
+        encrypted = "password" in str(error).lower() or "security" in str(error).lower()
+        return Converted(problem="encrypted" if encrypted else "broken", detail=str(error))
+    try:
+        total = len(document)
+        if not total:
+            return Converted(problem="broken", detail="no pages")
+        result = Converted(total_pages=total, metadata=_info(document))
+        count = min(total, task.max_pages or total)
+        marked = _marked(body, count if count < total else None)
+        pages = result.pages = []
+        for number in range(count):
+            pages.append(_read_page(document, number, marked.get(number, ""), result))
+        if task.html:
+            result.html = _html_of("\n\n".join(pages), result.metadata.get("title", ""))
+        return result
+    finally:
+        document.close()
+
+
+def _read_page(document: pypdfium2.PdfDocument, number: int, marked: str, result: Converted) -> str:
+    try:
+        page = document[number]
+    except pypdfium2.PdfiumError:
+        # One page that cannot be opened costs its own text, not that of the others.
+        if not marked:
+            result.scanned.append(number + 1)
+        return marked
+    try:
+        chosen = choose(marked, _text_of(page))
+        if not chosen and next(iter(page.get_objects(max_depth=2)), None) is not None:
+            result.scanned.append(number + 1)
+        _add_links(document, page, result.links)
+        return chosen
+    finally:
+        page.close()
+
+
+def choose(marked: str, plain: str) -> str:
+    """The markdown of a page, or its plain text where the markdown lost too much of it."""
+    words = Counter(_WORD.findall(plain.lower()))
+    kept = sum((words & Counter(_WORD.findall(marked.lower()))).values())
+    return marked.strip() if kept >= KEPT * words.total() and (marked.strip() or not words) else _paragraphs(plain)
+
+
+def _marked(body: bytes, count: int | None) -> dict[int, str]:
+    """The markdown of the first pages, by number from 0; nothing where the document is beyond that library."""
+    try:
+        read = pdf_inspector.extract_pages_markdown_bytes(body, None if count is None else list(range(count)))
+    except BaseException as error:
+        # A panic of the library is no Exception.
+        if isinstance(error, MemoryError):
+            raise
+        return {}
+    # Underlining is a guess from lines that are drawn under text, and those of tables are too.
+    return {page.page: _UNDERLINED.sub("", page.markdown) for page in read.pages}
+
+
+def _html_of(markdown: str, title: str) -> str:
+    content = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).render(markdown)
+    head = f'<meta charset="utf-8"><title>{escape(title)}</title>' if title else '<meta charset="utf-8">'
+    return f"<!DOCTYPE html>\n<html><head>{head}</head><body>\n{content}</body></html>\n"
+
+
+def _text_of(page: pypdfium2.PdfPage) -> str:
+    text = page.get_textpage()
+    try:
+        return str(text.get_text_bounded()).replace("\r\n", "\n").replace("\x00", "")
+    except pypdfium2.PdfiumError:
+        return ""
+    finally:
+        text.close()
+
+
+def _paragraphs(text: str) -> str:
+    """Plain text as markdown that shows its lines as they are."""
+    text = text.replace("\ufffe", "").strip()
+    return re.sub(r"[ \t]+\n", "\n", text)
+
+
+def _info(document: pypdfium2.PdfDocument) -> dict[str, str]:
+    found = document.get_metadata_dict(skip_empty=True)
+    return {ours: found[theirs].replace("\x00", "") for theirs, ours in _INFO.items() if found.get(theirs, "").strip()}
+
+
+def _add_links(document: pypdfium2.PdfDocument, page: pypdfium2.PdfPage, links: list[str]) -> None:
+    """Adds the web addresses that a page's annotations lead to."""
+    position, link = ctypes.c_int(0), pdfium.FPDF_LINK()
+    while len(links) < _MOST_LINKS and pdfium.FPDFLink_Enumerate(page, position, link):
+        action = pdfium.FPDFLink_GetAction(link)
+        if not action:
+            continue
+        buffer = ctypes.create_string_buffer(_LONGEST_LINK)
+        length = pdfium.FPDFAction_GetURIPath(document, action, buffer, _LONGEST_LINK)
+        url = buffer.value.decode("utf-8", "replace") if 0 < length <= _LONGEST_LINK else ""
+        if url.startswith(("http://", "https://")) and url not in links:
+            links.append(url)

@@ -1,0 +1,245 @@
+"""The form in which a file is uploaded: read part by part as it arrives, everything in it bounded.
+
+A file goes to disk where it is not small, so that waiting uploads take no memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from urllib.parse import unquote
+
+import msgspec
+from python_multipart.exceptions import FormParserError, MultipartParseError
+from python_multipart.multipart import MultipartParser, MultipartState, parse_options_header
+from starlette.requests import ClientDisconnect, Request
+
+from weblake import aio
+from weblake_service.answers import Refusal, bad_request
+
+#: Bytes of a file at most: 50 MB.
+MOST_FILE = 52_428_800
+#: Bytes of all that is not the file.
+_MOST_FIELDS = 1 << 20
+#: Bytes that stay in memory.
+_IN_MEMORY = 1 << 20
+#: Seconds that an upload may take.
+_LONGEST = 600.0
+#: Bytes and seconds for which a client is heard out that sends more than is taken: one whose connection is cut while it
+#: sends does not read why.
+_HEARD_OUT, _HEARD_OUT_S = 256 << 20, 10.0
+_EXTENDED_NAME = re.compile(r"filename\*=(?:utf-8|UTF-8)''([^;\s]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A file, in memory."""
+
+    #: Its bare name, whose extension says what it is.
+    name: str
+    body: bytes
+
+
+class UploadForm:
+    """What a form held; `close` drops the file."""
+
+    def __init__(
+        self, name: str, digest: str, options: dict[str, object], content: tempfile.SpooledTemporaryFile[bytes]
+    ) -> None:
+        #: The file's bare name.
+        self.name = name
+        #: SHA-256 of the file, in hexadecimal.
+        self.digest = digest
+        #: The object in the field `options`, as it came.
+        self.options = options
+        self._content = content
+
+    def read(self) -> Upload:
+        """The file, in memory."""
+        self._content.seek(0)
+        return Upload(self.name, self._content.read())
+
+    def close(self) -> None:
+        """Drops the file."""
+        self._content.close()
+
+
+async def read_form(request: Request) -> UploadForm:
+    """Reads the body of POST /v2/parse; its parts may come in any order, and unknown ones are left out.
+
+    Raises:
+        Refusal: 400 where the form is broken, has no file or two, or options that are no JSON object; 413 where the
+            file is too large; 408 where it takes too long.
+    """
+    kind, parameters = parse_options_header(request.headers.get("content-type"))
+    boundary = parameters.get(b"boundary", b"")
+    if kind != b"multipart/form-data" or not boundary:
+        bad_request("The body must be multipart/form-data with a boundary, with the file in its part `file`.")
+    reading = _Reading()
+    try:
+        parser = MultipartParser(boundary, reading.callbacks())  # type: ignore[arg-type]
+        async with aio.timeout(_LONGEST):
+            await _feed(request, parser)
+        if parser.state != MultipartState.END:
+            bad_request("The form breaks off: its last boundary is missing. Send it again.")
+        return reading.form()
+    except (MultipartParseError, FormParserError) as error:
+        reading.content.close()
+        bad_request(f"The form cannot be read: {error}.")
+    except ClientDisconnect:
+        reading.content.close()
+        raise Refusal(400, "The upload was broken off.", code="BAD_REQUEST") from None
+    except TimeoutError:
+        reading.content.close()
+        raise Refusal(408, f"The file did not arrive within {_LONGEST:g} s. Send it again.", code="TIMEOUT") from None
+    except BaseException:
+        reading.content.close()
+        raise
+
+
+async def _feed(request: Request, parser: MultipartParser) -> None:
+    declared = request.headers.get("content-length", "")
+    stream = request.stream()
+    try:
+        if declared.isdigit() and int(declared) > MOST_FILE + _MOST_FIELDS:
+            raise _too_large()
+        async for chunk in stream:
+            parser.write(chunk)
+    except Refusal as refusal:
+        # One that asked first, with Expect, has sent nothing yet.
+        if refusal.status == 413 and "expect" not in request.headers:
+            heard = 0
+            try:
+                async with aio.timeout(_HEARD_OUT_S):
+                    async for chunk in stream:
+                        heard += len(chunk)
+                        if heard > _HEARD_OUT:
+                            break
+            except (TimeoutError, ClientDisconnect):
+                pass
+        raise
+
+
+@dataclass(slots=True)
+class _Part:
+    """One part of a form as it is read."""
+
+    headers: dict[str, str] = field(default_factory=dict)
+    name: str = ""
+    #: None for a part that is no file.
+    filename: str | None = None
+    #: What it holds, where it is no file.
+    data: bytearray = field(default_factory=bytearray)
+
+
+class _Reading:
+    """A form as it is read."""
+
+    def __init__(self) -> None:
+        self.content: tempfile.SpooledTemporaryFile[bytes] = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115
+        self._digest = hashlib.sha256()
+        self._size = self._fields = 0
+        self._filename: str | None = None
+        self._options: bytes | None = None
+        self._part = _Part()
+        self._header = bytearray()
+        self._value = bytearray()
+
+    def callbacks(self) -> dict[str, object]:
+        return {
+            "on_part_begin": self._begin,
+            "on_header_field": lambda data, start, end: self._header.extend(data[start:end]),
+            "on_header_value": lambda data, start, end: self._value.extend(data[start:end]),
+            "on_header_end": self._header_end,
+            "on_headers_finished": self._headers_end,
+            "on_part_data": self._data,
+            "on_part_end": self._end,
+        }
+
+    def form(self) -> UploadForm:
+        if self._filename is None:
+            bad_request("The form has no file: put it into the part `file`, with its name.")
+        return UploadForm(self._filename, self._digest.hexdigest(), self._read_options(), self.content)
+
+    def _read_options(self) -> dict[str, object]:
+        if self._options is None or not self._options.strip():
+            return {}
+        try:
+            value: object = msgspec.json.decode(self._options)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            message = f"The field `options` is not valid JSON: {error}."
+            raise Refusal(400, message, code="BAD_REQUEST_INVALID_JSON", details=[{"message": message}]) from None
+        if not isinstance(value, dict):
+            bad_request("The field `options` must hold a JSON object.")
+        return value
+
+    def _begin(self) -> None:
+        self._part = _Part()
+
+    def _header_end(self) -> None:
+        self._part.headers[self._header.decode("latin-1").lower()] = self._value.decode("latin-1")
+        self._header.clear()
+        self._value.clear()
+
+    def _headers_end(self) -> None:
+        disposition = self._part.headers.get("content-disposition", "")
+        _, parameters = parse_options_header(disposition)
+        self._part.name = parameters.get(b"name", b"").decode("utf-8", "replace")
+        given = parameters.get(b"filename")
+        extended = _EXTENDED_NAME.search(disposition)
+        if given is not None:
+            self._part.filename = _text(given)
+        elif extended is not None:
+            self._part.filename = unquote(extended[1], errors="replace")
+        if self._part.name not in ("file", "options"):
+            bad_request(f"{self._part.name[:60]!r} is not a part of this form: it has `file` and `options`.")
+        if self._part.name == "file":
+            self._begin_file()
+
+    def _begin_file(self) -> None:
+        if self._filename is not None:
+            bad_request("The form has two parts `file`; one file is parsed at a time.")
+        # Browsers of old send a whole path.
+        bare = PurePosixPath((self._part.filename or "").replace("\\", "/")).name.strip()
+        if not bare:
+            bad_request("The part `file` has no file name; its extension says what it is.")
+        self._filename = bare
+
+    def _data(self, data: bytes, start: int, end: int) -> None:
+        if self._part.name == "file":
+            self._size += end - start
+            if self._size > MOST_FILE:
+                raise _too_large()
+            piece = data[start:end]
+            self._digest.update(piece)
+            self.content.write(piece)
+            return
+        self._fields += end - start
+        if self._fields > _MOST_FIELDS:
+            raise Refusal(413, f"The form's fields hold more than {_MOST_FIELDS} bytes besides the file.")
+        if self._part.name == "options":
+            self._part.data += data[start:end]
+
+    def _end(self) -> None:
+        if self._part.name == "options":
+            if self._options is not None:
+                bad_request("The form has two fields `options`.")
+            self._options = bytes(self._part.data)
+
+
+def _text(raw: bytes) -> str:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return raw.decode("latin-1")
+
+
+def _too_large() -> Refusal:
+    return Refusal(
+        413,
+        f"The file is larger than {MOST_FILE} bytes (50 MB), the most that is parsed. Split it.",
+        code="FILE_TOO_LARGE",
+    )

@@ -1,0 +1,101 @@
+"""The process in which documents and large pages are converted: `python -P worker.py MEMORY`.
+
+It reads tasks from standard input and writes results to standard output, until its input ends or its parent dies. What
+a hostile file can do to it ends with it: it has so much memory, writes no file, and is killed when it takes too long.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from weblake_service.files.converted import HEAD, MOST_RESULT, Converted, Task, pack
+
+#: Linux: send this process a signal when its parent dies.
+_PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    """Converts until the input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _die_with_parent()
+    _limit(int(sys.argv[1]))
+    source, sink = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    # What a library prints must not be taken for a result.
+    os.dup2(2, 1)
+    while (head := _read(source, HEAD.size)) is not None:
+        task_length, body_length = HEAD.unpack(head)
+        task, body = _read(source, task_length), _read(source, body_length)
+        if task is None or body is None:
+            return
+        reply = pack(convert(msgspec.json.decode(task, type=Task), body))
+        if len(reply) > MOST_RESULT:
+            reply = pack(Converted(problem="large", detail=f"{len(reply)} bytes of text", peak=_peak()))
+        sink.write(reply)
+        sink.flush()
+
+
+def convert(task: Task, body: bytes) -> Converted:
+    """One file, in this process."""
+    try:
+        if task.kind == "pdf":
+            from weblake_service.files.pdf import read_pdf
+
+            result = read_pdf(body, task)
+        elif task.kind in {"page", "attributes", "media"}:
+            from weblake_service.files.pages import read_page
+
+            result = read_page(body, task)
+        else:
+            from weblake_service.files.office import read_office
+
+            result = read_office(body, task)
+    except MemoryError:
+        raise
+    except BaseException as error:  # noqa: BLE001 - a panic of the native converters is no Exception
+        result = Converted(problem="broken", detail=type(error).__name__)
+    result.peak = _peak()
+    return result
+
+
+def _read(source: BinaryIO, length: int) -> bytes | None:
+    data = source.read(length)
+    return data if len(data) == length else None
+
+
+def _limit(memory: int) -> None:
+    """Takes from this process what a converter does not need."""
+    with suppress(ImportError, OSError, ValueError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _die_with_parent() -> None:
+    """Makes the system end this process with its parent, also in the middle of a conversion."""
+    if not sys.platform.startswith("linux"):
+        return
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _peak() -> int:
+    """The memory of this process at its highest; 0 where the system does not tell."""
+    # Not getrusage: what it says of a process begins with what its parent had.
+    with suppress(OSError, ValueError, StopIteration), Path("/proc/self/status").open("rb") as status:
+        line = next(line for line in status if line.startswith(b"VmHWM:"))
+        return int(line.split()[1]) << 10
+    return 0
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""The front door: which host names are answered to, who may come in and how often they may read, and the header that
+every reply carries.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from weblake_service.answers import Refusal, refused
+from weblake_service.own_doors import is_own_door
+from weblake_service.parts import Parts
+
+#: Tells clients that an idempotency key gets the first answer again, so that they may repeat a start that got lost.
+_REPLAY_HEADER = "Weblake-Idempotency"
+#: The only paths that are open to everybody.
+_OPEN = frozenset({"/health", "/_weblake/health", "/openapi.yaml"})
+#: For the probes of container platforms, which ask by an address of the container's: it tells nothing that could leak.
+_PROBE = "/health"
+
+
+class Front:
+    """Wraps the application; what it lets through has `access` in the request's state."""
+
+    def __init__(self, app: ASGIApp, parts: Parts) -> None:
+        self._app = app
+        self._parts = parts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handles one request."""
+        if scope["type"] == "websocket" and self._knows_host(scope) and is_own_door(scope["path"]):
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008, "reason": ""})
+            return
+
+        async def marked(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)[_REPLAY_HEADER] = "replay"
+            await send(message)
+
+        try:
+            self._check(scope)
+        except Refusal as refusal:
+            await refused(refusal)(scope, receive, marked)
+            return
+        await self._app(scope, receive, marked)
+
+    def _check(self, scope: Scope) -> None:
+        headers = Headers(scope=scope)
+        if scope["path"] != _PROBE and not self._knows_host(scope):
+            raise Refusal(403, "This service is not known under the name in the Host header.", code="HOST_NOT_ALLOWED")
+        path: str = scope["path"]
+        if path.startswith("/_weblake/") and not _is_loopback(scope):
+            raise Refusal(403, "The admin routes answer to this machine only.", code="LOOPBACK_ONLY")
+        if path in _OPEN or is_own_door(path):
+            return
+        access = self._parts.access(headers.get("authorization"))
+        if access is None:
+            raise Refusal(
+                401, "Unauthorized: Invalid token", code="UNAUTHORIZED", headers={"WWW-Authenticate": "Bearer"}
+            )
+        scope.setdefault("state", {})["access"] = access
+        if scope["method"] != "POST" and path.startswith("/v2/"):
+            # Starts are counted by their routes, which know a replay and a malformed request from a start.
+            self._parts.rate.take_read(access.team)
+
+    def _knows_host(self, scope: Scope) -> bool:
+        """Whether a request names this service; a page in the user's browser can reach loopback under its own name."""
+        hosts = self._parts.config.hosts
+        return hosts is None or _host(Headers(scope=scope).get("host", "")) in hosts
+
+
+def _host(header: str) -> str:
+    if header.startswith("["):
+        return header[1:].partition("]")[0].lower()
+    return header.partition(":")[0].lower()
+
+
+def _is_loopback(scope: Scope) -> bool:
+    client = scope.get("client")
+    try:
+        return client is not None and ipaddress.ip_address(client[0]).is_loopback
+    except ValueError:
+        return False

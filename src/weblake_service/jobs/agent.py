@@ -1,0 +1,150 @@
+"""The work of an agent: a model says what to read next, until it has what was asked for.
+
+Every answer of the model is JSON that names one action, so that any endpoint will do. What an action brings is content
+of strangers. The number of actions, their credits, and what the model is given of them are bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from weblake_service.failures import PageFailure
+from weblake_service.jobs.gathering import MAP_PRICE, SEARCH_PRICE, Gathered
+from weblake_service.jobs.model_job import Finished, ModelJob
+from weblake_service.llm import prompts
+from weblake_service.llm.asking import json_of
+from weblake_service.llm.page_wants import EXTRACTION
+from weblake_service.llm.port import Message
+from weblake_service.llm.schemas import Check, checker, is_object
+
+#: Actions of one agent at most.
+MOST_STEPS = 20
+#: Results of a search, and URLs of a site, that the model is shown.
+_RESULTS, _URLS = 10, 100
+#: Credits that a job may use where it names no number: the contract's.
+DEFAULT_CREDITS = 2500
+_PRICES = {"scrape": 1, "search": SEARCH_PRICE, "map": MAP_PRICE}
+_HINT: dict[str, object] = {
+    "type": "object",
+    "properties": {
+        "action": {"enum": ["finish", *_PRICES]},
+        "url": {"type": "string"},
+        "query": {"type": "string"},
+        "data": {},
+    },
+    "required": ["action"],
+}
+_TASK = (
+    "Gather what is wanted below, one action at a time. Reply with one JSON object and nothing else, one of these:\n"
+    '{"action": "scrape", "url": "…"} reads a page\n'
+    '{"action": "map", "url": "…"} lists the pages of a site\n'
+    '{"action": "search", "query": "…"} searches the pages that were scraped before; it does not search the web\n'
+    '{"action": "finish", "data": …} ends with the data; name nothing that no page told'
+)
+_LAST = "That was the last action that you have. Reply with the action finish."
+
+
+async def gather_as_agent(job: ModelJob) -> Finished:
+    """Returns the data that the model ended with.
+
+    Raises:
+        PageFailure: It ended with none, or its team's credits are used up.
+    """
+    schema = job.plan.get("schema")
+    check = checker(schema) if isinstance(schema, Mapping) else is_object
+    done = [job.steps[place] for place in sorted(job.steps)]
+    while True:
+        last = len(done) >= MOST_STEPS
+        said = await json_of(job.model, _messages(job, done, last=last), _action_check(check, last=last), _HINT)
+        assert isinstance(said, dict)
+        if said["action"] == "finish":
+            return Finished({"data": said["data"]}, EXTRACTION)
+        done.append(await _step(job, said, done))
+
+
+async def _step(job: ModelJob, action: dict[str, Any], done: list[dict[str, Any]]) -> dict[str, Any]:
+    """Does what the model wants, records and bills it; what cannot be done is told to the model, for nothing."""
+    place = len(done) + 1
+    spent = sum(int(one["credits"]) for one in done)
+    left = int(job.plan.get("max_credits", DEFAULT_CREDITS)) - EXTRACTION - spent
+    price = _PRICES[action["action"]]
+    keep = None
+    if price > left:
+        found = Gathered(f"Not done: it costs {price} credits, and {max(0, left)} are left. Finish.", 0)
+    else:
+        await job.gathering.afford(price)
+        try:
+            found = await _do(job, action, place, left)
+            keep = found.keep
+        except PageFailure as failure:
+            if failure.status == 402:
+                raise
+            found = Gathered(f"Not done: {failure.message}", 0)
+    step: dict[str, Any] = {
+        "action": {name: action[name] for name in ("action", "url", "query") if name in action},
+        "result": found.text[: job.model.page_chars // 2] or "Nothing was found.",
+        "credits": found.credits,
+    }
+    await job.record(place, step, found.credits, keep)
+    return step
+
+
+async def _do(job: ModelJob, action: dict[str, Any], place: int, left: int) -> Gathered:
+    if action["action"] == "search":
+        return await job.gathering.search(action["query"], _RESULTS)
+    url = action["url"]
+    if job.plan.get("strict_constrain_to_urls") and url not in job.plan.get("urls", ()):
+        raise PageFailure("FORBIDDEN", f"Only the given URLs may be used, and {url[:200]} is none of them.", status=403)
+    if action["action"] == "map":
+        return await job.gathering.site(url, {"limit": _URLS})
+    # A PDF costs a credit a page, and how many it has shows only when it is paid for.
+    return await job.gathering.page(url, place, {"parsers": [{"type": "pdf", "max_pages": left}]})
+
+
+def _messages(job: ModelJob, done: list[dict[str, Any]], *, last: bool) -> list[Message]:
+    wish = str(job.plan.get("prompt", ""))
+    if urls := job.plan.get("urls"):
+        only = " Use no others." if job.plan.get("strict_constrain_to_urls") else ""
+        wish += "\n\nURLs to begin with:" + only + "".join(f"\n- {url}" for url in urls)
+    schema = job.plan.get("schema")
+    mark = prompts.new_mark()
+    messages = prompts.ask(_TASK, wish=wish, schema=schema if isinstance(schema, Mapping) else None, mark=mark)
+    room = job.model.page_chars
+    said: list[Message] = []
+    # The latest are what the next action hangs on, so they have the room first.
+    for step in reversed(done):
+        text = step["result"][: max(200, room)]
+        room -= len(text)
+        said += [
+            Message("user", prompts.contents([text], mark)[0]),
+            Message("assistant", msgspec.json.encode(step["action"]).decode()),
+        ]
+    messages += reversed(said)
+    if last:
+        # Some endpoints take no two messages of one side in a row.
+        messages[-1] = Message("user", f"{messages[-1].text}\n\n{_LAST}")
+    return messages
+
+
+def _action_check(check: Check, *, last: bool) -> Check:
+    """What is wrong with an action: its name, what it needs, or the data that it ends with."""
+
+    def look(value: object) -> str:
+        if not isinstance(value, dict) or value.get("action") not in ("finish", *_PRICES):
+            return "it is no object with the action scrape, map, search or finish"
+        action = value["action"]
+        if action == "finish":
+            return "it has no data" if "data" not in value else _prefixed(check(value["data"]))
+        needed = "query" if action == "search" else "url"
+        if not isinstance(value.get(needed), str) or not value[needed].strip():
+            return f"the action {action} needs a {needed}"
+        return "only the action finish is left" if last else ""
+
+    return look
+
+
+def _prefixed(problem: str) -> str:
+    return f"data: {problem}" if problem else ""

@@ -1,0 +1,128 @@
+"""The work of an extract: read the pages, then have a model answer once about all of them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from weblake import aio
+from weblake_service.failures import PageFailure
+from weblake_service.jobs.gathering import Gathered
+from weblake_service.jobs.model_job import Finished, ModelJob
+from weblake_service.llm.page_parts import extract
+from weblake_service.llm.page_wants import EXTRACTION
+
+#: Pages that are read where no limit is given, and at most.
+PAGES, MOST_PAGES = 10, 100
+#: Steps of one job before those of its pages: what is to be read.
+_CHOICE = 1
+_AT_ONCE = 5
+_TASK = "Extract data from the pages below as one JSON value. Use null, or leave a field out, where they do not tell."
+
+
+async def extract_data(job: ModelJob) -> Finished:
+    """Returns the data, and with `show_sources` the pages that were read.
+
+    Raises:
+        PageFailure: No page could be read, or the model gave no data.
+    """
+    chosen = job.steps.get(_CHOICE) or await _choose(job)
+    urls: list[str] = chosen["urls"]
+    turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(place: int, url: str) -> dict[str, Any]:
+        async with turns:
+            return job.steps.get(place) or await _read(job, place, url)
+
+    # A locked database is raised as it is, and the job is tried again.
+    pages = await aio.run_together(one(place, url) for place, url in enumerate(urls, _CHOICE + 1))
+    good = [page for page in pages if "text" in page]
+    notes = [chosen["note"]] if chosen.get("note") else []
+    if not good:
+        why = pages[0]["error"] if pages else "There was nothing to read: " + (chosen.get("note") or "no URL.")
+        raise PageFailure("SCRAPE_ALL_ENGINES_FAILED", str(why))
+    if len(good) < len(pages):
+        notes.append(f"{len(pages) - len(good)} of {len(pages)} pages could not be read.")
+    room = max(1, job.model.page_chars // len(good))
+    texts = [f"{page['url']}\n\n{page['text'][:room]}" for page in good]
+    if any(len(page["text"]) > room for page in good):
+        notes.append(f"The language model was given the first {room} characters of each page (WEBLAKE_LLM_PAGE_CHARS).")
+    wish = "\n\n".join(str(job.plan[name]) for name in ("system_prompt", "prompt") if job.plan.get(name))
+    wanted = {"schema": job.plan.get("schema"), "prompt": wish or "The main data of the pages."}
+    shown: dict[str, object] = {"data": await extract(job.model, wanted, texts, _TASK)}
+    if job.plan.get("show_sources"):
+        shown["sources"] = {"urls": [page["url"] for page in good]}
+    return Finished(shown | ({"warning": " ".join(notes)} if notes else {}), EXTRACTION)
+
+
+async def _choose(job: ModelJob) -> dict[str, Any]:
+    """Which pages are read: those named, those of a site that fit a pattern, those that a search finds."""
+    limit = min(int(job.plan.get("limit", PAGES)), MOST_PAGES)
+    urls: list[str] = []
+    notes: list[str] = []
+    credits = 0
+    for given in job.plan.get("urls", ()):
+        if "*" not in given:
+            urls.append(given)
+            continue
+        await job.gathering.afford(1)
+        found = await _matching(job, given)
+        credits += found.credits
+        urls += found.urls
+    if job.plan.get("prompt") and (job.plan.get("enable_web_search") or not job.plan.get("urls")):
+        await job.gathering.afford(1)
+        found = await job.gathering.search(str(job.plan.get("prompt", "")), limit)
+        credits += found.credits
+        urls += found.urls
+        notes.append("Searched the pages that this service scraped for this team, not the web.")
+    urls = list(dict.fromkeys(urls))
+    named = sum("*" not in given for given in job.plan.get("urls", ()))
+    most = max(limit, min(named, MOST_PAGES))
+    if len(urls) > most:
+        notes.append(f"{most} of {len(urls)} pages were read; `limit` allows up to {MOST_PAGES}.")
+    step: dict[str, Any] = {"urls": urls[:most], "note": " ".join(notes)}
+    await job.record(_CHOICE, step, credits, None)
+    return step
+
+
+async def _matching(job: ModelJob, glob: str) -> Gathered:
+    """The pages of a site whose URLs fit a pattern with `*`, the most promising first."""
+    start = glob[: glob.index("*")]
+    options = {
+        "sitemap": "skip" if job.plan.get("ignore_sitemap") else "include",
+        "include_subdomains": job.plan.get("include_subdomains", True),
+        "ignore_query_parameters": False,
+        "search": str(job.plan.get("prompt", "")),
+    }
+    found = await job.gathering.site(start, options)
+    parts, home = glob.split("*"), start.rstrip("/")
+    urls = tuple(url for url in found.urls if _fits(url, parts) or url.rstrip("/") == home)
+    return Gathered(found.text, found.credits, urls)
+
+
+def _fits(url: str, parts: list[str]) -> bool:
+    """Whether a URL begins with the first part and has the others behind it, in order; in one walk, however many."""
+    if not url.startswith(parts[0]):
+        return False
+    at = len(parts[0])
+    for part in parts[1:]:
+        at = url.find(part, at)
+        if at < 0:
+            return False
+        at += len(part)
+    return True
+
+
+async def _read(job: ModelJob, place: int, url: str) -> dict[str, Any]:
+    try:
+        page = await job.gathering.page(url, place, job.options)
+    except PageFailure as failure:
+        if failure.status == 402:
+            raise
+        step: dict[str, Any] = {"url": url, "error": failure.message}
+        await job.record(place, step, 0, None)
+        return step
+    # More than a model is ever given is not kept either.
+    step = {"url": url, "text": page.text[: job.model.page_chars]}
+    await job.record(place, step, page.credits, page.keep)
+    return step

@@ -1,0 +1,79 @@
+"""Where a page comes from: over HTTP, or in a browser where the request needs one; with its profile, if it has one."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from weblake_service.browser.needs import what_needs_browser
+from weblake_service.browser.visitor import Visitor
+from weblake_service.jobs.profiles import Profiles
+from weblake_service.page.asked import number
+from weblake_service.web.fetch import Fetched
+
+
+class FreshPage(Protocol):
+    """What the page half of the service returns."""
+
+    @property
+    def document(self) -> dict[str, object]:
+        """The document in its wire form, without a scrape id."""
+
+    @property
+    def final_url(self) -> str:
+        """Where the redirects led."""
+
+    @property
+    def links(self) -> list[str]:
+        """The page's links."""
+
+    @property
+    def credits(self) -> int:
+        """What it costs."""
+
+    @property
+    def fetched(self) -> Fetched | None:
+        """What the target sent, for the cache; None where that is not to be kept."""
+
+
+#: Fetches a page and makes it a document; raises PageFailure.
+ScrapePage = Callable[[str, Mapping[str, object]], Awaitable[FreshPage]]
+#: The same, of what the target sent before.
+RemakePage = Callable[[str, Mapping[str, object], Fetched], Awaitable[FreshPage]]
+#: Loads a page in a browser and makes it a document; raises PageFailure.
+BrowsePage = Callable[[str, Mapping[str, object], Visitor], Awaitable[FreshPage]]
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """The ways to a page."""
+
+    scrape: ScrapePage
+    remake: RemakePage
+    browse: BrowsePage
+    profiles: Profiles
+
+    async def fresh(self, url: str, options: Mapping[str, object], team: str) -> FreshPage:
+        """Fetches or loads a page for a team; its profile is saved once the page is there.
+
+        Raises:
+            PageFailure: There is no page, or 409 where another one is saving to the profile all the time.
+        """
+        if not what_needs_browser(options):
+            return await self.scrape(url, options)
+        profile = options.get("profile")
+        if not isinstance(profile, Mapping):
+            return await self.browse(url, options, Visitor(team))
+        name = str(profile["name"])
+        if profile.get("save_changes") is False:
+            return await self.browse(url, options, Visitor(team, await self.profiles.load(team, name)))
+        async with self.profiles.saver(team, name, number(options.get("timeout"), 60_000) / 1000):
+            page = await self.browse(url, options, Visitor(team, await self.profiles.load(team, name), keeps=True))
+            state = getattr(page, "profile", None)
+            if isinstance(state, bytes):
+                warning = await self.profiles.save(team, name, state)
+                if warning:
+                    said = page.document.get("warning")
+                    page.document["warning"] = f"{said} {warning}" if said else warning
+            return page

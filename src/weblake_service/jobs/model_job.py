@@ -1,0 +1,39 @@
+"""What a job of a language model works with, and what it ends with."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from sqlite3 import Connection
+from typing import Any
+
+from weblake_service.jobs.gathering import Gathering
+from weblake_service.llm.port import Model
+
+#: Records a step at a place: its body, its credits, and what is kept with it.
+Record = Callable[[int, dict[str, object], int, Callable[[Connection, float], None] | None], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelJob:
+    """One job, from where it stands."""
+
+    id: str
+    model: Model
+    gathering: Gathering
+    #: Its own options, and its scrape options, by snake_case name.
+    plan: Mapping[str, Any]
+    options: Mapping[str, Any]
+    #: What an earlier run recorded, by place.
+    steps: dict[int, dict[str, Any]]
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """How a job ends well."""
+
+    #: `data`, and what else the status shows.
+    shown: dict[str, object]
+    #: Credits on top of the steps'.
+    credits: int

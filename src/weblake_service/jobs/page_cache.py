@@ -1,0 +1,161 @@
+"""Pages that were fetched before, for maxAge, minAge and lockdown.
+
+What is kept is what the target sent, not what was made of it: a hit is made anew, with the formats and options of the
+request that asks, and so is what a fresh scrape of the same answer would have been.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from sqlite3 import Connection
+from urllib.parse import urlsplit
+
+import msgspec
+
+from weblake_service.answers import encode
+from weblake_service.browser.needs import seen_as
+from weblake_service.page.change_tracking import read_asked
+from weblake_service.web.addresses import clean_url
+from weblake_service.web.countries import DEFAULT, country_of
+from weblake_service.web.fetch import Fetched
+from weblake_service.web.languages import wanted_languages
+
+#: Milliseconds: the contract's default of maxAge, and the one that holds where only the cache is read.
+MAX_AGE = 172_800_000
+LOCKDOWN_MAX_AGE = 2 * 365 * 24 * 3_600_000
+#: Characters of pictures: a cache has many pages.
+_LARGEST_PICTURE = 4 << 20
+#: Options that make an answer the caller's own.
+_SENSITIVE = ("headers", "actions", "profile", "lockdown", "zero_data_retention")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which cached page will do."""
+
+    key: bytes
+    #: Whether its certificate must have been checked when it was fetched.
+    verified: bool
+    stored_before: float
+    stored_after: float
+    #: Whether the page may be fetched where the cache has none.
+    or_fetch: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A page on its way into the cache."""
+
+    key: bytes
+    verified: bool
+    head: bytes
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """What is kept of an answer besides its body."""
+
+    url: str
+    status: int
+    content_type: str
+    reason: str
+    redirects: tuple[str, ...]
+    captured: dict[str, object] = field(default_factory=dict)
+
+
+def is_private(options: Mapping[str, object]) -> bool:
+    """Whether nothing of the page may be kept: zero data retention, as which lockdown counts."""
+    return bool(options.get("lockdown") or options.get("zero_data_retention"))
+
+
+def wanted(url: str, options: Mapping[str, object], now: float) -> Wanted | None:
+    """What the options say about the cache; None where it is not to be asked.
+
+    A page whose changes are asked for is fetched, unless the request forbids that: what the cache holds is the last
+    scrape, and nothing would ever have changed.
+    """
+    min_age, max_age = options.get("min_age"), options.get("max_age")
+    only_cached = bool(options.get("lockdown")) or min_age is not None
+    if max_age is None:
+        max_age = LOCKDOWN_MAX_AGE if only_cached else MAX_AGE
+    assert isinstance(max_age, int)
+    assert min_age is None or isinstance(min_age, int)
+    own = options.get("headers") or options.get("actions") or options.get("profile")
+    if not only_cached and (max_age == 0 or own or read_asked(options) is not None):
+        return None
+    return Wanted(
+        _key(url, options), _verified(options), now - (min_age or 0) / 1000, now - max_age / 1000, not only_cached
+    )
+
+
+def look_up(db: Connection, want: Wanted) -> tuple[Fetched, float] | None:
+    """The youngest answer that will do, and when it was kept; None where there is none."""
+    row = db.execute(
+        "SELECT stored, head, body FROM page_cache WHERE key = ? AND verified >= ? AND stored <= ? AND stored > ?"
+        " ORDER BY stored DESC LIMIT 1",
+        (want.key, want.verified, want.stored_before, want.stored_after),
+    ).fetchone()
+    if row is None:
+        return None
+    head = msgspec.json.decode(row["head"], type=_Head)
+    body = zlib.decompress(row["body"])
+    fetched = Fetched(
+        head.url,
+        head.status,
+        body=body,
+        content_type=head.content_type,
+        redirects=head.redirects,
+        reason=head.reason,
+        captured=head.captured,
+    )
+    return fetched, row["stored"]
+
+
+def may_keep(url: str, fetched: Fetched, options: Mapping[str, object]) -> bool:
+    """Whether an answer may go into the cache: not one to the caller alone, and not an error page."""
+    if options.get("store_in_cache") is False or any(options.get(name) for name in _SENSITIVE):
+        return False
+    if sum(len(one) for one in fetched.captured.values() if isinstance(one, str)) > _LARGEST_PICTURE:
+        return False
+    return 200 <= fetched.status < 300 and "@" not in urlsplit(url).netloc
+
+
+def pack(url: str, options: Mapping[str, object], fetched: Fetched) -> Entry:
+    """An answer as `keep` takes it; compressing a large one takes a while."""
+    captured = dict(fetched.captured)
+    head = _Head(fetched.url, fetched.status, fetched.content_type, fetched.reason, fetched.redirects, captured)
+    return Entry(_key(url, options), _verified(options), encode(head), zlib.compress(fetched.body, 1))
+
+
+def keep(db: Connection, entry: Entry, at: float) -> None:
+    """Puts an answer into the cache, in place of what was there."""
+    db.execute(
+        "INSERT OR REPLACE INTO page_cache (key, verified, stored, head, body) VALUES (?, ?, ?, ?, ?)",
+        (entry.key, entry.verified, at, entry.head, entry.body),
+    )
+
+
+def shrink(db: Connection, most: int) -> None:
+    """Drops the oldest pages beyond a number."""
+    db.execute(
+        "DELETE FROM page_cache WHERE rowid IN (SELECT rowid FROM page_cache ORDER BY stored DESC LIMIT -1 OFFSET ?)",
+        (most,),
+    )
+
+
+def _key(url: str, options: Mapping[str, object]) -> bytes:
+    """Two spellings of one address are one page, as far as it is asked for as from one place and seen in one way."""
+    country = country_of(options).code
+    place = wanted_languages(options) + ("" if country == DEFAULT else f" {country}")
+    page = f"{place} {clean_url(url, allow_private=True).partition('#')[0]}"
+    seen = seen_as(options)
+    page = f"{page} {seen}" if seen else page
+    return hashlib.sha256(page.encode("utf-8", "surrogatepass")).digest()
+
+
+def _verified(options: Mapping[str, object]) -> bool:
+    return options.get("skip_tls_verification") is False

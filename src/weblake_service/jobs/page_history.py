@@ -1,0 +1,171 @@
+"""The last version of every page whose changes are tracked.
+
+A version is found by team, URL, tag, and the options that shape the markdown: what was cut out of a page differently
+says nothing of its changes. Versions do not expire.
+
+A page is hidden where the last crawl of the kind that once came upon it saw its whole site and did not come upon it
+again: no link and no sitemap led there. A crawl that stopped at its limit, or missed a page, hides nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from sqlite3 import Connection, Row
+
+import httpx
+import msgspec
+
+from weblake_service.clock import iso
+from weblake_service.page.change_tracking import Asked, compare, is_comparable, is_content, read_asked
+from weblake_service.store.database import Store
+from weblake_service.web.addresses import clean_url
+
+_KEEPS_NOTHING = "Changes were not tracked: nothing is kept of this scrape, and nothing is there to compare it with."
+#: Options that shape the markdown, with the values they have where they are not given.
+_SHAPING: dict[str, object] = {
+    "only_main_content": True,
+    "only_clean_content": False,
+    "include_tags": [],
+    "exclude_tags": [],
+    "remove_base64_images": True,
+    "block_ads": True,
+    "parsers": ["pdf"],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A version of a page on its way into its history."""
+
+    key: bytes
+    #: None for an answer that is no version, and only shows that the page is still linked.
+    body: bytes | None
+
+
+def key_of(team: str, url: str, asked: Asked, options: Mapping[str, object]) -> bytes:
+    """Under which key a page's versions are compared."""
+    shape = {name: options.get(name, default) for name, default in _SHAPING.items()}
+    page = [team, _address(url), asked.tag, shape]
+    return hashlib.sha256(msgspec.json.encode(page, order="deterministic")).digest()
+
+
+def _address(url: str) -> str:
+    """What a request for the URL would name: spellings of one address, and places within one page, are one page."""
+    parsed = httpx.URL(clean_url(url, allow_private=True))
+    port = parsed.port or {"http": 80, "https": 443}[parsed.scheme]
+    return f"{parsed.scheme}://{parsed.host}:{port}{parsed.raw_path.decode('ascii')}"
+
+
+@dataclass(frozen=True, slots=True)
+class Last:
+    """What is known of a page."""
+
+    scraped: float
+    markdown: str
+    hidden: bool
+
+
+def last(db: Connection, key: bytes) -> Last | None:
+    """The last version of a page; None where there is none."""
+    row = db.execute(
+        "SELECT scraped, body, began > met AS hidden FROM page_history LEFT JOIN tracked_crawls t ON t.key = crawl"
+        " WHERE page_history.key = ?",
+        (key,),
+    ).fetchone()
+    if row is None:
+        return None
+    return Last(row["scraped"], zlib.decompress(row["body"]).decode("utf-8"), bool(row["hidden"]))
+
+
+def version(key: bytes, markdown: str) -> Version:
+    """A version as `keep` takes it."""
+    return Version(key, zlib.compress(markdown.encode("utf-8", "replace"), 1))
+
+
+def keep(db: Connection, new: Version, at: float, job: Row) -> None:
+    """Makes a version the last one; called in the transaction that stores the page for a job."""
+    crawl, met = (_crawl_key(job), job["created"]) if job["kind"] == "crawl" else (None, None)
+    if new.body is None and crawl is not None:
+        db.execute("UPDATE page_history SET crawl = ?, met = ? WHERE key = ?", (crawl, met, new.key))
+    if new.body is None:
+        return
+    db.execute(
+        "INSERT INTO page_history (key, scraped, body, crawl, met) VALUES (?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE"
+        " SET scraped = excluded.scraped, body = excluded.body, crawl = coalesce(excluded.crawl, crawl),"
+        " met = coalesce(excluded.met, met)",
+        (new.key, at, new.body, crawl, met),
+    )
+
+
+def note_crawl(db: Connection, job: Row) -> None:
+    """Notes a completed crawl that tracked changes and saw its whole site; of others, nothing."""
+    if job["kind"] != "crawl" or b"changeTracking" not in bytes(job["options"]):
+        return
+    whole = job["failed"] == 0 and job["documents"] < job["expected"]
+    if whole and db.execute("SELECT 1 FROM robots_blocked WHERE job = ? LIMIT 1", (job["id"],)).fetchone() is None:
+        db.execute(
+            "INSERT OR REPLACE INTO tracked_crawls (key, began) VALUES (?, ?)", (_crawl_key(job), job["created"])
+        )
+
+
+def _crawl_key(job: Row) -> bytes:
+    """Equal for two crawls that were asked the same."""
+    parts = (job["team"].encode(), job["url"].encode(), bytes(job["plan"]), bytes(job["options"]))
+    return hashlib.sha256(b"\0".join(parts)).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Tracked:
+    """What tracking adds to a document, and the version it leaves."""
+
+    found: Mapping[str, object] | None
+    warning: str = ""
+    version: Version | None = None
+    #: The markdown that the page is compared with, where it has changed since.
+    previous: str | None = None
+
+
+async def track(
+    store: Store,
+    team: str,
+    url: str,
+    options: Mapping[str, object],
+    document: Mapping[str, object],
+    *,
+    fresh: bool,
+    found: bool,
+) -> Tracked | None:
+    """Compares a page with its last version; None where the options do not ask for it.
+
+    Args:
+        document: The page, with its markdown and metadata.
+        fresh: Whether it was fetched just now; a page from the cache is compared, and is no new version.
+        found: Whether a crawl has just come upon it.
+    """
+    asked = read_asked(options)
+    if asked is None:
+        return None
+    if options.get("lockdown") or options.get("zero_data_retention"):
+        return Tracked(None, _KEEPS_NOTHING)
+    metadata, markdown = document.get("metadata"), document.get("markdown")
+    status = metadata.get("statusCode") if isinstance(metadata, Mapping) else None
+    assert isinstance(markdown, str)
+    key = key_of(team, url, asked, options)
+    new = version(key, markdown) if is_content(status) else Version(key, None)
+    if not is_comparable(status):
+        said = f"Changes were not tracked: the target answered with {status}, not with its page."
+        return Tracked(None, said, new if fresh else None)
+    before = await store.read(partial(last, key=key))
+    previous = before.markdown if before is not None else None
+    changes = {
+        "previousScrapeAt": iso(before.scraped) if before is not None else None,
+        **await asyncio.to_thread(compare, asked, previous, markdown, status),
+        "visibility": "hidden" if before is not None and before.hidden and not found else "visible",
+    }
+    before_change = previous if changes["changeStatus"] == "changed" else None
+    return Tracked(changes, version=new if fresh else None, previous=before_change)

@@ -1,0 +1,108 @@
+"""The pages of running jobs: queued, in order, and taken out once.
+
+Every function takes a connection and runs inside its caller's transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from sqlite3 import Connection, Row
+
+import msgspec
+
+from weblake_service.answers import encode
+from weblake_service.jobs.outcomes import Blocked, Dropped, Outcome, Stored
+
+#: How a page that is done stands in the queue: whether it counts towards a crawl's limit.
+_COUNTED, _UNCOUNTED = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Todo:
+    """A page that waits in a running job."""
+
+    #: Its place in the job, from 1.
+    place: int
+    url: str
+    depth: int = 0
+    #: When it was queued, and how many pages were to be scraped before it then.
+    queued: float = 0.0
+    ahead: int = 0
+    done: bool = False
+    #: Whether it counts towards a crawl's limit, once it is done.
+    counts: bool = True
+    final_url: str | None = None
+    #: See `sources.Verdict`.
+    mark: int = 0
+    #: Its own scrape options, by snake_case name, where they are not the job's.
+    options: Mapping[str, object] | None = None
+
+
+def add(
+    db: Connection,
+    job_id: str,
+    pages: Iterable[tuple[str, int]],
+    at: float,
+    options: Mapping[str, object] | None = None,
+) -> int:
+    """Queues URLs, each with its depth, and returns the last place before theirs.
+
+    Args:
+        options: Their own scrape options, where they are not the job's.
+    """
+    own = encode(options) if options is not None else None
+    (placed, known) = db.execute("SELECT placed, known FROM jobs WHERE id = ?", (job_id,)).fetchone()
+    rows = [
+        (job_id, placed + number, url, depth, at, known + number - 1, own)
+        for number, (url, depth) in enumerate(pages, start=1)
+    ]
+    db.executemany(
+        "INSERT INTO pages (job, place, url, depth, queued, ahead, options) VALUES (?, ?, ?, ?, ?, ?, ?)", rows
+    )
+    db.execute("UPDATE jobs SET known = known + ?, placed = placed + ? WHERE id = ?", (len(rows), len(rows), job_id))
+    return int(placed)
+
+
+def waiting(db: Connection, job_id: str, after: int = 0, most: int = -1, *, with_done: bool = False) -> list[Todo]:
+    """The queued pages of a job behind a place, in order; at most so many, where a number is given."""
+    rows = db.execute(
+        "SELECT * FROM pages WHERE job = ? AND place > ? AND (done = 0 OR ?) ORDER BY place LIMIT ?",
+        (job_id, after, with_done, most),
+    )
+    return [_todo(one) for one in rows]
+
+
+def leave(db: Connection, job: Row, page: Todo, outcome: Outcome, mark: int) -> bool:
+    """Takes a page out of the queue, once; a crawl remembers what became of it so that it can be resumed."""
+    if job["kind"] == "crawl":
+        done = _UNCOUNTED if isinstance(outcome, Blocked) else _COUNTED
+        final = outcome.final_url if isinstance(outcome, Stored | Dropped) else None
+        left = db.execute(
+            "UPDATE pages SET done = ?, final = ?, mark = ? WHERE job = ? AND place = ? AND done = 0",
+            (done, final, mark, job["id"], page.place),
+        )
+    else:
+        left = db.execute("DELETE FROM pages WHERE job = ? AND place = ?", (job["id"], page.place))
+    if left.rowcount != 1:
+        return False
+    # What is dropped can become neither a document nor a failure any more.
+    less = 1 if isinstance(outcome, Dropped) else 0
+    db.execute("UPDATE jobs SET known = known - 1, expected = expected - ? WHERE id = ?", (less, job["id"]))
+    return True
+
+
+def _todo(one: Row) -> Todo:
+    own = one["options"]
+    return Todo(
+        one["place"],
+        one["url"],
+        one["depth"],
+        one["queued"],
+        one["ahead"],
+        done=one["done"] != 0,
+        counts=one["done"] != _UNCOUNTED,
+        final_url=one["final"],
+        mark=one["mark"],
+        options=msgspec.json.decode(own) if own is not None else None,
+    )

@@ -1,0 +1,149 @@
+"""Delivers the queued webhooks, again and again until a receiver answers 2xx.
+
+A receiver has 10 seconds; after a failure comes another try in 1, 5 and 15 minutes, then the delivery is dropped. The
+queue is in the database, so what was not acknowledged before a restart is delivered after it, with the same webhookId.
+Each receiver has few deliveries under way at a time, and a slow one holds up neither the jobs nor the other receivers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from sqlite3 import Connection, Row
+
+from weblake import aio, webhooks
+from weblake_service.clock import Clock
+from weblake_service.config import ServiceConfig
+from weblake_service.failures import PageFailure
+from weblake_service.jobs import deliveries
+from weblake_service.jobs.records import decoded
+from weblake_service.store.database import Store
+
+_LOG = logging.getLogger("weblake.service")
+#: Seconds that a receiver may take.
+TIMEOUT = 10.0
+#: Deliveries under way at the same time: to one receiver, and in all.
+_TO_ONE, _AT_ONCE = 4, 64
+#: Seconds after which the queue is looked at again in any case.
+_LOOK_AGAIN = 60.0
+#: Seconds until a delivery whose outcome could not be noted is looked at again.
+_NOTE_AGAIN = 5.0
+#: Seconds that a jump of the clock waits for deliveries.
+_SETTLE_S = 1.0
+
+#: Posts a body to a URL and returns the status of the answer; raises what a network raises.
+Post = Callable[[str, bytes, Mapping[str, str]], Awaitable[int]]
+
+
+class WebhookDelivery:
+    """The one that delivers, for all jobs."""
+
+    def __init__(self, store: Store, clock: Clock, post: Post, config: ServiceConfig) -> None:
+        self._store = store
+        self._clock = clock
+        self._post = post
+        self._config = config
+        self._bell = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._flying: dict[int, Row] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        """Begins to deliver."""
+        self._task = asyncio.create_task(self._deliver(), name="webhook delivery")
+
+    def wake(self) -> None:
+        """Says that there may be something to deliver now."""
+        self._bell.set()
+
+    async def settle(self) -> None:
+        """Waits, a second at most, until the outcome of what is under way is noted: the clock may jump then."""
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=_SETTLE_S)
+
+    async def close(self) -> None:
+        """Stops; what is under way is delivered again by the next start."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        under_way = list(self._tasks)
+        for task in under_way:
+            task.cancel()
+        await asyncio.gather(*under_way, return_exceptions=True)
+
+    async def _deliver(self) -> None:
+        while True:
+            self._bell.clear()
+            due = None
+            try:
+                now = self._clock.now()
+                rows, due = await self._store.read(partial(self._look, flying=dict(self._flying), now=now))
+                for row in rows:
+                    self._begin(row)
+            except Exception:  # noqa: BLE001 - the next round tries again
+                _LOG.exception("Webhook deliveries could not be read.")
+            wait = _LOOK_AGAIN if due is None else min(_LOOK_AGAIN, max(0.0, due - self._clock.now()))
+            try:
+                async with aio.timeout(wait):
+                    await self._bell.wait()
+            except TimeoutError:
+                continue
+
+    def _look(self, db: Connection, flying: Mapping[int, Row], now: float) -> tuple[list[Row], float | None]:
+        """What to begin now, and when to look again: the end of a delivery rings the bell too."""
+        rows = deliveries.startable(db, now, flying, to_one=_TO_ONE, at_once=_AT_ONCE)
+        return rows, deliveries.next_due(db, now)
+
+    def _begin(self, row: Row) -> None:
+        self._flying[row["seq"]] = row
+        task = asyncio.create_task(self._one(row["seq"]))
+        self._tasks.add(task)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            self._flying.pop(row["seq"], None)
+            self.wake()
+
+        task.add_done_callback(ended)
+
+    async def _one(self, place: int) -> None:
+        try:
+            row = await self._store.read(partial(deliveries.find, place=place))
+            if row is not None:
+                await self._note(row, *await self._try(row))
+        except Exception:  # noqa: BLE001 - it stays queued
+            _LOG.exception("A webhook delivery could not be read or noted.")
+            await asyncio.sleep(_NOTE_AGAIN)
+
+    async def _try(self, row: Row) -> tuple[bool, str]:
+        """Posts a delivery; returns whether it was acknowledged, and how the receiver answered."""
+        try:
+            async with aio.timeout(TIMEOUT):
+                status = await self._post(row["url"], row["body"], self._headers(row))
+        except TimeoutError:
+            return False, f"no answer within {TIMEOUT:.0f} s"
+        except PageFailure as failure:
+            return False, failure.code
+        except Exception as error:  # noqa: BLE001 - whatever a receiver does, it is tried again
+            return False, type(error).__name__
+        return 200 <= status < 300, str(status)
+
+    def _headers(self, row: Row) -> dict[str, str]:
+        headers = {str(name): str(value) for name, value in decoded(row["headers"]).items()}
+        headers = {name: value for name, value in headers.items() if name.lower() != "content-type"}
+        headers["Content-Type"] = "application/json"
+        secret = self._config.plan(row["team"]).webhook_secret
+        if secret is not None:
+            headers[webhooks.SIGNATURE_HEADER] = webhooks.sign(secret, row["body"])
+        return headers
+
+    async def _note(self, row: Row, arrived: bool, answer: str) -> None:
+        now = self._clock.now()
+        if arrived:
+            await self._store.write(partial(deliveries.acknowledge, place=row["seq"], at=now, answer=answer))
+            return
+        alive = await self._store.write(partial(deliveries.put_off, place=row["seq"], at=now, answer=answer))
+        then = "it is tried again" if alive else "it is dropped, as that was the last try"
+        _LOG.warning("Webhook delivery %s of job %s failed (%s): %s.", row["id"], row["job"], answer, then)

@@ -1,0 +1,160 @@
+"""The keys file of `weblake serve --keys`: who may ask, and what each team may use.
+
+TOML, or JSON of the same shape:
+
+    [[keys]]
+    name = "etl"               # how the by-key reports call it
+    key_env = "ETL_KEY"        # the variable that holds the key; or: key = "…"
+    team = "data"              # keys of one team share jobs, credits and limits; by default "local"
+
+    [teams.data]               # every line may be left out: the service's own limits hold then
+    credits = 100000
+    requests_per_minute = 100
+    reads_per_minute = 5000
+    concurrency = 5
+    max_queued_pages = 50000
+    zero_data_retention = true
+    webhook_secret_env = "DATA_WEBHOOK_SECRET"
+
+Nothing that is read from it is ever part of a message but names.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import msgspec
+from msgspec import Meta, Struct
+
+from weblake.errors import InvalidOption
+from weblake.home import home
+from weblake_service.config import DEFAULT_TEAM, ServiceKey, TeamPlan, read_keys
+
+_LONGEST = 1 << 20
+#: What SQLite can add up without an end in sight.
+_MOST = 10**12
+
+_Name = Annotated[str, Meta(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]+$")]
+_Some = Annotated[int, Meta(ge=1, le=_MOST)]
+
+
+@dataclass(frozen=True, slots=True)
+class KeysFile:
+    """What a keys file says."""
+
+    keys: list[ServiceKey]
+    teams: Mapping[str, TeamPlan]
+    #: Something about the file that its owner should mend; None where all is well.
+    warning: str | None = None
+
+
+class _Key(Struct, forbid_unknown_fields=True):
+    name: _Name
+    key: str | None = None
+    key_env: str | None = None
+    team: _Name = DEFAULT_TEAM
+
+
+class _Team(Struct, forbid_unknown_fields=True):
+    credits: Annotated[int, Meta(ge=0, le=_MOST)] | None = None
+    requests_per_minute: _Some | None = None
+    reads_per_minute: _Some | None = None
+    concurrency: Annotated[int, Meta(ge=1, le=1000)] | None = None
+    max_queued_pages: _Some | None = None
+    zero_data_retention: bool | None = None
+    webhook_secret: str | None = None
+    webhook_secret_env: str | None = None
+
+
+class _File(Struct, forbid_unknown_fields=True):
+    keys: Annotated[list[_Key], Meta(min_length=1, max_length=10_000)]
+    teams: dict[_Name, _Team] = {}
+
+
+def read_keys_file(path: str | Path, environment: Mapping[str, str] = os.environ) -> KeysFile:
+    """Reads a keys file; `*.json` is JSON, everything else TOML.
+
+    Raises:
+        InvalidOption: It cannot be read, is not of this form, names a variable that is not set, has two equal keys,
+            or is a file that other users of this machine may change.
+    """
+    text, warning = _read(home(path))
+    file = _parse(text, path)
+    keys = [
+        ServiceKey(_secret(path, f"the key {one.name!r}", "key", one.key, one.key_env, environment), one.name, one.team)
+        for one in file.keys
+    ]
+    for team in file.teams:
+        if team not in {one.team for one in keys}:
+            _refuse(path, f"the team {team!r} has limits and no key", "Give one of the keys this team.")
+    teams = {name: _plan(path, name, one, environment) for name, one in file.teams.items()}
+    literal = [one.key for one in file.keys] + [one.webhook_secret for one in file.teams.values()]
+    return KeysFile(read_keys(keys), teams, warning if any(literal) else None)
+
+
+def _read(path: Path) -> tuple[bytes, str | None]:
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            text = file.read(_LONGEST + 1)
+    except OSError as error:
+        raise InvalidOption(f"The keys file {path} cannot be read: {error.strerror}.") from None
+    if len(text) > _LONGEST:
+        _refuse(path, f"it is larger than {_LONGEST} bytes", "Name a file with keys.")
+    if not stat.S_ISREG(mode):
+        return text, None
+    if mode & (stat.S_IWGRP | stat.S_IWOTH):
+        _refuse(path, "other users of this machine may change it", f"chmod 600 {path}")
+    if mode & (stat.S_IRGRP | stat.S_IROTH):
+        return text, f"Other users of this machine can read the keys in {path}: chmod 600 {path}"
+    return text, None
+
+
+def _parse(text: bytes, path: str | Path) -> _File:
+    try:
+        if str(path).endswith(".json"):
+            return msgspec.json.decode(text, type=_File)
+        return msgspec.toml.decode(text, type=_File)
+    except msgspec.ValidationError as error:
+        _refuse(path, str(error), "`weblake serve --help` shows the form.")
+    except (ValueError, RecursionError) as error:
+        # What a decoder quotes may be a key: only the place is passed on.
+        place = str(error).rpartition("(")[2].rstrip(")") if "(" in str(error) else type(error).__name__
+        _refuse(path, f"it cannot be decoded ({place})", "Write TOML, or JSON in a file that ends in .json.")
+
+
+def _plan(path: str | Path, name: str, team: _Team, environment: Mapping[str, str]) -> TeamPlan:
+    secret = None
+    if team.webhook_secret is not None or team.webhook_secret_env is not None:
+        what = f"the webhook secret of the team {name!r}"
+        secret = _secret(path, what, "webhook_secret", team.webhook_secret, team.webhook_secret_env, environment)
+    return TeamPlan(
+        credits=team.credits,
+        requests_per_minute=team.requests_per_minute,
+        reads_per_minute=team.reads_per_minute,
+        concurrency=team.concurrency,
+        max_queued_pages=team.max_queued_pages,
+        zero_data_retention=team.zero_data_retention,
+        webhook_secret=secret,
+    )
+
+
+def _secret(
+    path: str | Path, what: str, field: str, literal: str | None, variable: str | None, environment: Mapping[str, str]
+) -> str:
+    if (literal is None) == (variable is None):
+        _refuse(path, f"{what} needs either `{field}` or `{field}_env`", "Write one of them.")
+    value = literal if variable is None else environment.get(variable)
+    if not value:
+        empty = "is empty" if variable is None else f"is in the variable {variable}, which is not set"
+        _refuse(path, f"{what} {empty}", "Set it.")
+    return value
+
+
+def _refuse(path: str | Path, what: str, hint: str) -> NoReturn:
+    raise InvalidOption(f"The keys file {path} cannot be used: {what}.", hint=hint)

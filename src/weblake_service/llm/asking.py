@@ -1,0 +1,82 @@
+"""One question to a model: its answer as text, or as JSON that was checked."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from weblake_service.llm import prompts
+from weblake_service.llm.port import BAD_REPLY, INVALID_JSON, Message, Model, ModelFailure
+from weblake_service.llm.schemas import Check
+
+#: A fence around a whole answer, which many models put there whatever they are told.
+_FENCE = re.compile(r"\s*```[a-zA-Z]*\s*\n(.*?)\n?\s*```\s*", re.DOTALL)
+#: Characters of an answer that goes back to be repaired, and from which on one is checked in a thread.
+_MOST_SHOWN, _LARGE = 20_000, 50_000
+
+
+async def text_of(model: Model, messages: Sequence[Message]) -> str:
+    """The answer as text, without white space around it.
+
+    Raises:
+        ModelFailure: There is none, or its end is missing.
+    """
+    answer = await model.complete(messages)
+    if answer.cut:
+        raise ModelFailure(BAD_REPLY, "The language model reached its output limit in the middle of the answer.")
+    if not answer.text.strip():
+        raise ModelFailure(BAD_REPLY, "The language model answered with nothing.")
+    return answer.text.strip()
+
+
+async def json_of(model: Model, messages: Sequence[Message], check: Check, hint: Mapping[str, object]) -> object:
+    """The answer as JSON that passes a check; one that does not goes back once, with what is wrong.
+
+    Args:
+        model: Who is asked.
+        messages: What is asked.
+        check: Says what is wrong with an answer.
+        hint: A JSON Schema, for endpoints that can use one.
+
+    Raises:
+        ModelFailure: There is no answer, or the second one is wrong, too.
+    """
+    answer = await model.complete(messages, hint)
+    value, problem = await _judged(answer.text, check, cut=answer.cut)
+    if not problem:
+        return value
+    again = [
+        *messages,
+        Message("assistant", answer.text[:_MOST_SHOWN]),
+        Message("user", prompts.REPAIR.format(why=problem)),
+    ]
+    answer = await model.complete(again, hint)
+    value, problem = await _judged(answer.text, check, cut=answer.cut)
+    if problem:
+        raise ModelFailure(
+            INVALID_JSON,
+            f"The language model's answer is not what the schema asks for, and neither was the one before: {problem}."
+            " Simplify the schema, or set another WEBLAKE_LLM_MODEL.",
+        )
+    return value
+
+
+async def _judged(text: str, check: Check, *, cut: bool) -> tuple[object, str]:
+    if len(text) > _LARGE:
+        value, problem = await asyncio.to_thread(_judge, text, check)
+    else:
+        value, problem = _judge(text, check)
+    # The end of an answer that was cut off may be missing, and what is left be JSON all the same: one closed too soon.
+    return value, "it reached the output limit, so be shorter" if cut and problem else problem
+
+
+def _judge(text: str, check: Check) -> tuple[object, str]:
+    fenced = _FENCE.fullmatch(text)
+    try:
+        value = msgspec.json.decode(fenced[1] if fenced else text)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return None, "it is no JSON"
+    return value, check(value)

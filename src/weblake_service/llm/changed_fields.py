@@ -1,0 +1,64 @@
+"""The `json` mode of change tracking: data of two versions of a page, side by side.
+
+One call reads both, so that both are read alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from weblake_service.llm import prompts
+from weblake_service.llm.asking import json_of
+from weblake_service.llm.port import Model
+from weblake_service.llm.schemas import checker, is_object
+
+
+async def changed_fields(
+    model: Model, tracked: Mapping[str, object], previous: str, text: str
+) -> tuple[dict[str, object], str]:
+    """Returns the fields whose values differ, each with what it was and what it is, and a warning or nothing.
+
+    Args:
+        model: Who reads both versions.
+        tracked: The format changeTracking, with `schema` and `prompt` where they are given.
+        previous: The markdown of the earlier version.
+        text: That of this one.
+
+    Raises:
+        ModelFailure: It cannot tell.
+    """
+    schema = tracked.get("schema")
+    inner = schema if isinstance(schema, Mapping) else None
+    check = checker(inner) if inner is not None else is_object
+
+    def check_both(value: object) -> str:
+        if not isinstance(value, dict) or set(value) != {"previous", "current"}:
+            return "it is no object with previous and current alone"
+        problems = ((name, check(value[name])) for name in ("previous", "current"))
+        return "; ".join(f"{name}: {problem}" for name, problem in problems if problem)
+
+    before, cut_before = prompts.cut(previous, model.page_chars // 2)
+    after, cut_after = prompts.cut(text, model.page_chars // 2)
+    wish = str(tracked.get("prompt") or "")
+    messages = prompts.ask(prompts.CHANGES, before, after, wish=wish, schema=inner)
+    found = await json_of(model, messages, check_both, _both(inner))
+    assert isinstance(found, dict)
+    return _different(found["previous"], found["current"]), cut_after or cut_before
+
+
+def _both(schema: Mapping[str, object] | None) -> dict[str, object]:
+    """The hint for two versions; a schema with references would have to be written anew, so it goes without."""
+    one = schema if schema is not None and "$ref" not in str(schema) else {}
+    sides: dict[str, object] = {"previous": one, "current": one}
+    return {"type": "object", "properties": sides, "required": ["previous", "current"]}
+
+
+def _different(previous: object, current: object) -> dict[str, object]:
+    if not isinstance(previous, dict) or not isinstance(current, dict):
+        return {} if previous == current else {"value": {"previous": previous, "current": current}}
+    names = dict.fromkeys([*previous, *current])
+    return {
+        name: {"previous": previous.get(name), "current": current.get(name)}
+        for name in names
+        if previous.get(name) != current.get(name)
+    }

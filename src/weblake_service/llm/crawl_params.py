@@ -1,0 +1,84 @@
+"""A prompt as the options of a crawl.
+
+What comes back passes the check that POST /v2/crawl makes, so it can be sent there as it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weblake import aio, options
+from weblake.errors import InvalidOption
+from weblake_service.answers import Refusal
+from weblake_service.failures import PageFailure
+from weblake_service.llm import prompts
+from weblake_service.llm.asking import json_of
+from weblake_service.llm.port import Model
+from weblake_service.llm.schemas import checker
+from weblake_service.web.patterns import Patterns
+
+#: Seconds that a model may take for it.
+_TIMEOUT_S = 60.0
+_PATHS = {"type": "array", "items": {"type": "string"}}
+#: The contract's generated parameters that a crawl takes; it lists maxDepth too, which no crawl does.
+_SCHEMA: dict[str, object] = {
+    "type": "object",
+    "properties": {
+        "includePaths": {**_PATHS, "description": "regular expressions on the path; only matching pages are scraped"},
+        "excludePaths": {**_PATHS, "description": "regular expressions on the path; matching pages are left out"},
+        "maxDiscoveryDepth": {"type": "integer", "minimum": 0},
+        "crawlEntireDomain": {"type": "boolean", "description": "also pages above and beside the start"},
+        "allowExternalLinks": {"type": "boolean"},
+        "allowSubdomains": {"type": "boolean"},
+        "sitemap": {"enum": ["skip", "include", "only"]},
+        "ignoreQueryParameters": {"type": "boolean"},
+        "ignoreRobotsTxt": {"type": "boolean", "description": "only where it is asked for in so many words"},
+        "robotsUserAgent": {"type": "string"},
+        "deduplicateSimilarURLs": {"type": "boolean"},
+        "delay": {"type": "number", "exclusiveMinimum": 0, "description": "seconds between pages"},
+        "limit": {"type": "integer", "minimum": 1, "description": "pages at most"},
+    },
+    "additionalProperties": False,
+}
+_TASK = (
+    "Turn the wish below into the options of a crawl of {url}. Set only what the wish calls for, and leave out the"
+    " rest. Reply with one JSON object."
+)
+
+
+async def generate(model: Model, url: str, wish: str) -> tuple[dict[str, Any], dict[str, object]]:
+    """Returns the options that a wish calls for: by wire name, and by snake_case name, both without the URL.
+
+    Raises:
+        Refusal: 500, or 503 where something is not set up; the model gave no options that a crawl takes.
+    """
+    fits = checker(_SCHEMA)
+
+    def check(value: object) -> str:
+        problem = fits(value)
+        if problem:
+            return problem
+        assert isinstance(value, dict)
+        try:
+            asked = options.from_wire(options.CrawlRequest, {**value, "url": url}, ignore_unknown=True)
+            Patterns(asked)
+        except InvalidOption as error:
+            return error.message
+        except PageFailure as failure:
+            return failure.message
+        return ""
+
+    messages = prompts.ask(_TASK.format(url=url), wish=wish, schema=_SCHEMA)
+    try:
+        async with aio.timeout(_TIMEOUT_S):
+            found = await json_of(model, messages, check, _SCHEMA)
+    except TimeoutError:
+        raise Refusal(
+            500, f"The language model gave no options within {_TIMEOUT_S:g} s.", code="LLM_UNAVAILABLE"
+        ) from None
+    except PageFailure as failure:
+        # The contract knows no 502 here.
+        raise Refusal(503 if failure.status == 503 else 500, failure.message, code=failure.code) from None
+    assert isinstance(found, dict)
+    asked = options.from_wire(options.CrawlRequest, {**found, "url": url}, ignore_unknown=True)
+    return found, {name: value for name, value in asked.items() if name != "url"}

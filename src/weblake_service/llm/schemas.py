@@ -1,0 +1,129 @@
+"""JSON Schemas of strangers: bounded before they are used, and checked against.
+
+A schema is refused where checking against it could take for ever or go elsewhere: it is too large or too deep, a `$ref`
+leads out of it or back to itself, or its parts, with every `$ref` replaced by what it names, are too many. Patterns are
+those of Rust's regex crate, which needs time in proportion to the text alone and knows no look-around.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NoReturn
+from urllib.parse import unquote
+
+import msgspec
+
+if TYPE_CHECKING:
+    from jsonschema_rs import Validator
+
+#: Bytes of a schema as JSON, how deep it may nest, and how many parts it may have once its references are followed.
+MOST_BYTES, MOST_DEPTH, MOST_PARTS = 100_000, 64, 5_000
+#: References that may be followed one after another.
+_MOST_CHAIN = 50
+#: How deep an answer may nest, and how many of its problems are named.
+_ANSWER_DEPTH, _NAMED = 100, 5
+_ELSEWHERE = ("$dynamicRef", "$recursiveRef")
+
+#: Says what is wrong with a value; empty where nothing is.
+Check = Callable[[object], str]
+
+
+def schema_problem(schema: Mapping[str, object]) -> str:
+    """Why a schema cannot be used; empty where it can."""
+    try:
+        size = len(msgspec.json.encode(schema))
+    except (RecursionError, UnicodeEncodeError, TypeError):
+        return "it nests too deeply, or holds text that no JSON can carry"
+    if size > MOST_BYTES:
+        return f"it is larger than {MOST_BYTES} bytes"
+    if _depth(schema) > MOST_DEPTH:
+        return f"it nests deeper than {MOST_DEPTH} levels"
+    try:
+        _count(schema, schema, (), [MOST_PARTS], top=True)
+        _validator(schema)
+    except ValueError as error:
+        return str(error).splitlines()[0][:300]
+    return ""
+
+
+def checker(schema: Mapping[str, object]) -> Check:
+    """A check of values against a schema in which `schema_problem` found none."""
+    validator = _validator(schema)
+
+    def check(value: object) -> str:
+        if _depth(value) > _ANSWER_DEPTH:
+            return f"it nests deeper than {_ANSWER_DEPTH} levels"
+        found = []
+        for error in validator.iter_errors(value):
+            place = "/".join(str(part) for part in error.instance_path)
+            found.append(f"at /{place}: {error.message[:300]}")
+            if len(found) == _NAMED:
+                break
+        return "; ".join(found)
+
+    return check
+
+
+def is_object(value: object) -> str:
+    """The check where no schema is given: any JSON object will do."""
+    return "" if isinstance(value, dict) else "it is no JSON object"
+
+
+def _validator(schema: Mapping[str, object]) -> Validator:
+    import jsonschema_rs
+
+    return jsonschema_rs.validator_for(
+        dict(schema), pattern_options=jsonschema_rs.RegexOptions(size_limit=1 << 20), retriever=_refuse
+    )
+
+
+def _refuse(uri: str) -> NoReturn:
+    raise ValueError("a $ref leads out of it")
+
+
+def _count(
+    root: Mapping[str, object], part: object, following: tuple[str, ...], left: list[int], *, top: bool = False
+) -> None:
+    """Counts the parts of a schema with its references followed; raises ValueError where there are too many."""
+    left[0] -= 1
+    if left[0] < 0:
+        raise ValueError(f"it has more than {MOST_PARTS} parts once its references are followed")
+    if isinstance(part, Mapping):
+        if any(isinstance(part.get(name), str) for name in _ELSEWHERE):
+            raise ValueError("it uses $dynamicRef or $recursiveRef: use $ref")
+        if not top and isinstance(part.get("$id"), str):
+            raise ValueError("a part of it has an $id of its own: leave that out")
+        reference = part.get("$ref")
+        if isinstance(reference, str):
+            if reference in following or reference == "#":
+                raise ValueError(f"the $ref {reference[:100]!r} leads back to itself: write out the levels you need")
+            if len(following) == _MOST_CHAIN:
+                raise ValueError(f"more than {_MOST_CHAIN} references follow one after another")
+            _count(root, _named(root, reference), (*following, reference), left)
+    for one in part.values() if isinstance(part, Mapping) else part if isinstance(part, list) else ():
+        if isinstance(one, Mapping | list):
+            _count(root, one, following, left)
+
+
+def _named(root: Mapping[str, object], reference: str) -> object:
+    """What a reference within a schema names."""
+    if not reference.startswith("#/"):
+        raise ValueError(f"the $ref {reference[:100]!r} leads out of it: only those that begin with #/ are followed")
+    found: object = root
+    for name in reference[2:].split("/"):
+        plain = unquote(name).replace("~1", "/").replace("~0", "~")
+        if not isinstance(found, Mapping) or plain not in found:
+            raise ValueError(f"the $ref {reference[:100]!r} names nothing in it")
+        found = found[plain]
+    return found
+
+
+def _depth(value: object) -> int:
+    """How deep a value nests; without recursion, so that any depth can be told."""
+    deepest, waiting = 0, [(value, 1)]
+    while waiting:
+        one, depth = waiting.pop()
+        deepest = max(deepest, depth)
+        inner = one.values() if isinstance(one, Mapping) else one if isinstance(one, list | tuple) else ()
+        waiting.extend((each, depth + 1) for each in inner if isinstance(each, Mapping | list | tuple))
+    return deepest

@@ -1,0 +1,80 @@
+"""Where HTML is read: in this process where it is small, in a converting process where it is not.
+
+A page of a megabyte can be built to take minutes and gigabytes. In a converting process it has a bound for both, and
+the service answers meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from functools import partial
+
+import msgspec
+
+from weblake_service.failures import PageFailure
+from weblake_service.files.converted import Converted, Task
+from weblake_service.files.converters import Converters
+from weblake_service.page.asked import Wanted
+from weblake_service.page.attributes import read_attributes
+from weblake_service.page.html_page import html_document
+from weblake_service.page.media import text_of
+from weblake_service.page.own_media import read_media
+
+#: Bytes from which on a page is read in a thread, so that the event loop goes on.
+LARGE = 50_000
+#: Bytes from which on it is read in a process of its own: one as large as this can be built to take some seconds.
+HEAVY = 250_000
+
+
+async def read_html(
+    converters: Converters, content_type: str, body: bytes, base: str, wanted: Wanted, name: str
+) -> tuple[dict[str, object], list[str]]:
+    """The document and all links of a page; `name` says in messages which page it is.
+
+    Raises:
+        PageFailure: It cannot be read within the memory of one page, or a selector cannot be run on it.
+    """
+    if len(body) > HEAVY:
+        task = Task("page", content_type=content_type, base=base, options=msgspec.to_builtins(wanted))
+        result = _sound(await converters.convert(task, body), name)
+        document, links = result.document, result.links
+    else:
+        read = partial(html_document, content_type, body, base, wanted)
+        document, links = await asyncio.to_thread(read) if len(body) > LARGE else read()
+    if "rawHtml" in wanted.formats:
+        # It need not pass through the other process twice.
+        raw = partial(text_of, content_type, body)
+        document["rawHtml"] = await asyncio.to_thread(raw) if len(body) > LARGE else raw()
+    return document, links
+
+
+async def attributes_of(
+    converters: Converters, content_type: str, body: bytes, options: Mapping[str, object], name: str
+) -> object:
+    """The `attributes` format of a page; raises PageFailure as `read_html` does."""
+    if len(body) <= HEAVY:
+        return await asyncio.to_thread(read_attributes, content_type, body, options)
+    task = Task("attributes", content_type=content_type, options={"formats": options.get("formats")})
+    return _sound(await converters.convert(task, body), name).document["attributes"]
+
+
+async def media_of(
+    converters: Converters, content_type: str, body: bytes, wanted: list[str], url: str, name: str
+) -> dict[str, object]:
+    """The formats `audio` and `video` of a page at a URL; raises PageFailure where it has none, or cannot be read."""
+    reads_here = len(body) <= HEAVY
+    if reads_here:
+        return await asyncio.to_thread(read_media, content_type, body, url, wanted)
+    task = Task("media", content_type=content_type, base=url, options={"wanted": wanted})
+    return _sound(await converters.convert(task, body), name).document
+
+
+def _sound(result: Converted, name: str) -> Converted:
+    if not result.problem:
+        return result
+    if result.problem == "refused":
+        raise PageFailure(result.code, result.detail, status=result.status)
+    how = "holds more than one page may hold" if result.problem == "large" else "cannot be read as HTML"
+    message = f"{name} {how} ({result.detail}). Ask for a part of it with `includeTags`, or leave it out."
+    raise PageFailure("SCRAPE_UNSUPPORTED_FILE_ERROR", message)

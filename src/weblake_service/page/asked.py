@@ -1,0 +1,88 @@
+"""What a request wants of a page: which formats, which part of it, and how its files are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from weblake_service.failures import PageFailure
+
+#: Formats made here; the rest needs a browser or a language model.
+FORMATS = frozenset(["markdown", "html", "rawHtml", "links", "images"])
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The options that say what goes into a document."""
+
+    formats: frozenset[str]
+    only_main_content: bool
+    include_tags: tuple[str, ...]
+    exclude_tags: tuple[str, ...]
+    remove_base64_images: bool
+    block_ads: bool
+    #: Whether a PDF is converted; otherwise it comes as it is, in base64.
+    parse_pdf: bool
+    #: Pages of a PDF that are converted at most; None for all.
+    max_pages: int | None = None
+    #: Whether the document gets a list of the PDF's pages, each with its markdown.
+    pages: bool = False
+    #: Whether the markdown says where each of the PDF's pages begins.
+    page_markers: bool = False
+
+    @property
+    def selects(self) -> bool:
+        """Whether CSS selectors name the content."""
+        return bool(self.include_tags or self.exclude_tags)
+
+    @property
+    def needs_html(self) -> bool:
+        """Whether something is wanted that only HTML can give."""
+        return self.selects or not self.formats <= {"markdown"}
+
+
+def read_wanted(options: Mapping[str, object]) -> Wanted:
+    """The options by snake_case name, in the form that the rest of this room uses.
+
+    Raises:
+        PageFailure: 400; a format that is not made here.
+    """
+    parsers = options.get("parsers")
+    formats = options.get("formats")
+    pdf = next((one for one in items(parsers) if isinstance(one, Mapping) and one.get("type") == "pdf"), {})
+    max_pages = pdf.get("max_pages")
+    return Wanted(
+        formats=_formats(["markdown"] if formats is None else items(formats)),
+        only_main_content=options.get("only_main_content") is not False,
+        include_tags=tuple(str(tag) for tag in items(options.get("include_tags"))),
+        exclude_tags=tuple(str(tag) for tag in items(options.get("exclude_tags"))),
+        remove_base64_images=options.get("remove_base64_images") is not False,
+        block_ads=options.get("block_ads") is not False,
+        parse_pdf=parsers is None or any(_name(parser) == "pdf" for parser in items(parsers)),
+        max_pages=max_pages if isinstance(max_pages, int) else None,
+        pages=bool(pdf.get("pages")),
+        page_markers=bool(pdf.get("page_markers")),
+    )
+
+
+def items(value: object) -> list[object]:
+    """The members of a list; none of anything else."""
+    return list(value) if isinstance(value, list | tuple | set | frozenset) else []
+
+
+def number(value: object, default: float) -> float:
+    """A positive number, or the default."""
+    return float(value) if isinstance(value, int | float) and value > 0 else default
+
+
+def _formats(asked: Iterable[object]) -> frozenset[str]:
+    names = ["rawHtml" if _name(entry) == "raw_html" else _name(entry) for entry in asked]
+    for name in names:
+        if name not in FORMATS:
+            message = f"The format {name!r} is not made by this part of the service. Choose from {sorted(FORMATS)}."
+            raise PageFailure("BAD_REQUEST", message, status=400)
+    return frozenset(names)
+
+
+def _name(entry: object) -> str:
+    return str(entry.get("type", "")) if isinstance(entry, Mapping) else str(entry)

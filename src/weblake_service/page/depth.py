@@ -1,0 +1,204 @@
+"""Holds back pages that are built to exhaust a parser.
+
+Three shapes do it. Elements nested by the ten thousand cost quadratic time to parse, and their text is lost below the
+depth at which a converter stops. Inline formatting that is left open is built anew inside every block that follows, so
+that 30 KB of source grow to more than a gigabyte of tree. And one tag with a hundred thousand attributes takes minutes.
+The text of a page is never touched, and an ordinary page comes back as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+#: Levels of nesting that are kept; pages made by people have fewer than a hundred.
+MAX_DEPTH = 200
+#: Levels of formatting within formatting that are kept.
+MAX_FORMATTING = 50
+#: Elements that open formatting may add to the tree.
+MAX_REBUILT = 400_000
+#: Nested all the way down, so many tags are parsed in a tenth of a second.
+_HARMLESS_TAGS = 10_000
+
+_TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9:-]*)([^<>]*)>?|<!--")
+_FORMATTING = frozenset(["b", "big", "code", "em", "font", "i", "s", "small", "strike", "strong", "tt", "u"])
+# The names are tried only where a tag begins with one of their letters, which most do not.
+_FORMATTING_TAG = re.compile(
+    r"<(?=[bcefistu])(?:b|big|code|em|font|i|s|small|strike|strong|tt|u)(?=[\s/>])", re.IGNORECASE
+)
+_FORMATTING_TAGS = re.compile(
+    r"<(/?)(?=[bcefistu])(b|big|code|em|font|i|s|small|strike|strong|tt|u)(?=[\s/>])", re.IGNORECASE
+)
+#: Comments, and elements in which a tag is only text, to the end of the page where they are left open.
+_NO_TAGS = re.compile(
+    r"<!(?=--)(?:.*?--!?>|.*)|<(script|style|textarea|title|xmp|iframe|noembed|noframes)\b(?:.*?(?=</\1\b)|.*)",
+    re.IGNORECASE | re.DOTALL,
+)
+#: Never hold anything, or are closed by what follows them, so that leaving them open is ordinary and adds no depth.
+_FLAT_TAGS = (
+    "area base br col embed hr img input link meta param source track wbr html head body p li dt dd option optgroup "
+    "tr td th thead tbody tfoot caption colgroup rt rp rb rtc a"
+)
+_FLAT = frozenset(_FLAT_TAGS.split())
+_CLOSERS = {
+    name: re.compile(rf"</{name}\b", re.IGNORECASE)
+    for name in ("script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes")
+}
+#: A tag long enough to hold more attributes than is good; most of these hold one long data: URL.
+_CROWDED = 20_000
+_NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9:-]*")
+MAX_ATTRIBUTES = 5_000
+_END_OF_COMMENT = re.compile(r"--!?>")
+
+
+def flatten(html: str, *, surely: bool = False) -> str:
+    """Returns the page with no more nesting and no more open formatting than a parser can take.
+
+    A page with few tags is let through unread, since no arrangement of them can hurt; `surely` reads it all the same,
+    for a page that turned out to be too deep for the converter.
+    """
+    if _may_be_crowded(html):
+        first, *pieces = html.split("<")
+        html = "<".join([first, *(p if len(p) <= _CROWDED else _with_fewer_attributes(p) for p in pieces)])
+    tags = html.count("<")
+    if not surely and tags < _HARMLESS_TAGS:
+        formatting = len(_FORMATTING_TAG.findall(html))
+        if tags * formatting < MAX_REBUILT or (tags - html.count("</")) * _most_open(html) < MAX_REBUILT:
+            return html
+    depth, formatting, rebuilt = _measure(html)
+    if depth > MAX_DEPTH:
+        html = _cut(html)
+    if formatting > MAX_FORMATTING or rebuilt > MAX_REBUILT:
+        html = _without_formatting(html)
+    return html
+
+
+def _may_be_crowded(html: str) -> bool:
+    """Whether any tag is that long: then half as long a window lies within it, and has no bracket."""
+    window = _CROWDED // 2
+    for start in range(0, len(html), window):
+        end = start + window
+        if html.find("<", start, end) < 0 and html.find(">", start, end) < 0:
+            opened = html.rfind("<", 0, start)
+            if opened > html.rfind(">", 0, start) and html[opened + 1 : opened + 2].isalpha():
+                return True
+    return False
+
+
+def _with_fewer_attributes(piece: str) -> str:
+    """What follows a "<": as it is, or without attributes if it is a tag that has more of them than is good."""
+    name = _NAME.match(piece)
+    if name is None:
+        return piece
+    end = piece.find(">")
+    attributes = piece[name.end() : end if end >= 0 else len(piece)]
+    if len(attributes) < _CROWDED or len(attributes.split()) <= MAX_ATTRIBUTES:
+        return piece
+    return f"{name[0]}>{piece[end + 1 :] if end >= 0 else ''}"
+
+
+def _most_open(html: str) -> int:
+    """How much formatting is open at once, read off the formatting tags alone; a count too high to be harmless if
+    more of it is nested than is kept."""
+    opened: Counter[str] = Counter()
+    formatting = most = 0
+    for match in _FORMATTING_TAGS.finditer(_NO_TAGS.sub("", html)):
+        name = match[2].lower()
+        if not match[1]:
+            opened[name] += 1
+            formatting += 1
+            most = max(most, formatting)
+        elif opened[name]:
+            opened[name] -= 1
+            formatting -= 1
+    return most if most <= MAX_FORMATTING else MAX_REBUILT
+
+
+def _tags(html: str) -> Iterator[re.Match[str]]:
+    """Every tag outside comments, scripts, and other places where a tag is only text."""
+    text_until = 0
+    for match in _TAG.finditer(html):
+        if match.start() < text_until:
+            continue
+        if match[2] is None:
+            end = _END_OF_COMMENT.search(html, match.start() + 2)
+        elif not match[1] and (closer := _CLOSERS.get(match[2].lower())) is not None:
+            end = closer.search(html, match.end())
+            if end is not None:
+                text_until = end.start()
+                continue
+        else:
+            yield match
+            continue
+        text_until = end.end() if end is not None else len(html)
+
+
+def _measure(html: str) -> tuple[int, int, int]:
+    """The deepest nesting, the most formatting open at once, and how many elements open formatting adds."""
+    opened: Counter[str] = Counter()
+    depth = deepest = formatting = most = rebuilt = 0
+    for match in _tags(html):
+        name = match[2].lower()
+        step = -1 if match[1] else 1
+        if step == -1 and name not in _FLAT and not opened[name]:
+            continue
+        if name in _FORMATTING:
+            opened[name] += step
+            formatting += step
+            most = max(most, formatting)
+            continue
+        if step == 1:
+            rebuilt += formatting
+        if name in _FLAT or _closes_itself(match, opened):
+            continue
+        opened[name] += step
+        depth += step
+        deepest = max(deepest, depth)
+    return deepest, most, rebuilt
+
+
+def _cut(html: str) -> str:
+    """Leaves out the tags below the deepest level that is kept, with the tags that close them."""
+    kept: list[str] = []
+    opened: Counter[str] = Counter()
+    left_out: Counter[str] = Counter()
+    depth = start = 0
+    for match in _tags(html):
+        name = match[2].lower()
+        if name in _FLAT or name in _FORMATTING or _closes_itself(match, opened):
+            continue
+        if match[1]:
+            if left_out[name]:
+                left_out[name] -= 1
+            elif opened[name]:
+                opened[name] -= 1
+                depth -= 1
+                continue
+            else:
+                continue
+        elif depth < MAX_DEPTH:
+            opened[name] += 1
+            depth += 1
+            continue
+        else:
+            left_out[name] += 1
+        # A space keeps apart the words that the tag kept apart.
+        kept += (html[start : match.start()], " ")
+        start = match.end()
+    return "".join((*kept, html[start:]))
+
+
+def _without_formatting(html: str) -> str:
+    kept: list[str] = []
+    start = 0
+    for match in _tags(html):
+        if match[2].lower() in _FORMATTING:
+            kept.append(html[start : match.start()])
+            start = match.end()
+    return "".join((*kept, html[start:]))
+
+
+def _closes_itself(match: re.Match[str], opened: Counter[str]) -> bool:
+    """Whether `<path/>` is closed by its slash, which only counts within SVG and MathML."""
+    return bool(match[3]) and match[3].endswith("/") and not match[1] and bool(opened["svg"] or opened["math"])

@@ -1,0 +1,217 @@
+"""One URL or one file in, one scrape document out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from html import escape
+from urllib.parse import quote
+
+from weblake import aio
+from weblake_service.failures import PageFailure
+from weblake_service.files.converters import Converters
+from weblake_service.files.kinds import HTML, PDF, kind_of_name
+from weblake_service.files.upload import Upload
+from weblake_service.page.apart import LARGE, read_html
+from weblake_service.page.asked import Wanted, number, read_wanted
+from weblake_service.page.converted import Readable, as_base64, read_document
+from weblake_service.page.html_page import html_document
+from weblake_service.page.markdown import fenced, without_base64_images
+from weblake_service.page.media import Kind, fence_of, kind_of, kind_of_upload, refuse, text_of
+from weblake_service.web.fetch import Fetched, Fetcher
+
+__all__ = ["Page", "PageFailure", "page_of", "page_of_upload", "scrape"]
+
+#: The type of the HTML that a document was made into.
+_OWN_HTML = "text/html; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A scraped page."""
+
+    #: The document in its wire form, without a scrape id.
+    document: dict[str, object]
+    #: Where the redirects led.
+    final_url: str
+    #: The http and https links of the whole page in document order, each once, whatever was asked for.
+    links: list[str]
+    #: What it costs: one, or one for each page of a PDF.
+    credits: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a page comes from."""
+
+    #: As it was asked for.
+    url: str
+    #: What relative addresses are resolved against; empty for nothing.
+    base: str
+    #: What messages call it, where that is not its URL.
+    name: str = ""
+
+    @property
+    def shown(self) -> str:
+        return self.name or self.url
+
+
+async def scrape(
+    url: str, options: Mapping[str, object], *, fetcher: Fetcher, converters: Converters | None = None
+) -> Page:
+    """Fetches a URL and returns it as a page; a target that answers 404 is a page with that status.
+
+    `options` are scrape options by their snake_case names: formats (default markdown), only_main_content (true),
+    include_tags, exclude_tags, headers, timeout (milliseconds, 60000), skip_tls_verification (true),
+    remove_base64_images (true), parsers (pdf). `converters` are those of the service; without them a document gets a
+    process of its own. Raises PageFailure where there is no page to return.
+    """
+    wanted = read_wanted(options)
+    timeout_s = number(options.get("timeout"), 60_000) / 1000
+    headers = options.get("headers")
+    async with deadline(url, timeout_s):
+        fetched = await fetcher.get(
+            url,
+            headers={str(k): str(v) for k, v in headers.items()} if isinstance(headers, Mapping) else None,
+            timeout_s=timeout_s,
+            verify=options.get("skip_tls_verification") is False,
+        )
+        kind = kind_of(fetched.content_type, fetched.body)
+        return await _page(fetched, kind, Source(url, fetched.url), wanted, converters)
+
+
+async def page_of_upload(
+    read: Callable[[], Upload], options: Mapping[str, object], *, converters: Converters, timeout_s: float
+) -> Page:
+    """Returns an uploaded file as a page, whose address is the file's name; raises PageFailure where it is none.
+
+    The file is read when its turn has come; `timeout_s` is for waiting, reading and converting.
+    """
+    wanted = read_wanted(options)
+    async with deadline("The file", timeout_s), converters.turn():
+        file = await asyncio.to_thread(read)
+        kind = kind_of_upload(file.name, file.body)
+        named = kind_of_name(file.name)
+        content_type = {Kind.HTML: HTML, Kind.PDF: PDF}.get(kind) or (None if named in {HTML, PDF} else named)
+        address = f"file:///{quote(file.name)}"
+        fetched = Fetched(
+            address, 200, body=file.body, content_type=content_type.types[0] if content_type is not None else ""
+        )
+        # A file has no address that its own relative links could be resolved against.
+        page = await _page(fetched, kind, Source(address, "", name=file.name), wanted, converters)
+    metadata = page.document["metadata"]
+    assert isinstance(metadata, dict)
+    metadata["sourceFile"] = file.name
+    return page
+
+
+def page_of(fetched: Fetched, source_url: str, options: Mapping[str, object]) -> Page:
+    """Returns HTML or text that was fetched as a page, at once; the part of `scrape` that needs nothing else."""
+    wanted = read_wanted(options)
+    kind, source = kind_of(fetched.content_type, fetched.body), Source(source_url, fetched.url)
+    if kind is not Kind.HTML:
+        return _plain_page(fetched, kind, source, wanted)
+    document, links = html_document(fetched.content_type, fetched.body, source.base, wanted)
+    if "rawHtml" in wanted.formats:
+        document["rawHtml"] = text_of(fetched.content_type, fetched.body)
+    return _told(fetched, source, wanted, document, links, 1)
+
+
+@asynccontextmanager
+async def deadline(what: str, timeout_s: float) -> AsyncIterator[None]:
+    """Ends what is done within it after so many seconds, and raises PageFailure."""
+    try:
+        async with aio.timeout(timeout_s):
+            yield
+    except TimeoutError as error:
+        message = f"{what} was not converted within {timeout_s:g} s. Allow more with `timeout`."
+        raise PageFailure("SCRAPE_TIMEOUT", message, status=408) from error
+
+
+async def _page(fetched: Fetched, kind: Kind, source: Source, wanted: Wanted, converters: Converters | None) -> Page:
+    own = converters or Converters()
+    try:
+        if kind is Kind.HTML:
+            return await _html_page(fetched, source, wanted, own)
+        if kind is Kind.OFFICE or (kind is Kind.PDF and wanted.parse_pdf):
+            readable = await read_document(own, fetched.body, source.shown, wanted, pdf=kind is Kind.PDF)
+            return await _converted_page(fetched, readable, source, wanted, own)
+    finally:
+        if own is not converters:
+            await own.aclose()
+    make = partial(_plain_page, fetched, kind, source, wanted)
+    return await asyncio.to_thread(make) if len(fetched.body) > LARGE else make()
+
+
+async def _html_page(fetched: Fetched, source: Source, wanted: Wanted, converters: Converters) -> Page:
+    read = read_html(converters, fetched.content_type, fetched.body, source.base, wanted, source.shown)
+    return _told(fetched, source, wanted, *await read, 1)
+
+
+def _plain_page(fetched: Fetched, kind: Kind, source: Source, wanted: Wanted) -> Page:
+    if kind is Kind.TEXT:
+        document = _text_document(fetched, wanted)
+    elif kind is Kind.PDF and not wanted.parse_pdf:
+        document = as_base64(fetched.body, wanted)
+    else:
+        raise refuse(fetched.content_type, source.shown)
+    return _told(fetched, source, wanted, document, [], 1)
+
+
+async def _converted_page(
+    fetched: Fetched, readable: Readable, source: Source, wanted: Wanted, converters: Converters
+) -> Page:
+    """A document's own HTML makes what HTML makes of a web page; its markdown stands where it has one."""
+    document: dict[str, object] = {}
+    links = readable.links
+    if readable.html:
+        html = readable.html.encode("utf-8", "replace")
+        # The filter looks for what surrounds an article on a web page.
+        whole = replace(wanted, only_main_content=False, block_ads=False)
+        document, found = await read_html(converters, _OWN_HTML, html, source.base, whole, source.shown)
+        links = list(dict.fromkeys([*found, *links]))
+        document.pop("metadata")
+        if "links" in wanted.formats and readable.links:
+            document["links"] = links
+    if readable.markdown is not None and "markdown" in wanted.formats:
+        document = {**document, "markdown": readable.markdown}
+    warning = " ".join(str(part) for part in (document.get("warning"), readable.warning) if part)
+    document |= {"warning": warning} if warning else {}
+    document |= {**readable.extra, "metadata": readable.metadata}
+    return _told(fetched, source, wanted, document, links, readable.credits)
+
+
+def _told(
+    fetched: Fetched, source: Source, wanted: Wanted, document: dict[str, object], links: list[str], credits: int
+) -> Page:
+    """The page, with what the service itself says of it."""
+    for name in ("links", "images"):
+        if name in wanted.formats:
+            document.setdefault(name, [])
+    own = document.pop("metadata", {})
+    metadata = dict(own) if isinstance(own, dict) else {}
+    metadata |= {"sourceURL": source.url, "url": fetched.url, "statusCode": fetched.status}
+    if fetched.content_type:
+        metadata["contentType"] = fetched.content_type
+    if fetched.status >= 400:
+        metadata["error"] = fetched.reason or f"HTTP {fetched.status}"
+    metadata |= {"proxyUsed": "basic", "cacheState": "miss"}
+    return Page({**document, "metadata": metadata}, fetched.url, links, credits)
+
+
+def _text_document(fetched: Fetched, wanted: Wanted) -> dict[str, object]:
+    """Text that is no HTML: JSON and XML in a fence, everything else as it is."""
+    text = text_of(fetched.content_type, fetched.body)
+    document: dict[str, object] = {}
+    if "markdown" in wanted.formats:
+        language = fence_of(fetched.content_type)
+        shown = without_base64_images(text) if wanted.remove_base64_images else text
+        document["markdown"] = fenced(text, language) if language and text.strip() else shown
+    if "html" in wanted.formats:
+        document["html"] = f"<pre>{escape(text, quote=False)}</pre>"
+    if "rawHtml" in wanted.formats:
+        document["rawHtml"] = text
+    return document

@@ -1,0 +1,65 @@
+"""HTML as a document; runs in the service, and for large pages in a converting process."""
+
+from __future__ import annotations
+
+from selectolax.lexbor import LexborHTMLParser
+
+from weblake_service.page.asked import Wanted
+from weblake_service.page.blocked_ads import drop_ads
+from weblake_service.page.depth import flatten
+from weblake_service.page.links import base_of, images_in, links_in, resolve_all, settle_images
+from weblake_service.page.main_content import Content, select_content
+from weblake_service.page.markdown import to_markdown
+from weblake_service.page.media import text_of
+from weblake_service.page.metadata import read_metadata
+from weblake_service.page.selectors import refuse_costly
+
+_TOO_DEEP = "The page nests deeper than can be converted; text at the bottom is missing from the markdown."
+
+
+def html_document(content_type: str, body: bytes, url: str, wanted: Wanted) -> tuple[dict[str, object], list[str]]:
+    """The document, without its rawHtml, and all links of a page whose relative addresses are resolved against `url`.
+
+    Raises:
+        PageFailure: A selector cannot be run on this page.
+    """
+    source = flatten(text_of(content_type, body))
+    tree = LexborHTMLParser(source)
+    base = base_of(tree, url)
+    links = links_in(tree, url, base)
+    metadata = read_metadata(tree, base)
+    content = _content(tree, wanted)
+    document: dict[str, object] = {}
+    warnings = [content.warning] if content.warning else []
+    if "links" in wanted.formats:
+        document["links"] = links_in(content.tree, url, base)
+    if "images" in wanted.formats:
+        document["images"] = images_in(content.tree, base)
+    resolve_all(content.tree, base)
+    if "html" in wanted.formats:
+        document = {"html": content.tree.html or "", **document}
+    if "markdown" in wanted.formats:
+        markdown, whole = to_markdown(content.tree, remove_base64_images=wanted.remove_base64_images)
+        if not whole:
+            shallow = _content(LexborHTMLParser(flatten(source, surely=True)), wanted)
+            resolve_all(shallow.tree, base)
+            markdown, whole = to_markdown(shallow.tree, remove_base64_images=wanted.remove_base64_images)
+        if not whole:
+            warnings.append(_TOO_DEEP)
+        document = {"markdown": markdown, **document}
+    if warnings:
+        document["warning"] = " ".join(warnings)
+    return {**document, "metadata": metadata}, links
+
+
+def _content(tree: LexborHTMLParser, wanted: Wanted) -> Content:
+    settle_images(tree)
+    refuse_costly(tree, (*wanted.include_tags, *wanted.exclude_tags))
+    if wanted.block_ads and not wanted.only_main_content and not wanted.include_tags:
+        drop_ads(tree)
+    return select_content(
+        tree,
+        only_main_content=wanted.only_main_content,
+        include_tags=wanted.include_tags,
+        exclude_tags=wanted.exclude_tags,
+    )

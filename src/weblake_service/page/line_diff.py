@@ -1,0 +1,144 @@
+"""The lines in which two texts differ, as a unified diff that `git apply` takes.
+
+Lines that stand once in each text are matched first, as patience diff does, and difflib looks at what lies between
+them. Its worst case is cubic, so it gets so much work to do and no more; what it does not get to is one replaced block,
+which is still right.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
+from itertools import pairwise
+
+#: Pairs of lines that difflib compares in one diff at most; this many take it about a second.
+_WORK = 1_000_000
+_CONTEXT = 3
+_HEAD = "diff --git a/page.md b/page.md\n--- a/page.md\n+++ b/page.md\n"
+_UNENDED = "\n\\ No newline at end of file\n"
+
+#: What `SequenceMatcher.get_opcodes` lists: how a block came about, and where it stands in either text.
+Step = tuple[str, int, int, int, int]
+
+
+def unified_diff(before: str, after: str) -> str:
+    """Returns what turns one text into the other, three lines of context around each change; empty for equal ones."""
+    if before == after:
+        return ""
+    old, new = _lines(before), _lines(after)
+    steps = _Steps(old, new)
+    return _HEAD + "".join(part for hunk in steps.get_grouped_opcodes(_CONTEXT) for part in _hunk(hunk, old, new))
+
+
+class _Steps(SequenceMatcher[str]):
+    """The grouping of difflib over steps of our own."""
+
+    def __init__(self, old: Sequence[str], new: Sequence[str]) -> None:
+        super().__init__(None, (), (), autojunk=False)
+        self._steps = _joined(_Walk(old, new).steps())
+
+    def get_opcodes(self) -> list[Step]:  # type: ignore[override]
+        return self._steps
+
+
+class _Walk:
+    """One comparison, with the work that is left to difflib."""
+
+    def __init__(self, old: Sequence[str], new: Sequence[str]) -> None:
+        self._old, self._new = old, new
+        self._work = _WORK
+
+    def steps(self) -> Iterator[Step]:
+        """The steps from one text to the other, in order; neighbours may be of one kind."""
+        start, old_end, new_end = 0, len(self._old), len(self._new)
+        while start < min(old_end, new_end) and self._old[start] == self._new[start]:
+            start += 1
+        while min(old_end, new_end) > start and self._old[old_end - 1] == self._new[new_end - 1]:
+            old_end, new_end = old_end - 1, new_end - 1
+        yield "equal", 0, start, 0, start
+        anchors = _anchors(self._old[start:old_end], self._new[start:new_end])
+        places = [(start - 1, start - 1), *((start + one, start + other) for one, other in anchors), (old_end, new_end)]
+        for (old, new), (old_next, new_next) in pairwise(places):
+            yield from self._between(old + 1, old_next, new + 1, new_next)
+            if old_next < old_end:
+                yield "equal", old_next, old_next + 1, new_next, new_next + 1
+        yield "equal", old_end, len(self._old), new_end, len(self._new)
+
+    def _between(self, old: int, old_end: int, new: int, new_end: int) -> Iterator[Step]:
+        """The steps between two matched lines."""
+        work = (old_end - old) * (new_end - new)
+        self._work -= work
+        if not work or self._work < 0:
+            self._work = max(self._work, 0)
+            yield "replace", old, old_end, new, new_end
+            return
+        matcher = SequenceMatcher(None, self._old[old:old_end], self._new[new:new_end])
+        for tag, i, i_end, j, j_end in matcher.get_opcodes():
+            yield tag, old + i, old + i_end, new + j, new + j_end
+
+
+def _anchors(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:
+    """The places of lines that stand once in either text, as many as keep the same order in both."""
+    counted_old, counted_new = Counter(old), Counter(new)
+    place = {line: index for index, line in enumerate(new) if counted_new[line] == 1}
+    pairs = [(index, place[line]) for index, line in enumerate(old) if counted_old[line] == 1 and line in place]
+    # The longest rising run of the second numbers: the last pair of each length, and the pair before each pair.
+    lengths: list[int] = []
+    ends: list[int] = []
+    before: list[int] = []
+    for number, (_, target) in enumerate(pairs):
+        length = bisect_left(lengths, target)
+        lengths[length : length + 1] = [target]
+        ends[length : length + 1] = [number]
+        before.append(ends[length - 1] if length else -1)
+    chosen = []
+    number = ends[-1] if ends else -1
+    while number >= 0:
+        chosen.append(pairs[number])
+        number = before[number]
+    return chosen[::-1]
+
+
+def _joined(steps: Iterator[Step]) -> list[Step]:
+    """The steps with empty ones left out, equal neighbours made one, and changes named for what they are."""
+    joined: list[Step] = []
+    for tag, i, i_end, j, j_end in steps:
+        if i == i_end and j == j_end:
+            continue
+        equal = tag == "equal"
+        if joined and (joined[-1][0] == "equal") == equal:
+            _, i, _, j, _ = joined.pop()
+        kind = "equal" if equal else "insert" if i == i_end else "delete" if j == j_end else "replace"
+        joined.append((kind, i, i_end, j, j_end))
+    return joined
+
+
+def _hunk(steps: Sequence[Step], old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
+    first, last = steps[0], steps[-1]
+    yield f"@@ -{_range(first[1], last[2])} +{_range(first[3], last[4])} @@\n"
+    for tag, i, i_end, j, j_end in steps:
+        if tag == "equal":
+            yield from (_line(" ", line) for line in old[i:i_end])
+            continue
+        yield from (_line("-", line) for line in old[i:i_end])
+        yield from (_line("+", line) for line in new[j:j_end])
+
+
+def _range(start: int, end: int) -> str:
+    count = end - start
+    if count == 1:
+        return str(start + 1)
+    return f"{start + 1 if count else start},{count}"
+
+
+def _line(mark: str, line: str) -> str:
+    return f"{mark}{line}" if line.endswith("\n") else f"{mark}{line}{_UNENDED}"
+
+
+def _lines(text: str) -> list[str]:
+    """The lines with their ends; only `\\n` ends one, as in a diff."""
+    lines = [f"{line}\n" for line in text.split("\n")]
+    lines[-1] = lines[-1][:-1]
+    return lines if lines[-1] else lines[:-1]

@@ -1,0 +1,135 @@
+"""Every address on a page, made absolute against `<base>` or the page itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from urllib.parse import urljoin, urlsplit
+
+from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+#: Where elements carry an address.
+_ADDRESSES = (
+    ("a[href], area[href], link[href]", "href"),
+    ("img[src], source[src], video[src], audio[src], iframe[src], embed[src], track[src], script[src]", "src"),
+    ("video[poster]", "poster"),
+    ("form[action]", "action"),
+    ("blockquote[cite], q[cite]", "cite"),
+)
+#: Where pages that load their pictures late keep the address.
+_LATE = ("data-src", "data-lazy-src", "data-original", "data-srcset", "srcset")
+_BREAKS = re.compile(r"[\t\n\r]")
+#: What is read without `urllib`, to the same end: references from the root with nothing to normalise, and plain hosts.
+_SEGMENT = r"[\w%~+=&,:@!$'()*-][\w%~+=&,:@!$'()*.-]*"
+_FROM_THE_ROOT = re.compile(rf"/(?:{_SEGMENT}/)*(?:{_SEGMENT})?(?:\?[\w%~+=&,:@!$'()*./-]+)?", re.ASCII)
+_ORIGIN = re.compile(r"https?://[a-zA-Z0-9.-]+(?::\d+)?(?=[/?#]|$)")
+_PLAIN = re.compile(r"https?://[a-zA-Z0-9.-]+(?:[/?#]|$)")
+_REFRESH = re.compile(r"^\s*[\d.]*\s*[;,]?\s*url\s*=\s*[\"']?([^\"']+)", re.IGNORECASE)
+
+
+def base_of(tree: LexborHTMLParser, url: str) -> str:
+    """The address that relative ones are resolved against."""
+    node = tree.css_first("base[href]")
+    declared = absolute(node.attributes.get("href"), url) if node is not None else ""
+    return declared if is_web(declared) else url
+
+
+def absolute(reference: str | None, base: str) -> str:
+    """A reference as an absolute URL; as it stands where it cannot be read, empty where there is none."""
+    cleaned = (reference or "").strip()
+    if _BREAKS.search(cleaned):
+        cleaned = _BREAKS.sub("", cleaned)
+    # Most references of a page are absolute already, or empty, and joining is what takes the time.
+    if not cleaned or cleaned.startswith(("http://", "https://", "data:")):
+        return cleaned
+    if _FROM_THE_ROOT.fullmatch(cleaned) and (origin := _ORIGIN.match(base)):
+        return origin[0] + cleaned
+    try:
+        return urljoin(base, cleaned)
+    except ValueError:
+        return cleaned
+
+
+def is_web(url: str) -> bool:
+    """Whether this is an http or https URL with a host."""
+    if _PLAIN.match(url):
+        return True
+    if not url.startswith(("http://", "https://")):
+        return False
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname)
+    except ValueError:
+        return False
+
+
+def settle_images(tree: LexborHTMLParser) -> None:
+    """Gives pictures that are loaded late the address that they will have."""
+    for image in tree.css("img"):
+        _settle(image)
+
+
+def resolve_all(tree: LexborHTMLParser, base: str) -> None:
+    """Makes every address in the tree absolute; done after `links_in`, which tells "#part" by its looks."""
+    for selector, name in _ADDRESSES:
+        for node in tree.css(selector):
+            value = node.attributes.get(name)
+            resolved = absolute(value, base)
+            # A data: URL may be megabytes long and is absolute already.
+            if resolved and resolved != value:
+                node.attrs[name] = resolved
+    for node in tree.css("img[srcset], source[srcset]"):
+        node.attrs["srcset"] = ", ".join(
+            " ".join((absolute(url, base), *width)) for url, *width in _candidates(node.attributes.get("srcset"))
+        )
+
+
+def links_in(tree: LexborHTMLParser, url: str, base: str) -> list[str]:
+    """The http and https links in document order, each once; links within the same page are left out."""
+    return _once(link for link in _hrefs(tree, base) if is_web(link) and not _same_page(link, url))
+
+
+def images_in(tree: LexborHTMLParser, base: str) -> list[str]:
+    """The http and https addresses of the pictures in document order, each once."""
+    found = (absolute(node.attributes.get("src"), base) for node in tree.css("img[src]"))
+    return _once(image for image in found if is_web(image))
+
+
+def _hrefs(tree: LexborHTMLParser, base: str) -> Iterator[str]:
+    hrefs = dict.fromkeys(node.attributes.get("href") for node in tree.css("a[href], area[href]"))
+    for href in hrefs:
+        # "#part" leads nowhere else, even where <base> points away.
+        if href and not href.strip().startswith("#"):
+            yield absolute(href, base)
+    for node in tree.css("meta[http-equiv=refresh i][content]"):
+        match = _REFRESH.match(node.attributes.get("content") or "")
+        if match:
+            yield absolute(match[1], base)
+
+
+def _same_page(link: str, url: str) -> bool:
+    return "#" in link and link.partition("#")[0] == url.partition("#")[0]
+
+
+def _settle(image: LexborNode) -> None:
+    """Gives a picture without an address, or with a blank one for a placeholder, the one that it loads later."""
+    attributes = image.attributes
+    source = (attributes.get("src") or "").strip()
+    if source and not source.lower().startswith("data:"):
+        return
+    for name in _LATE:
+        candidates = _candidates(attributes.get(name))
+        if candidates and not candidates[-1][0].lower().startswith("data:"):
+            image.attrs["src"] = candidates[-1][0]
+            return
+
+
+def _candidates(srcset: str | None) -> list[list[str]]:
+    """The addresses of a srcset with their widths; the last one is usually the largest."""
+    if not srcset or srcset.lstrip().lower().startswith("data:"):
+        return []
+    return [part.split() for part in re.split(r",\s+", srcset.strip().rstrip(",")) if part.split()]
+
+
+def _once(urls: Iterator[str]) -> list[str]:
+    return list(dict.fromkeys(urls))

@@ -1,0 +1,203 @@
+"""Keeps what a page is about and drops what stands around it.
+
+A deterministic filter on the HTML in two stages: landmarks and names first (outline, furniture), then what the blocks
+that are left are made of and where they stand (sifting, sections). It errs on the side of keeping: a word too many
+costs less than a paragraph lost. Where too little would be left it steps back, first to landmarks only, then to the
+whole page.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
+
+from weblake_service.failures import PageFailure
+from weblake_service.page.blocks import Block, Outline
+from weblake_service.page.outline import outline
+from weblake_service.page.sifting import Subject, sift
+
+#: Never content, whatever was asked for.
+_MACHINERY = "script, style, template, link, meta, base, object, embed, applet, canvas, head > title"
+
+#: Never main content: fields, and what a player says to browsers without one.
+_UNSAID = "select, textarea, datalist, input, video > :not(source):not(track), audio > :not(source):not(track)"
+#: Said to screen readers only, and links that skip to the content; what has a heading or a paragraph is more.
+_UNSEEN = (
+    ".screen-reader-text, .sr-only, .visually-hidden, .visuallyhidden, "
+    "a[href^='#'][class*=skip i], a[href^='#'][class*=jump i], a[href^='#'][id*=skip i]"
+)
+_HEADED = "h1, h2, h3, h4, h5, h6, p, ul, table"
+
+#: The frame of a document; never dropped.
+_NEVER = frozenset({"html", "head", "body"})
+
+#: Words in the names of a document, or its types in linked data, that say what it is.
+_DISCUSSION = re.compile(r"forum|thread|topic|discussion|phpbb|vbulletin|xenforo|discourse", re.IGNORECASE)
+_TYPE = re.compile(r'"@type"\s*:\s*\[?\s*"([A-Za-z]+)"')
+_DATA = "script[type='application/ld+json' i]"
+#: Characters of linked data that are read.
+_DATA_READ = 20_000
+
+#: Characters, and shares of the page, below which the names misled: then landmarks only, then the whole page.
+_ENOUGH = 250
+_TOO_LITTLE = 0.1
+_NEXT_TO_NOTHING = 0.02
+#: Characters of a block in which a picture that repeats the block's words is looked for.
+_CARD = 600
+#: Blocks around a picture that are looked at.
+_CARD_LEVELS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """The part of a page that was asked for."""
+
+    tree: LexborHTMLParser
+    #: What a user should know, such as a selector that met nothing; empty where all is well.
+    warning: str = ""
+
+
+def select_content(
+    tree: LexborHTMLParser,
+    *,
+    only_main_content: bool = True,
+    include_tags: Sequence[str] = (),
+    exclude_tags: Sequence[str] = (),
+) -> Content:
+    """Returns the content of a page as a tree of its own; `tree` may be changed on the way.
+
+    `include_tags` are CSS selectors that name the content, and then the filter stays out of it. `exclude_tags` are
+    dropped in every case. A selector that cannot be read raises PageFailure with status 400.
+    """
+    subject = _subject(tree) if only_main_content and not include_tags else Subject()
+    _drop(tree.css(_MACHINERY))
+    _drop_noscript(tree)
+    for selector in exclude_tags:
+        _drop(_matching(tree, selector, "excludeTags"))
+    if include_tags:
+        return _only(tree, include_tags)
+    if not only_main_content or tree.body is None:
+        return Content(tree)
+    _keep_main(tree, tree.body, subject)
+    return Content(tree)
+
+
+def _drop_noscript(tree: LexborHTMLParser) -> None:
+    """Drops what is only there for clients without scripts, unless it is all the text that such a client gets."""
+    fallbacks = tree.css("noscript")
+    if fallbacks and tree.body is not None and sum(len(node.text()) for node in fallbacks) * 2 > len(tree.body.text()):
+        tree.unwrap_tags(["noscript"])
+    else:
+        _drop(fallbacks)
+
+
+def _subject(tree: LexborHTMLParser) -> Subject:
+    """What the page says about itself; read before its metadata is dropped."""
+    title = tree.css_first("head > title")
+    data = " ".join(node.text() for node in tree.css(_DATA))[:_DATA_READ]
+    types = set(_TYPE.findall(data))
+    kind = tree.css_first("meta[property='og:type' i]")
+    says = (kind.attributes.get("content") or "").lower() if kind is not None else ""
+    names = " ".join(_names(node) for node in (tree.root, tree.body) if node is not None)
+    is_discussion = "DiscussionForumPosting" in types or _DISCUSSION.search(names) is not None
+    return Subject(
+        title=title.text() if title is not None else "",
+        # Of questions and answers the answers are the content, and the comments below them are not.
+        is_discussion=is_discussion and "question" not in names,
+        is_product=not types.isdisjoint({"Product", "ProductGroup"}) or "product" in says or "product" in names,
+    )
+
+
+def _names(node: LexborNode) -> str:
+    attributes = node.attributes
+    return " ".join((attributes.get(name) or "")[:1000] for name in ("class", "id", "itemtype", "data-template"))
+
+
+def _keep_main(tree: LexborHTMLParser, body: LexborNode, subject: Subject) -> None:
+    found = outline(tree, body, subject.title)
+    if found.root.plain < _ENOUGH and found.root.text < _length(body) * _TOO_LITTLE:
+        found.release()
+        found = outline(tree, body, subject.title, names=False)
+    if found.root.text >= _ENOUGH or found.root.text > _length(body) * _NEXT_TO_NOTHING:
+        sift(found, subject)
+        _say_once(found)
+        _take_out(tree, found)
+    found.release()
+
+
+def _take_out(tree: LexborHTMLParser, found: Outline) -> None:
+    for node in found.furniture:
+        node.decompose()
+    for block in _outermost_dropped(found.root):
+        block.node.decompose()
+    _drop(tree.css(_UNSAID))
+    for node in tree.css(_UNSEEN):
+        if node.css_first(_HEADED) is None and node.tag not in _NEVER:
+            node.decompose()
+
+
+def _outermost_dropped(root: Block) -> list[Block]:
+    dropped: list[Block] = []
+    todo = [root]
+    while todo:
+        for child in todo.pop().children:
+            (dropped if child.dropped else todo).append(child)
+    return dropped
+
+
+def _say_once(found: Outline) -> None:
+    """Empties the alt text of a picture that only says again what the card around it says."""
+    said: dict[int, str] = {}
+    for image, block in found.pictures:
+        alt = " ".join((image.attributes.get("alt") or "").lower().split())
+        card: Block | None = block
+        for _ in range(_CARD_LEVELS):
+            if card is None or card.text > _CARD:
+                break
+            if id(card) not in said:
+                said[id(card)] = " ".join(card.node.text().lower().split())
+            if alt in said[id(card)]:
+                image.attrs["alt"] = ""
+                break
+            card = card.parent
+
+
+def _only(tree: LexborHTMLParser, selectors: Sequence[str]) -> Content:
+    """A tree that holds the elements the selectors name, outermost only, in document order."""
+    wanted = {node.mem_id: node for node in _matching(tree, ", ".join(selectors), "includeTags")}
+    outermost = [node for node in wanted.values() if not _within(node, wanted)]
+    picked = LexborHTMLParser("<body>" + "".join(node.html or "" for node in outermost) + "</body>")
+    if outermost:
+        return Content(picked)
+    return Content(picked, f"includeTags met nothing on this page: {', '.join(selectors)}.")
+
+
+def _within(node: LexborNode, wanted: dict[int, LexborNode]) -> bool:
+    above = node.parent
+    while above is not None:
+        if above.mem_id in wanted:
+            return True
+        above = above.parent
+    return False
+
+
+def _matching(tree: LexborHTMLParser, selector: str, where: str) -> list[LexborNode]:
+    try:
+        return tree.css(selector)
+    except SelectolaxError as error:
+        message = f"{where} has a CSS selector that cannot be read: {selector!r}. Mend it and send the request again."
+        raise PageFailure("BAD_REQUEST", message, status=400) from error
+
+
+def _drop(nodes: Sequence[LexborNode]) -> None:
+    for node in nodes:
+        if node.tag not in _NEVER:
+            node.decompose()
+
+
+def _length(node: LexborNode) -> int:
+    """Characters of text that are no white space."""
+    return len("".join(node.text().split()))

@@ -1,0 +1,153 @@
+"""HTML to markdown: headings, nested lists, GFM tables, fenced code with its language.
+
+The conversion is html-to-markdown's. What happens here first makes the tree say what a reader of the page sees: code
+blocks know their language, links fit in a line, tables that only lay out a page are opened up, and pictures that are
+carried inside the page leave their alt text and a placeholder.
+"""
+
+from __future__ import annotations
+
+import re
+
+from html_to_markdown import ConversionOptions, PreprocessingOptions, convert
+from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+from weblake_service.page.anchors import as_block, settle_links
+
+#: Stands where the URL of a base64 image stood.
+IMAGE_PLACEHOLDER = "Base64-Image-Removed"
+
+# Every switch here undoes a default that would lose or add text: front matter, "cleaned" navigation and forms, hidden
+# tabs. Bullets stay the same on every level, so that a diff of two scrapes shows only what changed.
+_OPTIONS = ConversionOptions(
+    extract_metadata=False,
+    hidden_content="reachable",
+    preprocessing=PreprocessingOptions(enabled=False),
+    bullets="-",
+)
+
+#: Drawn, not written; and the line numbers beside code, which are no part of it.
+_UNWRITTEN = "svg, iframe, td.linenos, td.gutter, .linenodiv, .line-numbers-rows, pre .lineno, pre .linenos"
+
+#: A `<` that a page shows before a letter would be taken for a tag by what renders the markdown, and its text be lost.
+#: In code it is as it should be.
+_CODE_OR_TAG = re.compile(r"<(pre|code|kbd|samp)\b.*?</\1>|&lt;(?=[a-zA-Z/!?])", re.DOTALL)
+#: Stands for such a `<` while the page is converted; a character that no page has a use for.
+_WRITTEN_TAG = "\uf8f0"
+_WRITTEN_BASE64 = re.compile(
+    r"(!\[(?:[^\[\]\\]|\\.|\[[^\[\]]*\])*\]\(\s*<?)data:[^,)\s]{0,200};base64,[A-Za-z0-9+/=_%-]*", re.IGNORECASE
+)
+#: What says something without words; a list's item without even that is an icon that was drawn by a style sheet.
+_SEEN = "img, picture, video, audio, input, object, math, table, pre"
+_LAYOUT_TABLES = "table[role=presentation i], table[role=none i], table:has(table), table:has(pre)"
+_LANGUAGE = re.compile(r"(?:^|\s)(?:language-|lang-|highlight-source-|highlight-|brush:\s*)([A-Za-z0-9+#_.-]+)")
+#: Class words that follow `highlight-` but name no language.
+_NO_LANGUAGE = {"default", "text", "none", "plaintext", "nohighlight", "wrapper", "source", "block", "container"}
+
+
+def to_markdown(tree: LexborHTMLParser, *, remove_base64_images: bool = True) -> tuple[str, bool]:
+    """Returns the tree as markdown, and whether all of it: False where it nests too deep. Changes the tree."""
+    # From the inside out, here and below: what lies in a node goes with it.
+    for node in reversed(tree.css(_UNWRITTEN)):
+        node.decompose()
+    for link in tree.css("a[href^='javascript:' i]"):
+        del link.attrs["href"]
+    for heading in tree.css("summary h1, summary h2, summary h3, summary h4, summary h5, summary h6"):
+        _bare(heading)
+    _settle_pictures(tree, remove_base64_images)
+    settle_links(tree)
+    _drop_bare_rows(tree)
+    for table in reversed(tree.css(_LAYOUT_TABLES)):
+        if not _has_own_heads(table):
+            _open_up(table)
+    for block in tree.css("pre"):
+        _name_language(block)
+    html = tree.html or ""
+    if "&lt;" in html:
+        html = _CODE_OR_TAG.sub(lambda found: found[0] if found[1] else _WRITTEN_TAG, html)
+    result = convert(html, _OPTIONS)
+    return (result.content or "").replace(_WRITTEN_TAG, "\\<").strip("\n"), not result.warnings
+
+
+def _settle_pictures(tree: LexborHTMLParser, remove_base64_images: bool) -> None:
+    for image in tree.css("img:not([src]), img[src='']"):
+        image.decompose()
+    # A picture that is carried in the page in another code than base64 is as long and says as little.
+    for image in tree.css("img[src*='data:' i]") if remove_base64_images else ():
+        if (image.attributes.get("src") or "").lstrip()[:5].lower() == "data:":
+            image.attrs["src"] = IMAGE_PLACEHOLDER
+
+
+def _drop_bare_rows(tree: LexborHTMLParser) -> None:
+    for row in reversed(tree.css("li")):
+        if not row.text(strip=True) and row.css_first(_SEEN) is None:
+            row.decompose()
+
+
+def without_base64_images(markdown: str) -> str:
+    """Returns markdown that somebody else wrote with a placeholder for the URL of each base64 image in it."""
+    return _WRITTEN_BASE64.sub(rf"\1{IMAGE_PLACEHOLDER}", markdown)
+
+
+def fenced(text: str, language: str = "") -> str:
+    """Returns text as a fenced block whose fence is longer than any run of backticks in it."""
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{text.rstrip()}\n{fence}"
+
+
+def _bare(heading: LexborNode) -> None:
+    """Makes the summary around a heading a plain block: a heading cannot stand in the bold line it would become."""
+    above = heading.parent
+    while above is not None and above.tag != "summary":
+        above = above.parent
+    if above is not None:
+        as_block(above)
+
+
+def _name_language(block: LexborNode) -> None:
+    code = block.css_first("code")
+    target = code if code is not None else block
+    for node in (code, block, block.parent, block.parent.parent if block.parent is not None else None):
+        language = _language_of(node) if node is not None else ""
+        if language:
+            target.attrs["class"] = f"language-{language}"
+            return
+
+
+def _language_of(node: LexborNode) -> str:
+    attributes = node.attributes
+    for name in ("data-lang", "data-language", *(("lang",) if node.tag in {"pre", "code"} else ())):
+        value = (attributes.get(name) or "").strip()
+        if value and len(value.split()) == 1:
+            return value.lower()
+    classes = attributes.get("class") or ""
+    for match in _LANGUAGE.finditer(classes):
+        if match[1].lower() not in _NO_LANGUAGE:
+            return match[1].lower()
+    words = classes.split()
+    if "sourceCode" in words:
+        return next((word.lower() for word in words if word != "sourceCode"), "")
+    return ""
+
+
+def _has_own_heads(table: LexborNode) -> bool:
+    return any(_table_of(head) == table.mem_id for head in table.css("th"))
+
+
+def _table_of(cell: LexborNode) -> int | None:
+    above = cell.parent
+    while above is not None and above.tag != "table":
+        above = above.parent
+    return above.mem_id if above is not None else None
+
+
+def _open_up(table: LexborNode) -> None:
+    """Puts each cell of a layout table on its own, in document order, in place of the table."""
+    parser = table.parser
+    for cell in [node for node in table.css("td, caption") if _table_of(node) == table.mem_id]:
+        block = parser.create_node("div")
+        while (child := cell.child) is not None:
+            block.insert_child(child, move=True)
+        table.insert_before(block, move=True)
+    table.decompose()

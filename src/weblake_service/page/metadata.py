@@ -1,0 +1,109 @@
+"""What a page says of itself.
+
+Every `meta` name and property is kept under its own key, a repeated one as a list. The names that the contract
+documents come beside them: `og:title` is also `ogTitle`. What the service itself reports cannot be forged by a page.
+"""
+
+from __future__ import annotations
+
+from selectolax.lexbor import LexborHTMLParser
+
+from weblake_service.page.links import absolute
+
+Value = str | list[str]
+
+_OURS = (
+    "sourceURL url statusCode contentType error scrapeId proxyUsed cacheState cachedAt creditsUsed concurrencyLimited "
+    "concurrencyQueueDurationMs numPages totalPages timezone"
+)
+#: Keys with which the service reports on the scrape; a page that uses them as a name is not heard.
+RESERVED = frozenset(_OURS.split())
+#: One string each in the contract, so the first one is taken where a page has several.
+_SINGLE = frozenset(["title", "description", "language", "keywords"])
+
+_DOCUMENTED = {
+    "og:title": "ogTitle",
+    "og:description": "ogDescription",
+    "og:url": "ogUrl",
+    "og:image": "ogImage",
+    "og:audio": "ogAudio",
+    "og:video": "ogVideo",
+    "og:determiner": "ogDeterminer",
+    "og:locale": "ogLocale",
+    "og:site_name": "ogSiteName",
+    "article:published_time": "publishedTime",
+    "article:modified_time": "modifiedTime",
+    "article:section": "articleSection",
+    "article:tag": "articleTag",
+    "dc.date": "dcDate",
+    "dc.date.created": "dcDateCreated",
+    "dc.description": "dcDescription",
+    "dc.subject": "dcSubject",
+    "dc.type": "dcType",
+    "dcterms.audience": "dcTermsAudience",
+    "dcterms.created": "dcTermsCreated",
+    "dcterms.keywords": "dcTermsKeywords",
+    "dcterms.subject": "dcTermsSubject",
+    "dcterms.type": "dcTermsType",
+}
+#: A list in the contract, however often a page has it.
+_LOCALES = "ogLocaleAlternate"
+
+
+def read_metadata(tree: LexborHTMLParser, base: str) -> dict[str, object]:
+    """Returns the page's own metadata: title, description, language, keywords, favicon, and every `meta` tag."""
+    found = _metas(tree)
+    metadata: dict[str, object] = {}
+    title = next((node.text().strip() for node in tree.css("title") if not _in_drawing(node)), "")
+    if title:
+        metadata["title"] = " ".join(title.split())
+    language = _language(tree)
+    if language:
+        metadata["language"] = language
+    icon = tree.css_first("link[rel~=icon i][href]")
+    if icon is not None:
+        metadata["favicon"] = absolute(icon.attributes.get("href"), base)
+    for key, values in found.items():
+        if key in RESERVED or key in metadata:
+            continue
+        metadata[key] = values[0] if key in _SINGLE or len(values) == 1 else values
+    for key, name in _DOCUMENTED.items():
+        if key in found and name not in found:
+            metadata[name] = metadata[key]
+    locales = found.get("og:locale:alternate") or found.get(_LOCALES)
+    if locales:
+        metadata[_LOCALES] = locales
+    return metadata
+
+
+def _metas(tree: LexborHTMLParser) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for node in tree.css("meta[content]"):
+        attributes = node.attributes
+        key = (attributes.get("property") or attributes.get("name") or attributes.get("itemprop") or "").strip()
+        # Named ones are matched by what HTML calls them, whatever their case; others keep the page's spelling.
+        if key.lower() in _SINGLE or key.lower() in _DOCUMENTED or key.lower() in {"robots", "og:locale:alternate"}:
+            key = key.lower()
+        if key:
+            found.setdefault(key, []).append((attributes.get("content") or "").strip())
+    return found
+
+
+def _language(tree: LexborHTMLParser) -> str:
+    root = tree.css_first("html")
+    declared = root.attributes if root is not None else {}
+    language = declared.get("lang") or declared.get("xml:lang") or ""
+    if not language:
+        node = tree.css_first("meta[http-equiv=content-language i][content]")
+        language = (node.attributes.get("content") or "") if node is not None else ""
+    return language.strip()
+
+
+def _in_drawing(node: object) -> bool:
+    """Whether this title belongs to an SVG picture and not to the page."""
+    above = getattr(node, "parent", None)
+    while above is not None:
+        if above.tag == "svg":
+            return True
+        above = above.parent
+    return False

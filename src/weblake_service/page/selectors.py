@@ -1,0 +1,76 @@
+"""CSS selectors as requests give them: checked before anything is fetched."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+from selectolax.lexbor import LexborHTMLParser, SelectolaxError
+
+from weblake_service.failures import PageFailure
+
+#: Characters of one selector, and selectors of one request: more than people write by hand, less than hurts.
+_LONGEST = 1000
+_MOST = 500
+#: Comparisons that selectors which count may take: about two seconds.
+_STEPS = 250_000_000
+_WITHIN = 20
+
+
+def selector_problem(options: Mapping[str, object]) -> str | None:
+    """What is wrong with the selectors in scrape options (snake_case), as a sentence; None where nothing is."""
+    found = list(_selectors(options))
+    if len(found) > _MOST:
+        return f"The request has {len(found)} CSS selectors, and at most {_MOST} are taken. Join some with commas."
+    nothing = LexborHTMLParser("")
+    for where, selector in found:
+        if len(selector) > _LONGEST:
+            return (
+                f"{where} has a CSS selector of {len(selector)} characters; at most {_LONGEST} are taken. Shorten it."
+            )
+        try:
+            nothing.css(selector)
+        except (SelectolaxError, ValueError):
+            return f"{where} has a CSS selector that cannot be read: {selector!r}. Mend it and send the request again."
+    return None
+
+
+def attribute_selectors(options: Mapping[str, object]) -> list[tuple[str, str]]:
+    """The selectors of the `attributes` formats, each with the attribute it is about."""
+    formats = options.get("formats")
+    return [
+        (str(one.get("selector")), str(one.get("attribute")))
+        for entry in (formats if isinstance(formats, list | tuple) else ())
+        if isinstance(entry, Mapping) and entry.get("type") == "attributes"
+        for one in entry.get("selectors") or ()
+    ]
+
+
+def refuse_costly(tree: LexborHTMLParser, selectors: Iterable[str]) -> None:
+    """Makes sure that counting selectors can be run on a page: their cost grows with the square of what they count.
+
+    Raises:
+        PageFailure: They would hold up the whole service.
+    """
+    counting = [selector.lower() for selector in selectors if ":nth-" in selector.lower()]
+    if not counting:
+        return
+    siblings = Counter(node.parent.mem_id for node in tree.css("*") if node.parent is not None)
+    steps = sum(number * number for number in siblings.values())
+    # Within :has() a selector may be run for every element around it.
+    runs = sum(selector.count(":nth-") * (_WITHIN if ":has(" in selector else 1) for selector in counting)
+    if steps * runs > _STEPS:
+        message = (
+            f"The page has up to {max(siblings.values())} elements side by side, too many for selectors that count "
+            "(:nth-child and its like). Select by name, class or attribute."
+        )
+        raise PageFailure("BAD_REQUEST", message, status=400)
+
+
+def _selectors(options: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    for name, wire in (("include_tags", "includeTags"), ("exclude_tags", "excludeTags")):
+        given = options.get(name)
+        for selector in given if isinstance(given, list | tuple) else ():
+            yield wire, str(selector)
+    for selector, _ in attribute_selectors(options):
+        yield "formats[].selectors", selector

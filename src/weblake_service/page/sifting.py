@@ -1,0 +1,228 @@
+"""Drops the blocks of a page that are not what it is about.
+
+What a landmark or a plain name says has been dropped by the walk. What is left is judged by where it stands (outside
+of the main landmark, before the heading), by what it is made of (links, fields), by its weaker names, and by what the
+page has said before. Recall comes first: every rule spares what has sentences of its own and any large part of a page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from weblake_service.page.blocks import HEADINGS, Block, Outline
+from weblake_service.page.furniture import Says, words
+from weblake_service.page.sections import drop_sections
+
+#: Rows and lines that may say the same twice.
+_MAY_REPEAT = words("tr td th tbody thead p pre dt dd code blockquote")
+_MAY_REPEAT_FAR = frozenset(["pre", "td", "th", "code", "blockquote"])
+#: What a list of links is not: parts of a table or of a text.
+_NO_LIST = frozenset(["td", "tr", "tbody", "table", "p", "dd"])
+#: Characters from which on a block that was there before is dropped: beside itself, and anywhere on the page.
+_TWIN, _REPEATED = 20, 80
+#: Characters that another part of the page has to have to be content outside of the main landmark.
+_AN_ACCOUNT = 150
+#: Links that make a list, and the share of its text that is in them.
+_LINKS, _LINKED = 4, 0.85
+#: Blocks whose text is read to compare it.
+_COMPARED = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What a page says it is, in its metadata."""
+
+    title: str = ""
+    #: People talk to each other here, and what they say is the content.
+    is_discussion: bool = False
+    is_product: bool = False
+
+
+def sift(outline: Outline, subject: Subject) -> None:
+    """Marks the blocks that are not content as dropped."""
+    root = outline.root
+    _outside_of_the_main_part(outline)
+    _before_the_heading(outline)
+    _repetitions(outline)
+    _by_name(outline, subject)
+    drop_sections(outline, voices=not subject.is_discussion)
+    if root.prose * 2 >= root.text:
+        _lists_of_links(root)
+    _forms(outline)
+
+
+def _inner(root: Block) -> Iterator[Block]:
+    """Every block that is still there, outer before inner; what the caller drops is not gone into."""
+    todo = [root]
+    while todo:
+        for child in todo.pop().children:
+            if not child.dropped:
+                yield child
+                if not child.dropped:
+                    todo.append(child)
+
+
+def _outside_of_the_main_part(outline: Outline) -> None:
+    """Outside of the main landmark only the heading and what tells as much as a part of the content stays."""
+    root = outline.root
+    mains = outline.mains
+    if mains and sum(main.plain for main in mains) < 0.4 * root.plain:
+        return
+    if not mains:
+        core = _core(root)
+        if core is None:
+            return
+        mains = [core]
+    told = max(_AN_ACCOUNT, sum(main.prose for main in mains) * 0.1)
+    paths = {id(block) for main in mains for block in _up_from(main)}
+    todo = [root]
+    while todo:
+        for child in todo.pop().children:
+            if child.dropped or child in mains:
+                continue
+            if id(child) in paths or child.is_heart:
+                if child.tag not in HEADINGS:
+                    todo.append(child)
+            elif child.prose < told or child.link * 2 > child.text:
+                child.drop()
+
+
+def _core(root: Block) -> Block | None:
+    """Where no landmark says so: the smallest block with nearly all sentences of a page that is made of sentences."""
+    if root.prose < 1000 or root.prose * 2 < root.text:
+        return None
+    block = root
+    while True:
+        inner = next((child for child in block.children if child.prose >= 0.85 * root.prose), None)
+        if inner is None:
+            return block if block is not root else None
+        block = inner
+
+
+def _up_from(block: Block) -> Iterator[Block]:
+    above = block.parent
+    while above is not None:
+        yield above
+        above = above.parent
+
+
+def _before_the_heading(outline: Outline) -> None:
+    """Drops bars, crumbs and calls above the heading: links, fields and odd words, but no sentences."""
+    heading = outline.heading
+    if heading is None or heading.is_gone():
+        return
+    above = []
+    block = heading
+    while block.parent is not None:
+        for sibling in block.parent.children:
+            if sibling is block:
+                break
+            if not sibling.dropped:
+                above.append(sibling)
+        block = block.parent
+    if sum(sibling.text for sibling in above) > 0.3 * outline.root.text:
+        return
+    for sibling in above:
+        odd = sibling.link * 2 > sibling.text or sibling.text < 60 or sibling.fields
+        if odd and not (sibling.prose or sibling.headings or sibling.is_heart):
+            sibling.drop()
+
+
+def _repetitions(outline: Outline) -> None:
+    """Drops what is there twice: clones in a carousel, one copy for phones and one for desks."""
+    before: dict[tuple[int, int, str], Block] = {}
+    left = _COMPARED
+    for block in outline.blocks:
+        if block.own >= _REPEATED and block.own == block.text and block.tag not in _MAY_REPEAT_FAR:
+            key = (block.own, block.own_link, _words(block)[:1000])
+            if key not in before:
+                before[key] = block
+            elif not block.is_gone() and not before[key].is_gone():
+                block.drop()
+        if len(block.children) > 1 and left > 0:
+            left -= _twins(block)
+
+
+def _twins(parent: Block) -> int:
+    """Drops children that say word for word what a child before them says; returns how many were compared."""
+    seen: dict[tuple[int, int], Block] = {}
+    compared = 0
+    for child in parent.children:
+        if child.dropped or child.text < _TWIN or child.tag in _MAY_REPEAT or child.is_heart:
+            continue
+        first = seen.setdefault((child.text, child.link), child)
+        if first is not child:
+            compared += 1
+            if compared > _COMPARED:
+                break
+            if _words(first) == _words(child):
+                child.drop()
+    return compared
+
+
+def _words(block: Block) -> str:
+    return " ".join(block.node.text().split())
+
+
+def _by_name(outline: Outline, subject: Subject) -> None:
+    """Drops what weaker names say: comments on what is the content, reviews of what is sold, ways to other pages."""
+    root = outline.root
+    named = [block for block in outline.blocks if block.says and not block.is_heart]
+    comments = 0
+    if not subject.is_discussion and any(block.says & Says.COMMENTS for block in named):
+        comments = sum(block.prose for block in _outermost(root, Says.COMMENTS))
+    drops = {
+        Says.COMMENTS: not subject.is_discussion and comments * 2 <= root.prose,
+        Says.REVIEWS: subject.is_product or outline.sells,
+    }
+    for block in named:
+        if not block.is_gone() and _is_what_it_is_called(root, block, drops):
+            block.drop()
+
+
+def _is_what_it_is_called(root: Block, block: Block, drops: Mapping[int, bool]) -> bool:
+    says = block.says
+    if says & Says.ELSEWHERE and block.prose * 2 <= root.prose and block.plain * 2.5 <= root.plain:
+        return True
+    if says & Says.COMMENTS and drops[Says.COMMENTS]:
+        return True
+    if says & Says.REVIEWS and drops[Says.REVIEWS] and root.plain - block.plain >= max(500, root.plain * 0.25):
+        return True
+    return bool(says & Says.ASIDE) and block.plain * 4 <= root.plain and _is_beside(block)
+
+
+def _outermost(root: Block, flag: int) -> Iterator[Block]:
+    todo = [root]
+    while todo:
+        for child in todo.pop().children:
+            if child.dropped:
+                continue
+            if child.says & flag:
+                yield child
+            else:
+                todo.append(child)
+
+
+def _is_beside(block: Block) -> bool:
+    """Whether a banner, a drawer or an aside is what it is called: links, fields, or neither sentence nor heading."""
+    return block.link > 0.35 * block.text or bool(block.fields) or not (block.prose or block.headings)
+
+
+def _lists_of_links(root: Block) -> None:
+    """Drops lists of links from a page that is made of sentences; where links are the page, they stay."""
+    for block in _inner(root):
+        if block.links < _LINKS or block.prose or block.tag in _NO_LIST or block.is_heart:
+            continue
+        if block.link > _LINKED * block.text and block.link < 0.15 * root.text:
+            block.drop()
+
+
+def _forms(outline: Outline) -> None:
+    """Drops forms to be filled in, but not a form that a whole page is wrapped in."""
+    root = outline.root
+    for block in outline.blocks:
+        if block.tag != "form" or not block.fields or block.is_heart or block.is_gone():
+            continue
+        if block.text * 2 < root.text and block.prose * 3 < root.prose and block.prose * 2 < block.text:
+            block.drop()

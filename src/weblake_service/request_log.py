@@ -1,0 +1,92 @@
+"""The list of the last requests, for tests: never a body, never a key."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from weblake_service.clock import Clock, iso
+from weblake_service.own_doors import is_own_door
+
+_MOST = 10_000
+
+
+@dataclass(slots=True)
+class Entry:
+    """One request: `status` is None while it is handled, and where no reply went out."""
+
+    method: str
+    #: With its query.
+    path: str
+    at: str
+    idempotency_key: str | None
+    status: int | None = None
+    milliseconds: float | None = None
+    #: The id of the fault rule that struck it.
+    fault: int | None = None
+
+    def to_dict(self) -> dict[str, object]:
+        """The form that the admin route shows."""
+        return {
+            "method": self.method,
+            "path": self.path,
+            "status": self.status,
+            "at": self.at,
+            "milliseconds": self.milliseconds,
+            "idempotencyKey": self.idempotency_key,
+            "fault": self.fault,
+        }
+
+
+class RequestLog:
+    """The last 10,000 requests, oldest first."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._entries: deque[Entry] = deque(maxlen=_MOST)
+
+    def begin(self, scope: Scope) -> Entry:
+        """Notes a request as it arrives."""
+        key = next((value for name, value in scope["headers"] if name == b"x-idempotency-key"), None)
+        query = scope["query_string"].decode("latin-1")
+        path = scope["path"] + (f"?{query}" if query else "")
+        entry = Entry(scope["method"], path, iso(self._clock.now()), key.decode("latin-1") if key is not None else None)
+        self._entries.append(entry)
+        return entry
+
+    def entries(self) -> list[dict[str, object]]:
+        """All that is remembered."""
+        return [entry.to_dict() for entry in self._entries]
+
+    def clear(self) -> None:
+        """Forgets everything."""
+        self._entries.clear()
+
+
+class LoggedApp:
+    """Wraps the application and notes every request to the API."""
+
+    def __init__(self, app: ASGIApp, log: RequestLog) -> None:
+        self._app = app
+        self._log = log
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handles one request."""
+        if scope["type"] != "http" or scope["path"].startswith("/_weblake/") or is_own_door(scope["path"]):
+            await self._app(scope, receive, send)
+            return
+        entry, begun = self._log.begin(scope), time.perf_counter()
+
+        async def noted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                entry.status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noted)
+        finally:
+            entry.milliseconds = round((time.perf_counter() - begun) * 1000, 3)
+            entry.fault = scope.get("state", {}).get("fault")

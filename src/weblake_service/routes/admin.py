@@ -1,0 +1,138 @@
+"""What tests and operators ask of the service itself, under /_weblake/.
+
+`docs/testing.md` shows each of them with curl. All are for loopback only, and all but health demand the key. `/health`
+is for the probes of container platforms: it answers from anywhere, without a key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.resources import files
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from weblake_service.answers import answer, bad_request, not_found, read_object
+from weblake_service.clock import iso
+from weblake_service.faults import read_rule, read_rules
+from weblake_service.jobs import deliveries
+from weblake_service.parts import Parts
+from weblake_service.store import accounts
+
+
+class AdminRoutes:
+    """The admin routes."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def routes(self) -> list[Route]:
+        """The routes."""
+        return [
+            Route("/health", self.probe, methods=["GET"]),
+            Route("/_weblake/health", self.health, methods=["GET"]),
+            Route("/_weblake/requests", self.requests, methods=["GET"]),
+            Route("/_weblake/counts", self.counts, methods=["GET"]),
+            Route("/_weblake/deliveries", self.deliveries, methods=["GET"]),
+            Route("/_weblake/reset", self.reset, methods=["POST"]),
+            Route("/_weblake/faults", self.faults, methods=["GET"]),
+            Route("/_weblake/faults", self.put_faults, methods=["PUT"]),
+            Route("/_weblake/faults", self.add_fault, methods=["POST"]),
+            Route("/_weblake/faults", self.delete_faults, methods=["DELETE"]),
+            Route("/_weblake/faults/{id}", self.delete_fault, methods=["DELETE"]),
+            Route("/_weblake/clock", self.clock, methods=["GET"]),
+            Route("/_weblake/clock/advance", self.advance, methods=["POST"]),
+            Route("/openapi.yaml", self.contract, methods=["GET"]),
+        ]
+
+    async def probe(self, request: Request) -> Response:
+        """That the service is up, and nothing else."""
+        await self._parts.store.read(lambda db: db.execute("SELECT 1").fetchone())
+        return answer({"status": "ok"})
+
+    async def health(self, request: Request) -> Response:
+        """Whether the database answers, and the service's time."""
+        await self._parts.store.read(lambda db: db.execute("SELECT 1").fetchone())
+        return answer({"status": "ok", "now": iso(self._parts.clock.now())})
+
+    async def requests(self, request: Request) -> Response:
+        """The last requests to the API."""
+        return answer({"requests": self._parts.log.entries()})
+
+    async def counts(self, request: Request) -> Response:
+        """How many jobs of each kind were started and how many pages were billed, since the last reset."""
+        return answer({"counts": await self._parts.store.read(accounts.counts)})
+
+    async def deliveries(self, request: Request) -> Response:
+        """The webhooks that wait, and those that were tried last."""
+        return answer({"deliveries": await self._parts.store.read(deliveries.recent)})
+
+    async def reset(self, request: Request) -> Response:
+        """Empties the service."""
+        await self._parts.reset()
+        return answer({"success": True})
+
+    async def faults(self, request: Request) -> Response:
+        """The rules that hold, and how often they met and struck what they are about."""
+        return answer({"rules": self._parts.faults.rules})
+
+    async def put_faults(self, request: Request) -> Response:
+        """Replaces all rules."""
+        body = await self._body(request, "rules")
+        try:
+            self._parts.faults.replace(read_rules(body))
+        except ValueError as error:
+            bad_request(f"These fault rules cannot be used: {error}.")
+        return await self.faults(request)
+
+    async def add_fault(self, request: Request) -> Response:
+        """Adds one rule behind the others; the answer has its id."""
+        body = await read_object(request, self._parts.config.max_body)
+        try:
+            (added,) = self._parts.faults.add([read_rule(body)])
+        except ValueError as error:
+            bad_request(f"This fault rule cannot be used: {error}.")
+        return answer({"id": added, "rules": self._parts.faults.rules})
+
+    async def delete_faults(self, request: Request) -> Response:
+        """Drops all rules."""
+        self._parts.faults.replace([])
+        return await self.faults(request)
+
+    async def delete_fault(self, request: Request) -> Response:
+        """Drops one rule."""
+        named: str = request.path_params["id"]
+        if not (named.isascii() and named.isdigit() and len(named) < 16 and self._parts.faults.remove(int(named))):
+            not_found(f"There is no fault rule {named[:50]!r}: GET /_weblake/faults lists those that hold.")
+        return await self.faults(request)
+
+    async def clock(self, request: Request) -> Response:
+        """The service's time, and the seconds by which it runs ahead of the machine's."""
+        clock = self._parts.clock
+        return answer({"now": iso(clock.now()), "ahead": clock.offset})
+
+    async def advance(self, request: Request) -> Response:
+        """Moves the clock forward by `seconds`."""
+        body = await self._body(request, "seconds")
+        try:
+            await self._parts.advance(msgspec.convert(body["seconds"], float))
+        except (ValueError, OverflowError) as error:
+            bad_request(f"The clock cannot be advanced by `seconds`: {error}.")
+        return await self.clock(request)
+
+    async def contract(self, request: Request) -> Response:
+        """The API's OpenAPI file."""
+        file = files("weblake").joinpath("spec/service-api.openapi.yaml")
+        if not file.is_file():
+            not_found("The contract file is not packaged.")
+        return Response(file.read_bytes(), media_type="application/yaml")
+
+    async def _body(self, request: Request, name: str) -> Mapping[str, object]:
+        """The body of a call that takes one thing and nothing else."""
+        body = await read_object(request, self._parts.config.max_body)
+        if set(body) != {name}:
+            found = ", ".join(f"`{key[:50]}`" for key in sorted(body)[:5]) or "nothing"
+            bad_request(f"The body must be a JSON object with `{name}` alone; it has {found}.")
+        return body

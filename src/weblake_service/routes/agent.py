@@ -1,0 +1,69 @@
+"""POST /v2/agent, GET and DELETE /v2/agent/{id}."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from weblake import options
+from weblake_service.answers import bad_request
+from weblake_service.config import Access
+from weblake_service.jobs.agent import DEFAULT_CREDITS
+from weblake_service.jobs.records import NewJob
+from weblake_service.llm.page_wants import EXTRACTION
+from weblake_service.parts import Parts
+from weblake_service.routes import model_jobs
+from weblake_service.routes.intake import once, read_options, read_target, read_webhook
+from weblake_service.routes.replays import Ticket
+
+#: Names in a request that the job keeps elsewhere than in its plan.
+_NOT_PLAN = frozenset({"webhook", "origin", "integration"})
+
+
+class AgentRoutes:
+    """Agents."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def routes(self) -> list[Route]:
+        """The routes."""
+        return [
+            Route("/v2/agent", self.start, methods=["POST"]),
+            Route("/v2/agent/{id}", self.read, methods=["GET"]),
+            Route("/v2/agent/{id}", self.cancel, methods=["DELETE"]),
+        ]
+
+    async def start(self, request: Request) -> Response:
+        """Starts a job that decides itself what to read."""
+        return await once(self._parts, request, self._start)
+
+    async def read(self, request: Request) -> Response:
+        """The status, and the data once there is some."""
+        return await model_jobs.read(self._parts, request, "id", "The agent", ("agent",))
+
+    async def cancel(self, request: Request) -> Response:
+        """Ends it at once."""
+        return await model_jobs.cancel(self._parts, request, "id", "The agent", "agent")
+
+    async def _start(self, access: Access, body: dict[str, object], ticket: Ticket) -> Response:
+        parts = self._parts
+        asked = read_options(options.AgentRequest, body)
+        model_jobs.check_model(parts, "The agent")
+        model_jobs.check_schema(asked)
+        webhook = read_webhook(asked, parts.config)
+        given = asked.get("urls") or []
+        assert isinstance(given, list)
+        urls = [read_target(url, parts.config) for url in given]
+        if asked.get("strict_constrain_to_urls") and not urls:
+            bad_request("`strictConstrainToURLs` needs `urls`: without any, nothing could be read.")
+        most = asked.get("max_credits", DEFAULT_CREDITS)
+        if not isinstance(most, int | float) or not EXTRACTION < most < 10**9:
+            bad_request(f"`maxCredits` must be above {EXTRACTION}: that much its answer costs alone.")
+        parts.rate.take(access.team)
+        plan = {name: value for name, value in asked.items() if name not in _NOT_PLAN}
+        plan |= {"urls": urls, "max_credits": int(most), "model": parts.config.llm_model or ""}
+        first = urls[0] if urls else str(asked["prompt"])[:200]
+        job = NewJob("", "agent", access, first, parts.clock.now(), {}, plan, {}, webhook, target=first)
+        return await model_jobs.start(parts, job, ticket, EXTRACTION + 1, {})

@@ -1,0 +1,137 @@
+"""POST /v2/crawl and GET /v2/crawl/active."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from sqlite3 import Connection
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from weblake import options
+from weblake_service.answers import answer, bad_request, encode, raw_answer
+from weblake_service.clock import iso
+from weblake_service.config import Access
+from weblake_service.failures import PageFailure
+from weblake_service.features import check_crawl_options, check_page_options
+from weblake_service.jobs import records
+from weblake_service.jobs.crawl import DEFAULT_LIMIT
+from weblake_service.jobs.page_cache import is_private
+from weblake_service.jobs.records import NewJob
+from weblake_service.llm.crawl_params import generate
+from weblake_service.parts import Parts, asker
+from weblake_service.routes.intake import (
+    check_queue,
+    once,
+    page_price,
+    read_options,
+    read_target,
+    read_webhook,
+)
+from weblake_service.routes.jobs import JobRoutes, job_address
+from weblake_service.routes.replays import Ticket
+from weblake_service.store import accounts
+from weblake_service.web.patterns import Patterns
+
+#: Names in a crawl's options that are kept elsewhere than in its plan.
+_NOT_PLAN = frozenset({"url", "webhook", "scrape_options", "origin", "integration", "zero_data_retention", "prompt"})
+
+
+class CrawlRoutes:
+    """Crawls."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._jobs = JobRoutes(parts, "crawl", "/v2/crawl")
+
+    def routes(self) -> list[Route]:
+        """The routes."""
+        return [
+            Route("/v2/crawl", self.start, methods=["POST"]),
+            Route("/v2/crawl/active", self.active, methods=["GET"]),
+            *self._jobs.routes(),
+        ]
+
+    async def start(self, request: Request) -> Response:
+        """Starts a crawl."""
+
+        async def act(access: Access, body: dict[str, object], ticket: Ticket) -> Response:
+            return await self._start(request, access, body, ticket)
+
+        return await once(self._parts, request, act)
+
+    async def active(self, request: Request) -> Response:
+        """The team's running crawls, newest first."""
+        team = asker(request).team
+
+        def work(db: Connection) -> list[dict[str, object]]:
+            rows = db.execute(
+                "SELECT id, url, created, shown FROM jobs WHERE status = 'scraping' AND kind = 'crawl' AND team = ?"
+                " ORDER BY created DESC, rowid DESC",
+                (team,),
+            )
+            return [
+                {
+                    "id": row["id"],
+                    "teamId": team,
+                    "url": row["url"],
+                    "created_at": iso(row["created"]),
+                    "options": {"scrapeOptions": msgspec.Raw(row["shown"])},
+                }
+                for row in rows
+            ]
+
+        return answer({"success": True, "crawls": await self._parts.store.read(work)})
+
+    async def _start(self, request: Request, access: Access, body: dict[str, object], ticket: Ticket) -> Response:
+        parts = self._parts
+        asked = read_options(options.CrawlRequest, body)
+        pages = asked.get("scrape_options", {})
+        assert isinstance(pages, dict)
+        check_crawl_options(asked, parts.config.plan(access.team), llm=parts.llm.lacks)
+        check_page_options(pages, llm=parts.llm.lacks)
+        if asked.get("zero_data_retention"):
+            pages = {**pages, "zero_data_retention": True}
+        _check_patterns(asked)
+        webhook = read_webhook(asked, parts.config)
+        url = read_target(asked["url"], parts.config)
+        parts.rate.take(access.team)
+        if asked.get("prompt"):
+            _, generated = await generate(parts.llm.needed("The option `prompt`"), url, str(asked["prompt"]))
+            asked = {**generated, **asked}
+        now = parts.clock.now()
+        limit, target = asked.get("limit", DEFAULT_LIMIT), None if is_private(pages) else url
+        assert isinstance(limit, int)
+        plan = {name: value for name, value in asked.items() if name not in _NOT_PLAN} | {"limit": limit}
+
+        def work(db: Connection) -> tuple[str, bytes]:
+            accounts.demand(db, access.team, limit * page_price(pages), parts.config.plan(access.team).credits, now)
+            check_queue(records.waiting(db, access.team), 1, parts.config.plan(access.team), now)
+            new_id = parts.ids.start(db)
+            encoded = encode({"success": True, "id": new_id, "url": job_address(request, "/v2/crawl", new_id)})
+            records.create(
+                db, NewJob(new_id, "crawl", access, url, now, pages, plan, _shown(body), webhook, limit, target)
+            )
+            ticket.save(db, 200, encoded)
+            return new_id, encoded
+
+        new_id, encoded = await parts.store.write(work)
+        parts.delivery.wake()
+        await parts.jobs.launch(new_id)
+        return raw_answer(encoded)
+
+
+def _check_patterns(asked: Mapping[str, object]) -> None:
+    """Refuses patterns that cannot be used, before anything is recorded."""
+    try:
+        Patterns(asked)
+    except PageFailure as problem:
+        bad_request(problem.message)
+
+
+def _shown(body: Mapping[str, object]) -> dict[str, object]:
+    """The scrape options as they came, as the list of active crawls shows them."""
+    given = body.get("scrapeOptions")
+    return given if isinstance(given, dict) else {}

@@ -1,0 +1,92 @@
+"""POST /v2/extract and GET /v2/extract/{id}, which reads agents too, as the contract's text has it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from weblake import options
+from weblake_service.answers import bad_request
+from weblake_service.config import Access
+from weblake_service.features import check_page_options, missing
+from weblake_service.jobs.extract import MOST_PAGES, PAGES
+from weblake_service.jobs.page_cache import is_private
+from weblake_service.jobs.records import NewJob
+from weblake_service.llm.page_wants import EXTRACTION
+from weblake_service.parts import Parts
+from weblake_service.routes import model_jobs
+from weblake_service.routes.intake import once, page_price, read_options, read_webhook
+from weblake_service.routes.replays import Ticket
+from weblake_service.routes.targets import refusal, split
+
+#: Names in a request that the job keeps elsewhere than in its plan.
+_NOT_PLAN = frozenset({"webhook", "scrape_options", "origin", "integration", "urls"})
+
+
+class ExtractRoutes:
+    """Extract jobs."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def routes(self) -> list[Route]:
+        """The routes."""
+        return [
+            Route("/v2/extract", self.start, methods=["POST"]),
+            Route("/v2/extract/{id}", self.read, methods=["GET"]),
+        ]
+
+    async def start(self, request: Request) -> Response:
+        """Starts a job that reads pages and extracts data from all of them."""
+        return await once(self._parts, request, self._start)
+
+    async def read(self, request: Request) -> Response:
+        """The status, and the data once there is some."""
+        return await model_jobs.read(self._parts, request, "id", "Extract", ("extract", "agent"))
+
+    async def _start(self, access: Access, body: dict[str, object], ticket: Ticket) -> Response:
+        parts = self._parts
+        asked = read_options(options.ExtractRequest, body)
+        model_jobs.check_model(parts, "Extract")
+        model_jobs.check_schema(asked)
+        if asked.get("allow_external_links"):
+            raise missing("The option `allowExternalLinks` of extract", "a part of the service that comes later")
+        pages = asked.get("scrape_options", {})
+        assert isinstance(pages, dict)
+        check_page_options(pages, parts.config.plan(access.team), llm=parts.llm.lacks)
+        if is_private(pages):
+            bad_request(
+                "`scrapeOptions.lockdown` does not go with an extract, which keeps what it reads until its end."
+            )
+        webhook = read_webhook(asked, parts.config)
+        urls, invalid = self._urls(asked)
+        parts.rate.take(access.team)
+        count = min(max(len(urls), int(str(asked.get("limit", PAGES if not urls else 1)))), MOST_PAGES)
+        needed = count * page_price({**pages, "formats": ["markdown"]}) + EXTRACTION
+        plan = {name: value for name, value in asked.items() if name not in _NOT_PLAN} | {"urls": urls}
+        first = urls[0] if urls else str(asked.get("prompt", ""))[:200]
+        job = NewJob(
+            "", "extract", access, first, parts.clock.now(), pages, plan, {}, webhook, expected=needed, target=first
+        )
+        return await model_jobs.start(parts, job, ticket, needed, {} if invalid is None else {"invalidURLs": invalid})
+
+    def _urls(self, asked: Mapping[str, object]) -> tuple[list[str], list[str] | None]:
+        """The URLs to read, some with `*`, and those to report as invalid; None where those are not tolerated."""
+        given = asked.get("urls") or []
+        assert isinstance(given, list)
+        tolerant = asked.get("ignore_invalid_urls", True) is True
+        good: list[str] = []
+        bad: list[str] = []
+        for url in given:
+            start, star, rest = str(url).partition("*")
+            found, wrong, problem = split([start], allow_private=self._parts.config.allow_private)
+            if problem is not None and not tolerant:
+                raise refusal(problem)
+            good += [one + star + rest for one in found]
+            bad += [str(url)] if wrong else []
+        if given and not good:
+            bad_request("No valid URLs provided")
+        return good, bad if tolerant else None

@@ -1,0 +1,83 @@
+"""POST and DELETE /v2/scrape/{id}/interact."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from weblake import options
+from weblake_service.answers import Refusal, answer, encode, job_id, raw_answer
+from weblake_service.browser.chromium import demand_browser
+from weblake_service.config import Access
+from weblake_service.failures import PageFailure
+from weblake_service.features import missing
+from weblake_service.page.asked import number
+from weblake_service.parts import Parts, asker
+from weblake_service.routes.intake import once, read_options
+from weblake_service.routes.replays import Ticket
+from weblake_service.routes.running_code import CodeRunner, addresses
+from weblake_service.sessions.prompted import follow
+from weblake_service.sessions.sessions import Live
+
+#: Seconds that a prompt may take where nothing is said.
+_LIMIT = 30
+
+
+class InteractRoutes:
+    """The browsers of scrapes."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._code = CodeRunner(parts)
+
+    def routes(self) -> list[Route]:
+        """The routes."""
+        return [
+            Route("/v2/scrape/{id}/interact", self.interact, methods=["POST"]),
+            Route("/v2/scrape/{id}/interact", self.stop, methods=["DELETE"]),
+        ]
+
+    async def interact(self, request: Request) -> Response:
+        """Runs code or follows a prompt on the page of a scrape."""
+        return await once(self._parts, request, lambda *asked: self._interact(request, *asked))
+
+    async def stop(self, request: Request) -> Response:
+        """Ends the browser of a scrape and bills it."""
+        ended = await self._parts.interact.stop(asker(request), job_id(request, unreadable=404))
+        return answer({"success": True, "sessionDurationMs": ended.milliseconds, "creditsBilled": ended.credits})
+
+    async def _interact(self, request: Request, access: Access, body: dict[str, object], ticket: Ticket) -> Response:
+        parts, scrape_id = self._parts, job_id(request)
+        asked = read_options(options.InteractOptions, body)
+        prompt = str(asked["prompt"]) if "prompt" in asked else None
+        if prompt is None:
+            self._code.demand("Interact with code")
+        else:
+            demand_browser("Interact with a prompt")
+            if parts.llm.lacks:
+                raise missing("Interact with a prompt", parts.llm.lacks)
+        parts.rate.take(access.team)
+        live = await parts.interact.session(access, scrape_id)
+        if prompt is None:
+            ran = await self._code.run(live, asked)
+            result = {**ran.shown, "result": ran.value}
+        else:
+            result = await self._follow(live, prompt, number(asked.get("timeout"), _LIMIT))
+        reply = encode({"success": True, **addresses(live, str(request.base_url)), **result})
+        await parts.store.write(lambda db: ticket.save(db, 200, reply))
+        return raw_answer(reply)
+
+    async def _follow(self, live: Live, prompt: str, timeout_s: float) -> dict[str, object]:
+        """Has a language model do what a prompt says."""
+        parts = self._parts
+        try:
+            model = parts.llm.needed("Interact with a prompt")
+            done = await parts.sessions.use(live, follow(model, live, prompt, timeout_s))
+        except PageFailure as failure:
+            raise Refusal(failure.status, failure.message, code=failure.code) from failure
+        result: dict[str, object] = {"stdout": None, "stderr": None, "exitCode": 0, "killed": False, "error": None}
+        if done is not None:
+            return {**result, "output": done.output, "result": done.snapshot}
+        error = f"The prompt was ended after {timeout_s:g} s, its timeout. Give it a larger one, or ask for less."
+        return {**result, "exitCode": None, "killed": True, "error": error, "output": None, "result": None}

@@ -1,0 +1,135 @@
+"""POST /v2/parse and GET /v2/parse/formats.
+
+A parse is read back with GET /v2/scrape/{id}. The contract's activity list has no word for it, so it is listed as a
+scrape whose target is the file's name.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from weblake import options
+from weblake_service.answers import Refusal, answer, encode
+from weblake_service.config import Access
+from weblake_service.failures import PageFailure
+from weblake_service.features import check_page_options, format_names
+from weblake_service.files.kinds import EXTENSIONS, kind_of_name, listed
+from weblake_service.files.upload import UploadForm, read_form
+from weblake_service.jobs.outcomes import Stored
+from weblake_service.jobs.page_cache import is_private
+from weblake_service.jobs.scraping import ZERO_DATA_RETENTION, failed
+from weblake_service.llm import page_parts, page_wants
+from weblake_service.parts import Parts, asker
+from weblake_service.routes.intake import page_price, read_options
+from weblake_service.routes.replays import KEEP_SCRAPES, Ticket
+from weblake_service.routes.single_call import SingleCall
+from weblake_service.store import accounts
+from weblake_service.web.door import ParsedFile
+
+#: Formats that only a page on the web has.
+_NO_FILE_HAS = frozenset(["screenshot", "branding", "audio", "video", "changeTracking", "attributes"])
+#: Milliseconds that a file may take.
+_TIMEOUT = 30_000
+
+
+class ParseRoutes:
+    """Uploaded files."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def routes(self) -> list[Route]:
+        """The routes."""
+        return [
+            Route("/v2/parse", self.start, methods=["POST"]),
+            Route("/v2/parse/formats", self.formats, methods=["GET"]),
+        ]
+
+    async def formats(self, request: Request) -> Response:
+        """The kinds of files that can be uploaded."""
+        response = answer({"success": True, "data": {"formats": listed()}})
+        response.headers["Cache-Control"] = "private, max-age=3600"
+        return response
+
+    async def start(self, request: Request) -> Response:
+        """Converts one file and returns it."""
+        access = asker(request)
+        form = await read_form(request)
+        try:
+            # The same request is one with the same file: its digest stands for it.
+            body: dict[str, object] = {"file": [form.name, form.digest], "options": form.options}
+
+            async def act(ticket: Ticket) -> Response:
+                return await self._parse(access, form, ticket)
+
+            return await self._parts.replays.once(request, access, body, act, KEEP_SCRAPES)
+        finally:
+            form.close()
+
+    async def _parse(self, access: Access, form: UploadForm, ticket: Ticket) -> Response:
+        parts = self._parts
+        asked = self._asked(access, form)
+        parts.rate.take(access.team)
+        plan, price, now = parts.config.plan(access.team), page_price(asked), parts.clock.now()
+        # How many pages a PDF has is known only when it has been read, and then it is paid for.
+        await parts.store.read(lambda db: accounts.demand(db, access.team, price, plan.credits, now))
+        call = SingleCall(access, "parse", form.name, await parts.ids.drawn(parts.store), is_private(asked), ticket)
+        timeout = asked.get("timeout")
+        timeout_s = (timeout if isinstance(timeout, int) and timeout > 0 else _TIMEOUT) / 1000
+        until = time.monotonic() + timeout_s
+        try:
+            page = await parts.web.parse(form.read, page_wants.plain(asked), timeout_s)
+            left = max(0.0, until - time.monotonic())
+            made = await page_parts.make(parts.llm.model, parts.llm.lacks, asked, page.document, timeout_s=left)
+        except PageFailure as failure:
+            return await call.failed(parts, _refusal(failure), failed(failure))
+        return await call.stored(parts, _document(call, page, made, asked))
+
+    def _asked(self, access: Access, form: UploadForm) -> dict[str, object]:
+        """The options of a request that can be carried out; raises Refusal."""
+        if kind_of_name(form.name) is None:
+            raise Refusal(
+                400,
+                f"{form.name[:100]!r} is not a kind of file that is parsed. Those that are end in "
+                f"{', '.join(EXTENSIONS)}.",
+                code="UNSUPPORTED_FILE_TYPE",
+                details=[{"message": "Unsupported file extension", "supported": list(EXTENSIONS)}],
+            )
+        asked = read_options(options.ParseOptions, form.options)
+        _check_formats(asked)
+        check_page_options(asked, self._parts.config.plan(access.team), llm=self._parts.llm.lacks)
+        return asked
+
+
+def _document(call: SingleCall, page: ParsedFile, made: page_parts.Made, asked: Mapping[str, object]) -> Stored:
+    credits = page.credits + made.credits + (ZERO_DATA_RETENTION if call.private else 0)
+    metadata = page.document.get("metadata")
+    told: dict[str, object] = dict(metadata) if isinstance(metadata, Mapping) else {}
+    # Neither a proxy nor the cache has anything to do with a file.
+    for name in ("proxyUsed", "cacheState"):
+        told.pop(name, None)
+    told |= {"scrapeId": call.id, "creditsUsed": credits, "concurrencyLimited": False}
+    document = page_parts.added(page.document, made, asked) | {"metadata": told}
+    warnings = [str(one) for one in (page.document.get("warning"), *made.warnings) if one]
+    if warnings:
+        document["warning"] = " ".join(warnings)
+    return Stored(call.id, encode(document), credits, call.target)
+
+
+def _refusal(failure: PageFailure) -> Refusal:
+    # The file came with the request, so what is wrong with it is wrong with the request.
+    status = 400 if failure.code == "SCRAPE_UNSUPPORTED_FILE_ERROR" else failure.status
+    details = [{"message": failure.message}] if status == 400 else None
+    return Refusal(status, failure.message, code=failure.code, details=details)
+
+
+def _check_formats(asked: Mapping[str, object]) -> None:
+    for name in format_names(asked):
+        if name in _NO_FILE_HAS:
+            message = f"The format `{name}` is not made of files; leave it out, or scrape the page."
+            raise Refusal(400, message, code="PARSE_UNSUPPORTED_OPTIONS", details=[{"message": message}])

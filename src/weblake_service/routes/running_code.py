@@ -1,0 +1,88 @@
+"""Code that runs in a session, and the addresses of one: what browser sessions and interact have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from weblake_service.answers import Refusal
+from weblake_service.browser.chromium import demand_browser
+from weblake_service.page.asked import number
+from weblake_service.parts import Parts
+from weblake_service.sessions.code.runner import run_code
+from weblake_service.sessions.sessions import Live
+
+#: Seconds that code may run where nothing is said.
+_LIMIT = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What code came to."""
+
+    #: stdout, stderr, exitCode, killed, error.
+    shown: dict[str, object]
+    #: The value of the last expression; None where the language has none.
+    value: str | None
+
+
+class CodeRunner:
+    """Runs code in sessions, where this service may."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def demand(self, what: str) -> None:
+        """Makes sure that code may run here, and that there is a browser for it.
+
+        Raises:
+            Refusal: 503 with what is missing.
+        """
+        demand_browser(what)
+        if not self._parts.config.code_execution:
+            raise Refusal(
+                503,
+                f"{what} is off on this service: it would run on its machine, as its user, in no sandbox. "
+                "`weblake serve --allow-code-execution` turns it on.",
+                code="CODE_EXECUTION_DISABLED",
+            )
+
+    async def run(self, live: Live, asked: Mapping[str, object]) -> Result:
+        """Runs the code of a request (snake_case) in a session.
+
+        Raises:
+            Refusal: 410; the session ended while it ran.
+        """
+        folder = live.session.chromium.folder / "work"
+        folder.mkdir(exist_ok=True)
+        code = run_code(
+            str(asked["code"]),
+            str(asked.get("language") or "node"),
+            cdp_url=self._parts.steering.cdp_url(live),
+            folder=folder,
+            timeout_s=number(asked.get("timeout"), _LIMIT),
+            guard=live.session.guard,
+        )
+        found = await self._parts.sessions.use(live, code)
+        shown: dict[str, object] = {
+            "stdout": found.stdout,
+            "stderr": found.stderr,
+            "exitCode": found.exit_code,
+            "killed": found.killed,
+            "error": found.error,
+        }
+        return Result(shown, found.value)
+
+
+def addresses(session: Live | str, base: str) -> dict[str, str]:
+    """The addresses of a session for whoever asks at `base`; of one that has ended (its id), they lead nowhere."""
+
+    def address(door: str) -> str:
+        path = f"/sessions/{session}/{door}" if isinstance(session, str) else session.path(door)
+        return base.rstrip("/") + path
+
+    return {
+        "cdpUrl": address("cdp").replace("http", "ws", 1),
+        "liveViewUrl": address("view"),
+        "interactiveLiveViewUrl": address("control"),
+    }

@@ -1,0 +1,184 @@
+"""POST /v2/search: the pages that this service scraped for a team, by their words."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from sqlite3 import Connection
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from weblake import aio
+from weblake_service.answers import Refusal, encode, raw_answer
+from weblake_service.config import Access, Plan
+from weblake_service.failures import PageFailure
+from weblake_service.ids import scrape_id
+from weblake_service.jobs import records, singles
+from weblake_service.jobs.job_run import is_shutdown
+from weblake_service.jobs.outcomes import Failed
+from weblake_service.jobs.records import NewJob
+from weblake_service.jobs.scraping import Scraped, Turn, failed
+from weblake_service.parts import Parts
+from weblake_service.routes.intake import once, page_price
+from weblake_service.routes.replays import KEEP_SCRAPES, Ticket
+from weblake_service.routes.search_request import Asked, read_search, result
+from weblake_service.routes.targets import target
+from weblake_service.store import accounts, search_index
+from weblake_service.store.search_index import Found
+
+#: Credits for every ten results that were begun.
+_PRICE, _PER = 2, 10
+
+
+class SearchRoutes:
+    """Searches."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def routes(self) -> list[Route]:
+        """The routes."""
+        return [Route("/v2/search", self.search, methods=["POST"])]
+
+    async def search(self, request: Request) -> Response:
+        """Finds pages and, where asked, scrapes them."""
+        return await once(self._parts, request, self._search, KEEP_SCRAPES)
+
+    async def _search(self, access: Access, body: dict[str, object], ticket: Ticket) -> Response:
+        parts = self._parts
+        plan = parts.config.plan(access.team)
+        asked = read_search(body, plan, parts.clock.now(), llm=parts.llm.lacks)
+        parts.rate.take(access.team)
+        search_id = await self._parts.ids.drawn(self._parts.store)
+        try:
+            async with aio.timeout(asked.timeout_ms / 1000):
+                found = await self._find(access, asked)
+                price = _price(len(found))
+                await self._afford(access, asked, price, len(found), plan)
+                scraped = await self._scrape(access, asked, found, search_id)
+        except TimeoutError:
+            message = f"The search was not done within {asked.timeout_ms} ms. Allow more with `timeout`."
+            raise Refusal(408, message, code="SEARCH_TIMEOUT") from None
+        web = [result(asked, one, place, page) for place, (one, page) in enumerate(zip(found, scraped, strict=True))]
+        reply = encode(
+            {
+                "success": True,
+                "data": {source: web if source == "web" else [] for source in asked.sources},
+                "warning": " ".join(asked.notes),
+                "id": search_id,
+                "creditsUsed": price + sum(_credits(page) for page in scraped),
+            }
+        )
+        await self._keep(access, asked, search_id, scraped, price, ticket, reply)
+        return raw_answer(reply)
+
+    async def _find(self, access: Access, asked: Asked) -> list[Found]:
+        if "web" not in asked.sources:
+            return []
+
+        def work(db: Connection) -> tuple[list[Found], bool, int]:
+            found, whole = search_index.search(db, access.team, asked.query, asked.limit, newest=asked.newest)
+            return found, whole, search_index.count(db, access.team)
+
+        store = self._parts.store
+        if await store.read(search_index.behind):
+            await store.write(search_index.catch_up)
+        found, whole, pages = await store.read(work)
+        if pages:
+            known = "the one page" if pages == 1 else f"the {pages} pages"
+            asked.notes.insert(0, f"Searched {known} that this service scraped for this team, not the web.")
+        else:
+            asked.notes.insert(
+                0,
+                "There is nothing to search yet: this service searches the pages that it scraped for this team, not"
+                " the web. Scrape, batch or crawl some first.",
+            )
+        if not whole:
+            asked.notes.append("No page has all of the words, so these have some of them.")
+        if asked.only_valid:
+            found = [one for one in found if self._problem(one.url) is None]
+        return found
+
+    async def _afford(self, access: Access, asked: Asked, price: int, results: int, plan: Plan) -> None:
+        """Refuses what cannot be paid before any page is fetched; a search that finds nothing is free."""
+        now = self._parts.clock.now()
+        needed = max(price, _PRICE) + (results * page_price(asked.page) if asked.page is not None else 0)
+        await self._parts.store.read(lambda db: accounts.demand(db, access.team, needed, plan.credits, now))
+
+    async def _scrape(
+        self, access: Access, asked: Asked, found: Sequence[Found], search_id: str
+    ) -> list[Scraped | Failed | None]:
+        """Each result as it was scraped, or why it could not be; None where nobody asked for that."""
+        page = asked.page
+        if page is None:
+            return [None] * len(found)
+
+        async def one(url: str, place: int) -> Scraped | Failed:
+            try:
+                problem = self._problem(url)
+                if problem is not None:
+                    raise problem
+                await self._parts.faults.meet(url, "search", search_id)
+                return await self._parts.scraper.get(url, page, access.team, Turn(scrape_id(search_id, place)))
+            except Exception as error:
+                if is_shutdown(error):
+                    raise
+                if asked.private and not isinstance(error, PageFailure):
+                    # What an unforeseen error says may hold the URL, so only its kind is logged.
+                    return failed(PageFailure("UNKNOWN_ERROR", f"An unexpected error occurred: {type(error).__name__}"))
+                return failed(error)
+
+        return await asyncio.gather(*(one(known.url, place) for place, known in enumerate(found, 1)))
+
+    def _problem(self, url: str) -> PageFailure | None:
+        """Why a page that was scraped once may not be scraped now."""
+        try:
+            target(url, allow_private=self._parts.config.allow_private)
+        except PageFailure as problem:
+            return problem
+        return None
+
+    async def _keep(
+        self,
+        access: Access,
+        asked: Asked,
+        search_id: str,
+        pages: Sequence[Scraped | Failed | None],
+        price: int,
+        ticket: Ticket,
+        reply: bytes,
+    ) -> None:
+        now = self._parts.clock.now()
+        scraped = [page for page in pages if isinstance(page, Scraped)]
+        stored = [] if asked.private else [page.stored for page in scraped]
+        # A document that is stored is billed with it.
+        credits = price + sum(_credits(page) for page in pages) - sum(page.credits for page in stored)
+
+        def work(db: Connection) -> None:
+            for page in scraped:
+                page.keep(db, now)
+            if asked.private:
+                singles.note_private(db, access, search_id, credits, now, "search")
+                return
+            if credits:
+                accounts.charge(db, access, credits, now)
+            if stored:
+                job = NewJob(search_id, "search", access, asked.text, now, target=asked.text)
+                records.store_single(db, job, *stored)
+            else:
+                accounts.record_activity(db, access, "search", search_id, asked.text, now)
+            ticket.save(db, 200, reply)
+
+        await self._parts.store.write(work)
+
+
+def _price(results: int) -> int:
+    return -(-results // _PER) * _PRICE
+
+
+def _credits(page: Scraped | Failed | None) -> int:
+    if page is None:
+        return 0
+    return page.credits if isinstance(page, Failed) else page.stored.credits

@@ -1,0 +1,153 @@
+"""What POST /v2/search was asked for, and what a result looks like."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from weblake import options
+from weblake_service.answers import bad_request
+from weblake_service.config import Plan
+from weblake_service.features import check_page_options, check_retention, missing
+from weblake_service.jobs.outcomes import Failed
+from weblake_service.jobs.page_cache import is_private
+from weblake_service.jobs.scraping import Scraped
+from weblake_service.routes.intake import read_options
+from weblake_service.store.search_index import Found
+from weblake_service.store.search_query import MOST_WORDS, Query, in_domains, of_type, read_query, read_times
+
+#: What the contract has where nothing is said.
+_LIMIT, _TIMEOUT_MS, _COUNTRY = 10, 60_000, "US"
+
+
+@dataclass(slots=True)
+class Asked:
+    """A search as it was asked for."""
+
+    query: Query
+    text: str
+    limit: int
+    newest: bool
+    #: The kinds of results, in their order.
+    sources: list[str]
+    category: str | None
+    #: Whether a result's description is the passage that fits, and not what the page says of itself.
+    highlights: bool
+    #: Whether results that cannot be scraped are left out.
+    only_valid: bool
+    timeout_ms: int
+    #: How the results are scraped; None where they are not.
+    page: dict[str, object] | None
+    #: Whether the search itself asks for zero data retention.
+    unkept: bool
+    #: What is to be told besides the results.
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def private(self) -> bool:
+        """Whether nothing but the price is to be remembered."""
+        return self.unkept or is_private(self.page or {})
+
+
+def read_search(body: Mapping[str, object], plan: Plan, now: float, *, llm: str) -> Asked:
+    """A request body as a search; ages of pages are counted back from `now`, and `llm` is what is missing for
+    a language model.
+
+    Raises:
+        Refusal: 400; it is malformed. 403; zero data retention is asked for. 503; it needs what is not here.
+    """
+    given = read_options(options.SearchRequest, body)
+    check_retention({"zero_data_retention": given.get("enterprise")}, plan)
+    text = str(given["query"]).encode("utf-8", "replace").decode()
+    limit, timeout = given.get("limit", _LIMIT), given.get("timeout")
+    query = read_query(text)
+    in_domains(query, _items(given.get("include_domains")))
+    in_domains(query, _items(given.get("exclude_domains")), without=True)
+    newest = _times(query, given, now)
+    assert isinstance(limit, int)
+    asked = Asked(
+        query,
+        text,
+        limit,
+        newest,
+        list(dict.fromkeys(_name(source) for source in _items(given.get("sources", ["web"])))) or ["web"],
+        _category(query, given),
+        highlights=given.get("highlights") is not False,
+        only_valid=given.get("ignore_invalid_urls") is True,
+        timeout_ms=timeout if isinstance(timeout, int) and timeout > 0 else _TIMEOUT_MS,
+        page=_page(given, plan, llm),
+        unkept=bool(given.get("enterprise")),
+    )
+    asked.notes += _notes(asked, given)
+    return asked
+
+
+def result(asked: Asked, found: Found, place: int, page: Scraped | Failed | None) -> dict[str, object]:
+    """One entry of `data.web`; `place` counts from 0. A page that could not be scraped says so in its metadata."""
+    own = found.description
+    shown: dict[str, object] = {
+        "url": found.url,
+        "title": found.title,
+        "description": (found.passage or own) if asked.highlights else (own or found.passage),
+        "position": place + 1,
+    }
+    if asked.category is not None:
+        shown["category"] = asked.category
+    if isinstance(page, Scraped):
+        document: dict[str, object] = msgspec.json.decode(page.stored.body)
+        return document | shown
+    if isinstance(page, Failed):
+        shown["metadata"] = {"sourceURL": found.url, "url": found.url, "error": page.error, "code": page.code}
+    return shown
+
+
+def _page(given: Mapping[str, object], plan: Plan, llm: str) -> dict[str, object] | None:
+    page = given.get("scrape_options")
+    if not isinstance(page, Mapping) or not page or page.get("formats") == []:
+        return None
+    check_page_options(page, plan, llm=llm)
+    return dict(page)
+
+
+def _times(query: Query, given: Mapping[str, object], now: float) -> bool:
+    newest = False
+    of_source = (source.get("tbs") for source in _items(given.get("sources")) if isinstance(source, Mapping))
+    for tbs in (given.get("tbs"), *of_source):
+        if tbs:
+            newest = read_times(query, tbs, now) or newest
+    return newest
+
+
+def _category(query: Query, given: Mapping[str, object]) -> str | None:
+    """The category that results are kept to: files of a type are what this index can tell apart."""
+    names = list(dict.fromkeys(_name(category) for category in _items(given.get("categories"))))
+    for name in names:
+        if name != "pdf":
+            raise missing(f"The category `{name[:50]}`", "a web search engine")
+        of_type(query, name)
+    return names[0] if names else None
+
+
+def _notes(asked: Asked, given: Mapping[str, object]) -> list[str]:
+    notes = []
+    if asked.query.cut:
+        notes.append(f"Only the first {MOST_WORDS} words of the query count.")
+    others = [source for source in asked.sources if source != "web"]
+    if others:
+        notes.append(f"The index holds web pages only, so there are no results for {' and '.join(others)}.")
+    if given.get("location") or str(given.get("country", _COUNTRY)).upper() != _COUNTRY:
+        notes.append("location and country change nothing here.")
+    return notes
+
+
+def _name(entry: object) -> str:
+    name = entry.get("type") if isinstance(entry, Mapping) else entry
+    if not isinstance(name, str):
+        bad_request("sources and categories are names, or objects with the name under `type`.")
+    return name
+
+
+def _items(value: object) -> list[object]:
+    return list(value) if isinstance(value, list | tuple) else []

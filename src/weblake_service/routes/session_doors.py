@@ -1,0 +1,132 @@
+"""The doors of browser sessions, which ask for the word in their address and no key: the protocol and the views."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+
+from weblake_service.answers import not_found
+from weblake_service.parts import Parts
+from weblake_service.sessions import live_page
+from weblake_service.sessions.cdp import CdpError
+from weblake_service.sessions.live_view import LiveView
+from weblake_service.sessions.mux import Client
+from weblake_service.sessions.outside import join
+from weblake_service.sessions.sessions import Live
+
+CONNECTED = WebSocketState.CONNECTED
+
+
+class SessionDoors:
+    """The addresses that a session gives away."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def routes(self) -> list[BaseRoute]:
+        """The routes."""
+        return [
+            Route("/sessions/static/{name}", self.static, methods=["GET"]),
+            Route("/sessions/{id}/{door}", self.view, methods=["GET"]),
+            WebSocketRoute("/sessions/{id}/cdp", self.protocol),
+            WebSocketRoute("/sessions/{id}/{door}/stream", self.stream),
+        ]
+
+    async def view(self, request: Request) -> Response:
+        """The page that shows a session."""
+        door = str(request.path_params["door"])
+        if door not in ("view", "control"):
+            not_found("There is no such page.")
+        live = self._behind(str(request.path_params["id"]), door, request.query_params.get("word", ""))
+        if live is None:
+            not_found("There is no such live view: its session has ended, or shows none, or the word is another.")
+        stream = f"{request.url.path}/stream?word={live.session.word(door)}"
+        return HTMLResponse(
+            live_page.page(stream, "/sessions/static"), headers=live_page.headers(framed=door == "view")
+        )
+
+    async def static(self, request: Request) -> Response:
+        """The style and the script of the view."""
+        name = str(request.path_params["name"])
+        if name not in live_page.STATIC:
+            not_found("The live view has no such file.")
+        headers = {"Cache-Control": "no-cache"}
+        return Response(live_page.static(name), media_type=live_page.STATIC[name], headers=headers)
+
+    async def protocol(self, socket: WebSocket) -> None:
+        """The browser's debugging protocol."""
+        live = self._enter(socket, "cdp")
+        if live is None:
+            # Before it is accepted, this is answered with 403.
+            await socket.close()
+            return
+        client = await _let_in(socket, live)
+        if client is not None:
+            await join(socket, client, lambda: self._parts.sessions.touch(live))
+
+    async def stream(self, socket: WebSocket) -> None:
+        """The pictures of a view, and what its viewer does."""
+        door = str(socket.path_params["door"])
+        live = self._enter(socket, door) if door in ("view", "control") else None
+        if live is None:
+            ended = self._parts.sessions.live(str(socket.path_params["id"])) is None
+            if ended:
+                # A page that is still open learns that it need not try again; nothing else can be told here.
+                await socket.accept()
+                await socket.send_json({"type": "ended"})
+            await socket.close()
+            return
+        client = await _let_in(socket, live)
+        if client is None:
+            return
+        interactive = door == "control"
+        view = LiveView(client, interactive=interactive, on_input=lambda: self._parts.sessions.touch(live))
+
+        async def receive() -> str | bytes | None:
+            event = await socket.receive()
+            if event["type"] == "websocket.disconnect":
+                return None
+            text: str | bytes | None = event.get("text")
+            return text if text is not None else event.get("bytes") or b""
+
+        try:
+            with live.session.guard.viewed() if interactive else nullcontext():
+                await view.run(receive, socket.send_bytes, socket.send_text)
+        except (WebSocketDisconnect, RuntimeError):
+            # The viewer went while something was sent.
+            pass
+        finally:
+            client.close()
+        if socket.application_state is CONNECTED and socket.client_state is CONNECTED:
+            await socket.close(1001)
+
+    def _enter(self, socket: WebSocket, door: str) -> Live | None:
+        """The session that a websocket leads to; None where it may not come in."""
+        headers = socket.headers
+        origin = headers.get("origin")
+        # A browser says which page asks. No page but this service's own has any business here.
+        if origin is not None and urlsplit(origin).netloc != headers.get("host"):
+            return None
+        return self._behind(str(socket.path_params["id"]), door, socket.query_params.get("word", ""))
+
+    def _behind(self, session_id: str, door: str, word: str) -> Live | None:
+        live = self._parts.sessions.live(session_id)
+        if live is None or not live.session.opens(door, word):
+            return None
+        return live if door == "cdp" or live.wanted.streamed else None
+
+
+async def _let_in(socket: WebSocket, live: Live) -> Client | None:
+    """Opens the door, and gives whoever comes in a place at the browser; None where that is gone."""
+    try:
+        client = await live.session.client()
+    except CdpError:
+        await socket.close()
+        return None
+    await socket.accept()
+    return client

@@ -1,0 +1,102 @@
+"""What a team may ask about itself: activity, credits, tokens, queue."""
+
+from __future__ import annotations
+
+from sqlite3 import Connection
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from weblake_service.answers import answer, whole_number
+from weblake_service.clock import iso
+from weblake_service.jobs import records
+from weblake_service.parts import Parts, asker
+from weblake_service.store import accounts
+
+
+class TeamRoutes:
+    """The reports of a team."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def routes(self) -> list[Route]:
+        """The routes."""
+        return [
+            Route("/v2/team/activity", self.activity, methods=["GET"]),
+            Route("/v2/team/credit-usage", self.credits, methods=["GET"]),
+            Route("/v2/team/credit-usage/historical", self.credit_periods, methods=["GET"]),
+            Route("/v2/team/token-usage", self.tokens, methods=["GET"]),
+            Route("/v2/team/token-usage/historical", self.token_periods, methods=["GET"]),
+            Route("/v2/team/queue-status", self.queue, methods=["GET"]),
+            Route("/v2/concurrency-check", self.concurrency, methods=["GET"]),
+        ]
+
+    async def activity(self, request: Request) -> Response:
+        """The calls of the last 24 hours, newest first."""
+        team, now = asker(request).team, self._parts.clock.now()
+        limit = whole_number(request, "limit", least=1, most=100, default=50)
+        assert limit is not None
+        endpoint, cursor = request.query_params.get("endpoint"), request.query_params.get("cursor") or None
+
+        def work(db: Connection) -> dict[str, object]:
+            return accounts.list_activity(db, team, endpoint=endpoint, limit=limit, cursor=cursor, at=now)
+
+        return answer(await self._parts.store.read(work))
+
+    async def credits(self, request: Request) -> Response:
+        """What is left of this month's credits."""
+        return await self._balance(request, "Credits", 1)
+
+    async def tokens(self, request: Request) -> Response:
+        """The same in tokens."""
+        return await self._balance(request, "Tokens", accounts.TOKENS_PER_CREDIT)
+
+    async def credit_periods(self, request: Request) -> Response:
+        """Credits used, month by month."""
+        return await self._periods(request, "totalCredits", 1)
+
+    async def token_periods(self, request: Request) -> Response:
+        """The same in tokens."""
+        return await self._periods(request, "totalTokens", accounts.TOKENS_PER_CREDIT)
+
+    async def queue(self, request: Request) -> Response:
+        """The team's pages that wait or are being scraped."""
+        team = asker(request).team
+
+        def work(db: Connection) -> tuple[int, float | None]:
+            return records.waiting(db, team), records.last_success(db, team)
+
+        known, latest = await self._parts.store.read(work)
+        active = self._parts.scraper.active[team]
+        return answer(
+            {
+                "success": True,
+                "jobsInQueue": max(known, active),
+                "activeJobsInQueue": active,
+                "waitingJobsInQueue": max(0, known - active),
+                "maxConcurrency": self._parts.config.plan(team).concurrency,
+                "mostRecentSuccess": iso(latest) if latest is not None else None,
+            }
+        )
+
+    async def concurrency(self, request: Request) -> Response:
+        """The team's pages in flight."""
+        team = asker(request).team
+        most = self._parts.config.plan(team).concurrency
+        return answer({"success": True, "concurrency": self._parts.scraper.active[team], "maxConcurrency": most})
+
+    async def _balance(self, request: Request, noun: str, factor: int) -> Response:
+        team, now = asker(request).team, self._parts.clock.now()
+        plan = self._parts.config.plan(team).credits
+        data = await self._parts.store.read(lambda db: accounts.balance(db, team, plan, now, noun=noun, factor=factor))
+        return answer({"success": True, "data": data})
+
+    async def _periods(self, request: Request, name: str, factor: int) -> Response:
+        # Exactly this spelling: the public service ignores every other one, and a client must not rely on more.
+        team, by_key = asker(request).team, request.query_params.get("byApiKey") == "true"
+        periods = await self._parts.store.read(
+            lambda db: accounts.periods(db, team, by_key=by_key, name=name, factor=factor)
+        )
+        return answer({"success": True, "periods": periods})

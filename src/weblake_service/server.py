@@ -1,0 +1,305 @@
+"""The service in this process: started and stopped with `LocalService`.
+
+    with LocalService() as service:
+        client = weblake.Client(base_url=service.url, api_key=service.key)
+
+`weblake serve` is serve.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+import uvicorn
+from typing_extensions import Self
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from weblake.errors import InvalidOption
+from weblake_service.app import make_app
+from weblake_service.config import ServiceConfig, ServiceKey, new_key, read_keys
+from weblake_service.faults import Rule, read_rules
+from weblake_service.parts import Parts, open_store, remember_first_key
+from weblake_service.sockets import socket_protocol
+from weblake_service.store import accounts
+from weblake_service.store.database import MEMORY, Store
+from weblake_service.web.door import Web
+
+T = TypeVar("T")
+
+_LOG = logging.getLogger("weblake.service")
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+#: Seconds that requests under way may take when the service stops.
+_GRACE = 3
+#: Seconds an idle connection is kept: longer than clients keep theirs, so that they, and not we, close it.
+_KEEP_ALIVE = 75
+#: Bytes of one message that comes over a websocket.
+_LONGEST_MESSAGE = 64 << 20
+
+
+class LocalService:
+    """The service in a thread of this process, on a loopback port of its own.
+
+    Args:
+        db: The database file, or `:memory:`, which ends with the service.
+        keys: One key, names with their keys, or `ServiceKey`s with teams; by default one is generated.
+        host: Where to listen; anything but loopback is reachable by others, who then need the key.
+        port: The port; 0 picks a free one.
+        allow_private: Whether private and loopback addresses may be scraped: it serves its own user only.
+        allow_code_execution: Whether code that comes with a request may run here, as this user and in no sandbox; on
+            loopback only.
+        config: All other limits; `allow_private` and the allowed host names are set from the arguments above.
+        rules: Fault rules that hold from the start.
+        web: The door to the web, made on the service's event loop; tests stand in for it.
+
+    Raises:
+        InvalidOption: Code may run, and `host` is not this machine alone.
+        StorageRefused: From `start`, where another process serves this database or it cannot be written.
+    """
+
+    def __init__(
+        self,
+        db: str | Path = MEMORY,
+        *,
+        keys: str | Mapping[str, str] | Iterable[ServiceKey] | None = None,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        allow_private: bool = True,
+        allow_code_execution: bool = False,
+        config: ServiceConfig | None = None,
+        rules: Iterable[Rule] = (),
+        web: Callable[[ServiceConfig], Web] | None = None,
+    ) -> None:
+        config = config or ServiceConfig()
+        code_execution = allow_code_execution or config.code_execution
+        if code_execution and host not in _LOOPBACK:
+            raise InvalidOption(
+                f"Code that comes with requests would run here for everybody who reaches {host}.",
+                hint="Listen on 127.0.0.1, or leave out allow_code_execution (--allow-code-execution).",
+            )
+        hosts = _LOOPBACK | {host} if host in _LOOPBACK else None
+        self._db = db
+        self._keys = read_keys(keys) or [ServiceKey(new_key())]
+        self._host = host
+        self._port = port
+        self._config = config_with(config, allow_private, code_execution, hosts)
+        self._rules = list(rules)
+        self._make_web = web or _real_web
+        self._ready = threading.Event()
+        self._error: BaseException | None = None
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._server: _Server | None = None
+        self._parts: Parts | None = None
+        self._url = ""
+
+    @property
+    def url(self) -> str:
+        """The base URL for clients."""
+        return self._url
+
+    @property
+    def key(self) -> str:
+        """The first of its API keys."""
+        return self._keys[0].key
+
+    def start(self) -> Self:
+        """Starts listening and returns itself; does nothing where it runs already."""
+        if self._thread is not None:
+            return self
+        store = open_store(self._db)
+        try:
+            listener = _bind(self._host, self._port)
+        except BaseException:
+            store.close()
+            raise
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        self._url = f"http://{host}:{listener.getsockname()[1]}"
+        self._ready.clear()
+        self._error = None
+        self._thread = threading.Thread(target=self._run, args=(store, listener), name="weblake service", daemon=True)
+        self._thread.start()
+        self._ready.wait()
+        if self._error is not None:
+            self.stop()
+            raise self._error
+        return self
+
+    def stop(self) -> None:
+        """Lets requests under way end (3 seconds at most) and stops; running jobs go on with the next start."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        if self._loop is not None and thread.is_alive():
+            self._loop.call_soon_threadsafe(self._ask_to_stop)
+        thread.join()
+
+    def reset(self) -> None:
+        """Empties it: jobs, pages, usage, faults, request log, clock; the keys stay."""
+        self._call(lambda parts: parts.reset())
+
+    def advance(self, seconds: float) -> None:
+        """Moves its clock forward: jobs expire, caches age, webhooks are tried again."""
+        self._call(lambda parts: parts.advance(seconds))
+
+    def faults(self, *rules: Mapping[str, object]) -> None:
+        """Replaces the fault rules (docs/testing.md lists them); without any, nothing goes wrong any more."""
+        read: Sequence[Mapping[str, object]] = list(rules)
+
+        async def replace(parts: Parts) -> None:
+            parts.faults.replace(read_rules(read))
+
+        self._call(replace)
+
+    def requests(self) -> list[dict[str, object]]:
+        """The requests to the API since the last reset: method, path, status, at, milliseconds, idempotencyKey."""
+
+        async def entries(parts: Parts) -> list[dict[str, object]]:
+            return parts.log.entries()
+
+        return self._call(entries)
+
+    def counts(self) -> dict[str, int]:
+        """Jobs started (`crawl_started`, `batch_scrape_started`, …) and `pages_billed` since the last reset."""
+        return self._call(lambda parts: parts.store.read(accounts.counts))
+
+    def remember_key(self) -> bool:
+        """Makes its first key one that later services on this database accept too; False where they have one already.
+
+        Only the key's hash is kept.
+        """
+        key = self._keys[0]
+        return self._call(lambda parts: parts.store.write(partial(remember_first_key, key=key)))
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _call(self, work: Callable[[Parts], Coroutine[object, object, T]]) -> T:
+        if self._thread is None or self._loop is None or self._parts is None:
+            raise RuntimeError("The service is not running: call start() first.")
+        return asyncio.run_coroutine_threadsafe(work(self._parts), self._loop).result()
+
+    def _ask_to_stop(self) -> None:
+        if self._parts is not None:
+            self._parts.faults.over.set()
+        if self._server is not None:
+            self._server.should_exit = True
+
+    def _run(self, store: Store, listener: socket.socket) -> None:
+        try:
+            asyncio.run(self._serve(store, listener))
+        except BaseException as error:  # noqa: BLE001 - start() raises it in the caller's thread
+            self._error = error
+            _LOG.debug("The service ended with an error.", exc_info=True)
+        finally:
+            store.close()
+            listener.close()
+            self._loop = self._server = self._parts = None
+            self._ready.set()
+
+    async def _serve(self, store: Store, listener: socket.socket) -> None:
+        self._loop = asyncio.get_running_loop()
+        parts = self._parts = Parts(store, self._make_web(self._config), self._config, self._keys)
+        parts.faults.replace(self._rules)
+        parts.steering.address = _from_here(self._url)
+        try:
+            await parts.open()
+            self._server = _Server(make_app(parts), self._ready.set, parts.sessions.aclose)
+            await self._server.serve(sockets=[listener])
+        finally:
+            await parts.close()
+
+
+def _real_web(config: ServiceConfig) -> Web:
+    # Fetching and parsing take a third of a second to import, and nobody waits for them before the first start.
+    from weblake_service.web.real import RealWeb
+
+    return RealWeb(config)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, quiet, and telling when it listens."""
+
+    def __init__(
+        self, app: object, started: Callable[[], object], before: Callable[[], Coroutine[object, object, None]]
+    ) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,  # type: ignore[arg-type]
+                http=_Connection,
+                ws=socket_protocol(),
+                ws_max_size=_LONGEST_MESSAGE,
+                ws_per_message_deflate=False,
+                loop="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_keep_alive=_KEEP_ALIVE,
+                timeout_graceful_shutdown=_GRACE,
+            )
+        )
+        self._tell = started
+        self._before = before
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Starts to listen."""
+        await super().startup(sockets)
+        self._tell()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stops to listen; browser sessions end while they can still be reached, for the sake of their profiles."""
+        await self._before()
+        await super().shutdown(sockets)
+
+
+class _Connection(H11Protocol):
+    """A connection that the fault menu can close: its transport is in the state of every request. None is logged."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        # Whatever a program that runs the service in its own process logs: some addresses are secrets.
+        self.access_log = False
+        self.app_state = {**self.app_state, "transport": transport}
+
+
+def config_with(
+    config: ServiceConfig, allow_private: bool, code_execution: bool, hosts: frozenset[str] | None
+) -> ServiceConfig:
+    """The configuration with what the place it runs at says."""
+    return replace(config, allow_private=allow_private, code_execution=code_execution, hosts=hosts)
+
+
+def _from_here(url: str) -> str:
+    """The address under which the service reaches itself: it may listen on every one there is."""
+    return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # Named TCP, or asyncio would leave Nagle's algorithm on: 40 ms for every small reply.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    if os.name == "posix":
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise InvalidOption(
+            f"The service cannot listen on {host} port {port}: {error.strerror}.", hint="Name another port, or 0."
+        ) from error
+    return listener

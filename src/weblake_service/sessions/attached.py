@@ -1,0 +1,225 @@
+"""One page of a browser that a client is attached to: its commands, its dialogs, and when it loads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from weblake import aio
+from weblake_service.sessions.cdp import Cdp, CdpError
+
+#: Seconds that a page may take to answer a command.
+_ANSWER = 30.0
+#: Seconds in which a page that was asked for begins to load.
+_BEGIN = 2.0
+
+
+class HandsError(Exception):
+    """Something could not be done on a page; the text says what, why, and what to do next."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A point in the life of a page: how often it asked for another, began to load one, and got to one."""
+
+    asked: int
+    begun: int
+    arrived: int
+
+
+class Attached:
+    """A session with one page. Dialogs that it opens are answered, for they would stop everything else."""
+
+    def __init__(self, cdp: Cdp, target: str, session: str) -> None:
+        self.target = target
+        #: What the page's dialogs said since this was last emptied.
+        self.dialogs: list[str] = []
+        self._cdp = cdp
+        self._session = session
+        self._news = asyncio.Event()
+        # What the main frame did so far, each counted; and whether it loads just now.
+        self._asked = 0
+        self._begun = 0
+        self._arrived = 0
+        self._loading = False
+        self._gone = ""
+        #: The main frame's documents that are loaded, by their loaders.
+        self._loaded: set[str] = set()
+        #: Commands that are under way.
+        self._sent: set[asyncio.Task[dict[str, Any]]] = set()
+        self._forget = cdp.listen(self._hear)
+
+    @classmethod
+    async def attach(cls, cdp: Cdp, target: str, *, watch: bool = True) -> Attached:
+        """Attaches to a page.
+
+        :param watch: hears of loads, and answers dialogs
+
+        Raises:
+            HandsError: There is no such page any more.
+        """
+        try:
+            reply = await cdp.send("Target.attachToTarget", {"targetId": target, "flatten": True})
+        except CdpError as error:
+            raise HandsError(f"The page {target} is not there any more: {error}. List the pages that are.") from error
+        page = cls(cdp, target, str(reply["sessionId"]))
+        if watch:
+            # Not waited for: commands are taken in their order, and a page that is busy can still be sent elsewhere.
+            page._start("Page.enable", {})
+            page._start("Page.setLifecycleEventsEnabled", {"enabled": True})
+        return page
+
+    async def detach(self) -> None:
+        """Leaves the page as it is."""
+        self._forget()
+        for task in self._sent:
+            task.cancel()
+        with suppress(CdpError):
+            await self._cdp.send("Target.detachFromTarget", {"sessionId": self._session})
+
+    async def send(self, method: str, params: Mapping[str, object] | None = None) -> dict[str, Any]:
+        """A command to the page.
+
+        Raises:
+            HandsError: It was refused, the page is gone, or does not answer.
+        """
+        if self._gone:
+            raise HandsError(self._gone)
+        task = self._start(method, params)
+        try:
+            async with aio.timeout(_ANSWER):
+                # Not `await task`: a cancellation of this task and one of the command could not be told apart.
+                await asyncio.wait([task])
+            if task.cancelled():  # by `_end`: nobody answers for a page that is gone
+                raise HandsError(self._gone)
+            return task.result()
+        except CdpError as error:
+            raise HandsError(self._gone or str(error)) from error
+        except TimeoutError as error:
+            message = f"The page did not answer within {_ANSWER:g} s ({method}): a script may keep it busy. Reload it."
+            raise HandsError(message) from error
+        finally:
+            task.cancel()
+
+    def _start(self, method: str, params: Mapping[str, object] | None) -> asyncio.Task[dict[str, Any]]:
+        task = asyncio.ensure_future(self._cdp.send(method, params, self._session))
+        self._sent.add(task)
+        task.add_done_callback(self._sent.discard)
+        # One that nobody waits for may fail; whoever waits hears it all the same.
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return task
+
+    async def evaluate(self, expression: str, *, by_value: bool = True, gesture: bool = True) -> Any:
+        """The value of some JavaScript, promises waited for; with `by_value` false, the remote object that holds it.
+
+        Raises:
+            HandsError: It threw.
+        """
+        asked = {"expression": expression, "awaitPromise": True, "returnByValue": by_value, "userGesture": gesture}
+        return _value(await self.send("Runtime.evaluate", {**asked, "replMode": True}), by_value)
+
+    async def call(self, object_id: str, function: str, *arguments: object, by_value: bool = True) -> Any:
+        """What a JavaScript function returns that is called with an element as `this`.
+
+        Raises:
+            HandsError: It threw.
+        """
+        asked = {
+            "objectId": object_id,
+            "functionDeclaration": function,
+            "arguments": [{"value": argument} for argument in arguments],
+            "awaitPromise": True,
+            "returnByValue": by_value,
+            "userGesture": True,
+        }
+        return _value(await self.send("Runtime.callFunctionOn", asked), by_value)
+
+    async def loader(self) -> str:
+        """The id of the load that the page's document came by: another document, another id."""
+        return str((await self.send("Page.getFrameTree"))["frameTree"]["frame"]["loaderId"])
+
+    async def loaded(self, loader: str, timeout_s: float) -> bool:
+        """Waits until the document of this loader has loaded; False when it did not in time."""
+        return await self._until(lambda: loader in self._loaded, timeout_s)
+
+    def mark(self) -> Mark:
+        """Now, for `settle` and `arrive`."""
+        return Mark(self._asked, self._begun, self._arrived)
+
+    async def settle(self, since: Mark, start_s: float, load_s: float) -> None:
+        """Gives what was done since a mark a moment to ask for another page, and that some time to load."""
+        if not await self._until(lambda: self._asked > since.asked or self._begun > since.begun, start_s):
+            return
+        # What was asked for may come to nothing, as an address does that nobody may go to.
+        if await self._until(lambda: self._begun > since.begun, _BEGIN):
+            await self._until(lambda: not self._loading, load_s)
+
+    async def arrive(self, since: Mark, load_s: float) -> None:
+        """Gives a step of the history some time to get where it leads, and to load."""
+        if await self._until(lambda: self._arrived > since.arrived, load_s):
+            await self._until(lambda: not self._loading, load_s)
+
+    async def _until(self, done: Callable[[], bool], timeout_s: float) -> bool:
+        with suppress(TimeoutError):
+            async with aio.timeout(timeout_s):
+                while not done() and not self._gone:
+                    self._news.clear()
+                    await self._news.wait()
+        return done()
+
+    def _hear(self, method: str, params: dict[str, Any], session: str | None) -> None:
+        if method == "Target.detachedFromTarget" and params.get("sessionId") == self._session:
+            self._end("The page was closed. List the pages that are there, or open a new one.")
+        if session == self._session:
+            if method == "Page.javascriptDialogOpening":
+                self._answer(params)
+            elif method == "Inspector.targetCrashed":
+                self._end("The page crashed. Close it and open a new one.")
+            elif method == "Page.frameNavigated":
+                self._arrived += params["frame"]["id"] == self.target
+            elif params.get("frameId") == self.target:
+                # The id of a page is that of its main frame.
+                self._hear_frame(method, params)
+        self._news.set()
+
+    def _hear_frame(self, method: str, params: dict[str, Any]) -> None:
+        if method == "Page.frameRequestedNavigation":
+            self._asked += params.get("disposition") == "currentTab"
+        elif method == "Page.frameStartedLoading":
+            self._begun += 1
+            self._loading = True
+        elif method == "Page.frameStoppedLoading":
+            self._loading = False
+        elif method == "Page.navigatedWithinDocument":
+            self._arrived += 1
+        elif method == "Page.lifecycleEvent" and params["name"] == "load":
+            self._loaded.add(params["loaderId"])
+
+    def _answer(self, params: dict[str, Any]) -> None:
+        """Says yes to what only informs and to leaving a page, no to what asks."""
+        kind = str(params.get("type"))
+        yes = kind in {"alert", "beforeunload"}
+        self.dialogs.append(f"{kind} ({'accepted' if yes else 'dismissed'}): {params.get('message')}")
+
+        self._start("Page.handleJavaScriptDialog", {"accept": yes})
+
+    def _end(self, why: str) -> None:
+        self._gone = self._gone or why
+        for task in self._sent:
+            task.cancel()
+
+
+def _value(reply: dict[str, Any], by_value: bool) -> Any:
+    if "exceptionDetails" in reply:
+        details = reply["exceptionDetails"]
+        thrown = details.get("exception", {})
+        said = thrown.get("description") or thrown.get("value") or details.get("text")
+        raise HandsError(str(said).partition("\n    at ")[0])
+    result = reply["result"]
+    if not by_value:
+        return result
+    # Numbers that JSON lacks come as texts.
+    return result.get("value", result.get("unserializableValue"))

@@ -1,0 +1,31 @@
+"""What a client of a browser's debugging protocol (CDP) can do, however it is connected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+#: Hears an event: its method, its parameters, and the session it comes from (None for the browser itself).
+Listener = Callable[[str, dict[str, Any], str | None], None]
+
+
+class CdpError(Exception):
+    """The browser refused a command, or is gone; the text says which and why."""
+
+
+class Cdp(Protocol):
+    """One client of one browser, with flat sessions: `Target.attachToTarget` with `flatten` gives their ids."""
+
+    async def send(
+        self, method: str, params: Mapping[str, object] | None = None, session: str | None = None
+    ) -> dict[str, Any]:
+        """Sends a command to the browser, or to a session of this client, and returns its result.
+
+        Raises:
+            CdpError: It was refused, or the connection is gone.
+        """
+        ...
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Hears every event of this client until the function that is returned is called; on the event loop."""
+        ...

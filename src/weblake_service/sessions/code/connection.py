@@ -1,0 +1,115 @@
+"""A client of a browser's debugging protocol over a WebSocket. Imports cdp; websockets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import InvalidHandshake, InvalidURI, WebSocketException
+
+from weblake_service.sessions.cdp import CdpError, Listener
+
+#: Seconds that the browser may take to answer the door.
+_OPEN = 10.0
+
+
+@asynccontextmanager
+async def connected(url: str) -> AsyncIterator[Connection]:
+    """A connection to a browser, from here to the end of the block.
+
+    Raises:
+        CdpError: Nobody answers there.
+    """
+    try:
+        # No limit for a message: a picture is one. No proxy and no pings: it is on this machine, and may be busy.
+        socket = await connect(
+            url, max_size=None, proxy=None, compression=None, ping_interval=None, open_timeout=_OPEN, close_timeout=0.5
+        )
+    except (OSError, TimeoutError, asyncio.TimeoutError, InvalidHandshake, InvalidURI) as error:
+        raise CdpError(f"There is no browser at CDP_URL: {error}") from error
+    connection = Connection(socket)
+    reading = asyncio.create_task(connection.read())
+    try:
+        yield connection
+    finally:
+        reading.cancel()
+        await socket.close()
+
+
+class Connection:
+    """A `Cdp` over one WebSocket."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self._socket = socket
+        self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._listeners: list[Listener] = []
+        self._sent = 0
+        self._gone = False
+
+    async def send(
+        self, method: str, params: Mapping[str, object] | None = None, session: str | None = None
+    ) -> dict[str, Any]:
+        """Sends a command and returns its result.
+
+        Raises:
+            CdpError: It was refused, or the browser is gone.
+        """
+        if self._gone:
+            raise CdpError("The browser is gone.")
+        self._sent += 1
+        number = self._sent
+        message: dict[str, object] = {"id": number, "method": method, "params": params or {}}
+        if session:
+            message["sessionId"] = session
+        waiting: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = waiting
+        try:
+            await self._socket.send(json.dumps(message))
+            return await waiting
+        except WebSocketException as error:
+            raise CdpError("The browser is gone.") from error
+        finally:
+            del self._waiting[number]
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Hears every event until the function that is returned is called."""
+        self._listeners.append(listener)
+
+        def forget() -> None:
+            with suppress(ValueError):
+                self._listeners.remove(listener)
+
+        return forget
+
+    async def read(self) -> None:
+        """Hands out answers and events until the browser is gone."""
+        try:
+            async for text in self._socket:
+                self._take(json.loads(text))
+        except WebSocketException:
+            pass
+        finally:
+            self._gone = True
+            for waiting in self._waiting.values():
+                if not waiting.done():
+                    waiting.set_exception(CdpError("The browser is gone."))
+
+    def _take(self, message: dict[str, Any]) -> None:
+        if "id" not in message:
+            for listener in list(self._listeners):
+                listener(message["method"], message.get("params", {}), message.get("sessionId"))
+            return
+        waiting = self._waiting.get(message["id"])
+        if waiting is None or waiting.done():
+            return
+        if "error" in message:
+            error = message["error"]
+            # The first part says what kind of error it is, the second, where there is one, what it is about.
+            said = ": ".join(filter(None, [error.get("message"), str(error.get("data") or "")]))
+            waiting.set_exception(CdpError(said))
+        else:
+            waiting.set_result(message.get("result", {}))

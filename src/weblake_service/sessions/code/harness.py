@@ -1,0 +1,134 @@
+"""What stands around a user's code in Python: `python -I harness.py ROOM PATH...`.
+
+It runs ROOM/code.py with Playwright's asynchronous `page`, `context` and `browser`, with `await` at the top. The value
+of the last expression goes to ROOM/value and the message of what was raised to ROOM/error, so that neither mixes with
+what the code prints.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import json
+import linecache
+import os
+import sys
+import traceback
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from playwright.async_api import BrowserContext, Page
+
+_NAME = "code.py"
+#: Characters of a value that are written.
+_LONGEST = 1 << 20
+
+
+async def main(room: Path) -> int:
+    """Runs the code; returns the status of the process."""
+    from playwright.async_api import async_playwright
+
+    code = (room / _NAME).read_text("utf-8")
+    # With this, tracebacks show the code's lines though there is no such file.
+    linecache.cache[_NAME] = (len(code), None, code.splitlines(keepends=True), _NAME)
+    try:
+        # Compiled before the browser is asked for anything: what is not valid is known at once.
+        parts = _compile(code)
+        playwright = await async_playwright().start()
+        browser = await playwright.chromium.connect_over_cdp(os.environ["CDP_URL"])
+        context = browser.contexts[0] if browser.contexts else await browser.new_context()
+        page = await _choose_page(context, (room / "page").read_text("utf-8"))
+        names = {"__name__": "__main__", "page": page, "context": context, "browser": browser, "playwright": playwright}
+        value = None
+        for part in parts:
+            value = eval(part, names)  # noqa: S307 - running the code is what this program is for
+            if inspect.iscoroutine(value) and part.co_flags & inspect.CO_COROUTINE:
+                value = await value
+        _write(room / "value", _told(value))
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)  # noqa: T201
+            _write(room / "error", end.code)
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException as error:  # noqa: BLE001 - whatever it is, it is the answer
+        _tell(error, room)
+        return 1
+    return 0
+
+
+def _compile(code: str) -> list[Any]:
+    """The code up to its last expression, and that expression, whose value is wanted."""
+    tree = ast.parse(code, _NAME)
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    parts = [compile(tree, _NAME, "exec", flags, dont_inherit=True)]
+    if isinstance(last, ast.Expr):
+        parts.append(compile(ast.Expression(last.value), _NAME, "eval", flags, dont_inherit=True))
+    return parts
+
+
+async def _choose_page(context: BrowserContext, target: str) -> Page:
+    """The page whose target is named, the last one where that is gone, a new one where there is none."""
+    if len(context.pages) > 1 and target:
+        for page in context.pages:
+            session = await context.new_cdp_session(page)
+            info = (await session.send("Target.getTargetInfo"))["targetInfo"]
+            await session.detach()
+            if info["targetId"] == target:
+                return page
+    return context.pages[-1] if context.pages else await context.new_page()
+
+
+def _told(value: object) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):
+        return repr(value)
+
+
+def _tell(error: BaseException, room: Path) -> None:
+    """Says what was raised: its message for the answer, and with it the lines of the code for stderr."""
+    told = traceback.TracebackException.from_exception(error)
+    _keep_users(told)
+    print("".join(told.format()), end="", file=sys.stderr)  # noqa: T201
+    text = str(error)
+    if isinstance(error, SyntaxError):
+        text = f"{error.msg} ({error.filename}:{error.lineno})"
+    _write(room / "error", f"{type(error).__name__}: {text}".strip(": \n"))
+
+
+def _keep_users(told: traceback.TracebackException | None) -> None:
+    """Leaves of a traceback what the code did, and not what the libraries below it did then, nor this program."""
+    if told is None:
+        return
+    own = [frame for frame in told.stack if frame.filename == _NAME]
+    told.stack = traceback.StackSummary.from_list(own)
+    for other in (told.__cause__, told.__context__):
+        _keep_users(other)
+
+
+def _write(file: Path, text: str | None) -> None:
+    if text is not None:
+        # The code may have removed its own folder.
+        with suppress(OSError):
+            file.write_text(text[:_LONGEST], "utf-8", errors="replace")
+
+
+if __name__ == "__main__":
+    _room, _paths = Path(sys.argv[1]), sys.argv[2:]
+    # The folder of this file is no place to import from: its neighbours have names that others have, too.
+    sys.path[:] = [*(path for path in sys.path if path not in {*_paths, str(Path(__file__).parent)}), *_paths]
+    sys.argv = [""]
+    # What was printed before the code is killed has to be out by then.
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    # Not asyncio.run, which waits for threads of the code.
+    _status = asyncio.new_event_loop().run_until_complete(main(_room))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Neither threads of the code nor the driver of Playwright are waited for; the pages stay.
+    os._exit(_status)

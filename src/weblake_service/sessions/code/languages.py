@@ -1,0 +1,81 @@
+"""What runs each language, and what lies around the code in the folder of its execution.
+
+`node` is the one that Playwright brings, and `python` the service's own: both have Playwright without being installed.
+In all of them `agent-browser` is on PATH.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+LANGUAGES = ("node", "python", "bash")
+#: The names of the browser's command line.
+COMMANDS = ("agent-browser", "browser")
+#: Megabytes of node's heap.
+_HEAP = 2048
+_HERE = Path(__file__).parent
+
+
+class LanguageMissing(Exception):
+    """There is nothing to run this language with; the text says what to install."""
+
+
+def lay_out(room: Path, code: str, language: str) -> list[str]:
+    """Puts the code and the browser's command into an empty folder; returns the command line that runs the code.
+
+    Raises:
+        LanguageMissing: It cannot be run here.
+    """
+    file = room / {"node": "code.js", "python": "code.py", "bash": "code.sh"}[language]
+    # Lone surrogates are valid in JSON, and in no file; they come out as question marks.
+    file.write_bytes(code.encode("utf-8", "replace"))
+    _put_commands(room / "bin")
+    if language == "bash":
+        return [_bash(), str(file)]
+    playwright = _playwright(language)
+    if language == "python":
+        # -I: nothing of the user's folder or environment is imported in place of what is meant.
+        return [sys.executable, "-I", "-X", "utf8", str(_HERE / "harness.py"), str(room), *_paths()]
+    node = playwright / "driver" / ("node.exe" if sys.platform == "win32" else "node")
+    flags = ["--expose-internals", f"--max-old-space-size={_HEAP}", "--disable-warning=ExperimentalWarning"]
+    return [str(node), *flags, str(_HERE / "harness.mjs"), str(room), str(playwright / "driver" / "package")]
+
+
+def search_path(room: Path) -> str:
+    """PATH for code in this folder: the browser's command first, then what the service has."""
+    return os.pathsep.join([str(room / "bin"), os.environ.get("PATH") or os.defpath])
+
+
+def _put_commands(folder: Path) -> None:
+    folder.mkdir()
+    words = ["exec", shlex.quote(sys.executable), "-I", shlex.quote(str(_HERE / "start_command.py"))]
+    script = " ".join([*words, *map(shlex.quote, _paths()), "--", '"$@"'])
+    for name in COMMANDS:
+        file = folder / name
+        file.write_text(f"#!/bin/sh\n{script}\n", "utf-8")
+        file.chmod(0o755)
+
+
+def _paths() -> list[str]:
+    """Where the service finds modules: an isolated Python does not look where PYTHONPATH told the service to."""
+    return [path for path in sys.path if Path(path).is_absolute()]
+
+
+def _playwright(language: str) -> Path:
+    spec = find_spec("playwright")
+    if spec is None or spec.origin is None:
+        message = f"{language} needs weblake[browser], which is not installed: pip install 'weblake[browser]'"
+        raise LanguageMissing(message)
+    return Path(spec.origin).parent
+
+
+def _bash() -> str:
+    found = shutil.which("bash")
+    if found is None:
+        raise LanguageMissing("bash is not installed where the service runs: apt-get install bash")
+    return found

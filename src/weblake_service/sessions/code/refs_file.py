@@ -1,0 +1,56 @@
+"""What `agent-browser` knows from one call to the next: refs of the last snapshot, and the order of pages.
+
+A small file in the execution's folder; who deletes or spoils it has to take a new snapshot.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from weblake_service.sessions.pages import OpenPage
+from weblake_service.sessions.snapshot import Ref, Snapshot
+
+_NAME = ".agent-browser.json"
+
+
+def load(folder: Path, target: str) -> Snapshot | None:
+    """The last snapshot, without its text; None when it was of another page."""
+    with suppress(KeyError, TypeError, AttributeError):
+        kept = _read(folder)["snapshot"]
+        if kept["target"] == target:
+            refs = {name: Ref(int(ref["node"]), ref["role"], ref["name"]) for name, ref in kept["refs"].items()}
+            return Snapshot("", refs, kept["loader"])
+    return None
+
+
+def save(folder: Path, target: str, shot: Snapshot) -> None:
+    """Keeps a snapshot's refs."""
+    refs = {name: asdict(ref) for name, ref in shot.refs.items()}
+    _write(folder, {**_read(folder), "snapshot": {"target": target, "loader": shot.loader, "refs": refs}})
+
+
+def in_order(folder: Path, pages: list[OpenPage]) -> list[OpenPage]:
+    """The pages as they were listed last, new ones at the end: the browser's own order changes by itself."""
+    before = _read(folder).get("pages")
+    numbers = {page: number for number, page in enumerate(before)} if isinstance(before, list) else {}
+    ordered = sorted(pages, key=lambda page: numbers.get(page.id, len(numbers)))
+    _write(folder, {**_read(folder), "pages": [page.id for page in ordered]})
+    return ordered
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    with suppress(OSError, ValueError):
+        kept = json.loads((folder / _NAME).read_text("utf-8"))
+        if isinstance(kept, dict):
+            return kept
+    return {}
+
+
+def _write(folder: Path, kept: dict[str, Any]) -> None:
+    # A folder that cannot be written costs the refs, which the next command says.
+    with suppress(OSError):
+        (folder / _NAME).write_text(json.dumps(kept), "utf-8")

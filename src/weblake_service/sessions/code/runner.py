@@ -1,0 +1,216 @@
+"""One execution of a user's code: started, fed, watched, ended. Nothing that it started outlives the call.
+
+It is no sandbox: the code runs as the user of the service. What it does not get is the service's environment, and what
+it starts it does not keep.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import shutil
+import signal
+import sys
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from weblake import aio
+from weblake_service.sessions.code import keeper
+from weblake_service.sessions.code.guard import Guard, guarding
+from weblake_service.sessions.code.languages import LanguageMissing, lay_out, search_path
+from weblake_service.sessions.code.output import MOST, Output
+
+#: What one process of the code may have; memory is not limited, for node reserves far more than it uses.
+_LIMITS = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": 256 << 20, "RLIMIT_NOFILE": 4096}
+#: Seconds that the keeper may take to end everything; then it is done from here.
+_ENDING = 3.0
+#: Seconds in which the pipes of the output end when all that held them is gone.
+_CLOSING = 2.0
+#: Characters of an error's message.
+_LONGEST_ERROR = 4000
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How some code ended, and what it said."""
+
+    stdout: str
+    stderr: str
+    #: The status of the process; -9 when it was killed, as any negative number for the signal of that number.
+    exit_code: int | None
+    #: Whether its time was up.
+    killed: bool
+    #: What went wrong, in a line or a few; None when nothing did.
+    error: str | None
+    #: The value of the last expression: a string as it is, anything else as JSON; None where there is none.
+    value: str | None
+
+
+async def run_code(
+    code: str,
+    language: str,
+    *,
+    cdp_url: str,
+    folder: Path,
+    timeout_s: float,
+    page: str | None = None,
+    guard: Guard | None = None,
+) -> Execution:
+    """Runs some code against a browser.
+
+    :param language: one of `languages.LANGUAGES`
+    :param cdp_url: where the browser's protocol is spoken: `ws://…`
+    :param folder: the code's working directory, home and place for temporary files; it has to be there
+    :param page: the id of the target that the code gets as `page`; by default the page in front
+    :param guard: who watches over the browser already; by default one does for the call
+    """
+    async with nullcontext(guard) if guard else guarding(cdp_url) as watching:
+        if page is None and language != "bash":
+            page = await watching.front()
+        cut_off = True
+        try:
+            execution = await _run_in_room(code, language, cdp_url, folder, timeout_s, page or "")
+            cut_off = execution.killed
+            return execution
+        finally:
+            if cut_off:
+                await watching.free()
+
+
+async def _run_in_room(code: str, language: str, cdp_url: str, folder: Path, timeout_s: float, page: str) -> Execution:
+    mark = secrets.token_hex(8)
+    folder, room = _open_room(folder, mark)
+    try:
+        try:
+            command = lay_out(room, code, language)
+        except LanguageMissing as error:
+            return Execution("", "", None, killed=False, error=str(error), value=None)
+        (room / "page").write_text(page, "utf-8")
+        environment = {
+            "PATH": search_path(room),
+            "LANG": os.environ.get("LANG", "C.UTF-8"),
+            "HOME": str(folder),
+            "TMPDIR": str(folder),
+            "CDP_URL": cdp_url,
+            keeper.MARK: mark,
+        }
+        return await _run(command, environment, room, folder, timeout_s)
+    finally:
+        await asyncio.to_thread(shutil.rmtree, room, ignore_errors=True)
+
+
+def _open_room(folder: Path, mark: str) -> tuple[Path, Path]:
+    """The folder, wherever the service's own is, and in it one for the execution."""
+    folder = folder.absolute()
+    room = folder / f".run-{mark}"
+    room.mkdir(0o700)
+    return folder, room
+
+
+async def _run(
+    command: list[str], environment: dict[str, str], room: Path, folder: Path, timeout_s: float
+) -> Execution:
+    stdout, stderr = Output(), Output()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-I", "-S", keeper.__file__),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=stdout.end,
+            stderr=stderr.end,
+            env=environment,
+            start_new_session=True,
+        )
+    finally:
+        stdout.release()
+        stderr.release()
+    assert process.stdin is not None
+    reading = asyncio.gather(stdout.read(), stderr.read())
+    killed = False
+    try:
+        # Threads count, and the keeper itself watches the clock: this ends what it lost sight of.
+        seconds = int(timeout_s + 5) * (os.cpu_count() or 1)
+        told = {
+            "command": command,
+            "folder": str(folder),
+            "ended": str(room / "ended"),
+            "limits": {**_LIMITS, "RLIMIT_CPU": seconds},
+        }
+        process.stdin.write(json.dumps(told).encode() + b"\n")
+        try:
+            async with aio.timeout(timeout_s):
+                await process.wait()
+        except TimeoutError:
+            killed = True
+    finally:
+        await _end(process, environment[keeper.MARK])
+        with suppress(TimeoutError):
+            async with aio.timeout(_CLOSING):
+                await reading
+    exit_code = -signal.SIGKILL if killed else _status(room)
+    return Execution(
+        stdout=stdout.text(),
+        stderr=stderr.text(),
+        exit_code=exit_code,
+        killed=killed,
+        error=_error(room, exit_code, timeout_s if killed else None),
+        value=_read(room / "value", MOST) if exit_code == 0 else None,
+    )
+
+
+async def _end(process: asyncio.subprocess.Process, mark: str) -> None:
+    """Ends an execution, and waits until nothing is left of it."""
+    assert process.stdin is not None
+    # At once and without waiting: from here on the keeper ends everything, whatever happens to this task.
+    process.stdin.close()
+    try:
+        async with aio.timeout(_ENDING):
+            await process.wait()
+        if process.returncode == 0:
+            return
+    except TimeoutError:
+        pass
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.kill()
+    # The code killed or stopped its keeper.
+    await asyncio.to_thread(keeper.end_all, lambda: keeper.marked(mark))
+    with suppress(TimeoutError):
+        async with aio.timeout(_CLOSING):
+            await process.wait()
+
+
+def _status(room: Path) -> int | None:
+    """How the code's process ended, by its keeper's word; None when the keeper did not live to say it."""
+    said = _read(room / "ended", 20)
+    return int(said) if said else None
+
+
+def _error(room: Path, exit_code: int | None, limit: float | None) -> str | None:
+    if limit is not None:
+        return f"The code was ended after {limit:g} s, which is its timeout. Give it a larger one, or less to do."
+    if exit_code is None:
+        return "The process that watches over the code was ended, and the code with it."
+    if exit_code == 0:
+        return None
+    said = _read(room / "error", _LONGEST_ERROR)
+    if said:
+        return said
+    if exit_code > 0:
+        return f"exit code {exit_code}"
+    with suppress(ValueError):
+        return f"ended by the signal {signal.Signals(-exit_code).name}"
+    return f"ended by signal {-exit_code}"
+
+
+def _read(file: Path, most: int) -> str | None:
+    """The beginning of a file that the code's process wrote; None when it wrote none."""
+    try:
+        with file.open("rb") as source:
+            data = source.read(most + 1)
+    except OSError:
+        return None
+    return data[:most].decode("utf-8", "ignore") + ("…" if len(data) > most else "")

@@ -1,0 +1,12 @@
+"""Starts the browser's command: `python -I start_command.py PATH... -- ARGUMENTS`, with the service's module paths."""
+
+import sys
+
+# The folder of this file must not be searched: its neighbours have names that others have, too.
+paths = sys.argv[1 : sys.argv.index("--")]
+sys.path[:] = [*(path for path in sys.path[1:] if path not in paths), *paths]
+sys.argv = ["agent-browser", *sys.argv[sys.argv.index("--") + 1 :]]
+
+from weblake_service.sessions.code.browser_command import main  # noqa: E402
+
+sys.exit(main(sys.argv[1:]))

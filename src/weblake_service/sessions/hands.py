@@ -1,0 +1,234 @@
+"""What can be done on a page: go, look, click, write, read. For the command of browser sessions and for an agent.
+
+Elements are named by a CSS selector, or by a ref of the last snapshot (`@e5`). Whatever cannot be done raises a
+HandsError whose message a person or a model can go on from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+from weblake_service.sessions import in_page
+from weblake_service.sessions.attached import Attached, HandsError
+from weblake_service.sessions.cdp import Cdp
+from weblake_service.sessions.eyes import Element, Eyes
+from weblake_service.sessions.keys import KEYS, MODIFIERS, chord
+from weblake_service.sessions.pages import front_page, new_page
+from weblake_service.sessions.snapshot import Snapshot
+
+#: Seconds that a page may take to load.
+_LOAD = 30.0
+#: Seconds in which what was clicked may start a load, and in which that load may end.
+_START, _FOLLOW = 0.1, 10.0
+#: Seconds in which a page that is loaded anew may start to.
+_AGAIN = 2.0
+_SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:(?!\d)")
+_WAYS = {"up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}
+_PIXELS = 600
+#: Times that an element may still move until it is clicked where it is, and the seconds between two looks.
+_MOVES, _LOOK = 20, 0.03
+
+
+class Hands(Eyes):
+    """Hands on one page, and eyes to use them by."""
+
+    @classmethod
+    async def attach(cls, cdp: Cdp, target: str | None = None, known: Snapshot | None = None) -> Hands:
+        """Hands on a page: by default the one in front, or a new one where there is none.
+
+        Raises:
+            HandsError: There is no such page.
+        """
+        chosen = target or await front_page(cdp) or await new_page(cdp)
+        return cls(await Attached.attach(cdp, chosen), known)
+
+    async def detach(self) -> None:
+        """Leaves the page as it is."""
+        await self.page.detach()
+
+    # Going
+
+    async def goto(self, url: str, timeout_s: float = _LOAD) -> None:
+        """Opens an address, by https where it names no scheme, and waits until it has loaded."""
+        address = url if _SCHEME.match(url) else f"https://{url}"
+        reply = await self.page.send("Page.navigate", {"url": address})
+        if reply.get("errorText"):
+            raise HandsError(f"{address} could not be opened: {reply['errorText']}.")
+        loader = reply.get("loaderId")
+        if loader and not await self.page.loaded(loader, timeout_s):
+            raise HandsError(f"{address} did not finish loading within {timeout_s:g} s; what is there can be used.")
+
+    async def back(self) -> None:
+        """To the page before this one."""
+        await self._step(-1, "before")
+
+    async def forward(self) -> None:
+        """To the page that `back` came from."""
+        await self._step(1, "after")
+
+    async def _step(self, way: int, word: str) -> None:
+        history = await self.page.send("Page.getNavigationHistory")
+        number = history["currentIndex"] + way
+        if not 0 <= number < len(history["entries"]):
+            raise HandsError(f"There is no page {word} this one.")
+        since = self.page.mark()
+        await self.page.send("Page.navigateToHistoryEntry", {"entryId": history["entries"][number]["id"]})
+        await self.page.arrive(since, _LOAD)
+
+    async def reload(self) -> None:
+        """Loads the page anew."""
+        since = self.page.mark()
+        await self.page.send("Page.reload")
+        await self.page.settle(since, _AGAIN, _LOAD)
+
+    # Doing
+
+    async def click(self, where: str, count: int = 1) -> None:
+        """Clicks an element, as a mouse does, and waits for the page that the click opens."""
+        since = self.page.mark()
+        x, y = await self._reach(where)
+        await self._mouse("mouseMoved", x, y)
+        for number in range(1, count + 1):
+            await self._mouse("mousePressed", x, y, button="left", clickCount=number, buttons=1)
+            await self._mouse("mouseReleased", x, y, button="left", clickCount=number)
+        await self.page.settle(since, _START, _FOLLOW)
+
+    async def hover(self, where: str) -> None:
+        """Moves the mouse over an element."""
+        x, y = await self._reach(where, enabled=False)
+        await self._mouse("mouseMoved", x, y)
+
+    async def focus(self, where: str) -> None:
+        """Gives an element the focus."""
+        element = await self.find(where)
+        await self.page.call(element.object, "function () { this.focus(); }")
+
+    async def fill(self, where: str, text: str) -> None:
+        """Puts a text into a field, in place of what it holds."""
+        element = await self.find(where)
+        ready = await self.page.call(element.object, in_page.TO_FILL, text)
+        if ready.get("trouble"):
+            raise HandsError(f"{element.name} {ready['trouble']}.")
+        if ready.get("done"):
+            return
+        if text:
+            await self.page.send("Input.insertText", {"text": text})
+        else:
+            await self.press("Delete")
+
+    async def type(self, text: str, where: str | None = None) -> None:
+        """Writes a text key by key, after what is there: into an element, or where the focus is."""
+        if where is not None:
+            await self.focus(where)
+        since = self.page.mark()
+        for character in text.replace("\r\n", "\n"):
+            key = KEYS.get("Enter" if character == "\n" else "Tab" if character == "\t" else character)
+            if key is None:
+                await self.page.send("Input.insertText", {"text": character})
+                continue
+            shift = MODIFIERS["Shift"] if key.shifted else 0
+            await self.page.send("Input.dispatchKeyEvent", key.event("down", shift))
+            await self.page.send("Input.dispatchKeyEvent", key.event("up", shift))
+        if "\n" in text:
+            await self.page.settle(since, _START, _FOLLOW)
+
+    async def press(self, keys: str, where: str | None = None) -> None:
+        """Presses a key, as `Enter` or `Control+a`: in an element, or where the focus is."""
+        held, key = chord(keys)
+        if where is not None:
+            await self.focus(where)
+        since = self.page.mark()
+        modifiers = 0
+        for modifier in held:
+            modifiers |= MODIFIERS[modifier.key]
+            await self.page.send("Input.dispatchKeyEvent", modifier.event("down", modifiers))
+        if key.shifted:
+            modifiers |= MODIFIERS["Shift"]
+        await self.page.send("Input.dispatchKeyEvent", key.event("down", modifiers))
+        await self.page.send("Input.dispatchKeyEvent", key.event("up", modifiers))
+        for modifier in reversed(held):
+            modifiers &= ~MODIFIERS[modifier.key]
+            await self.page.send("Input.dispatchKeyEvent", modifier.event("up", modifiers))
+        await self.page.settle(since, _START, _FOLLOW)
+
+    async def select(self, where: str, *wanted: str) -> list[str]:
+        """Chooses options of a `<select>` by their values or labels; returns the labels of what is chosen."""
+        since = self.page.mark()
+        element = await self.find(where)
+        reply = await self.page.call(element.object, in_page.SELECT, list(wanted))
+        if reply.get("trouble"):
+            raise HandsError(f"{element.name} {reply['trouble']}.")
+        await self.page.settle(since, _START, _FOLLOW)
+        return [str(label) for label in reply["chosen"]]
+
+    async def check(self, where: str, on: bool = True) -> None:
+        """Sets a box, a switch or a radio button; `on` false takes it back."""
+        for attempt in range(2):
+            if await self.is_checked(where) is on:
+                return
+            if attempt == 0:
+                await self.click(where)
+        raise HandsError(f"{where} was clicked and is still {'not ' if on else ''}checked.")
+
+    async def scroll(self, way: str, pixels: int = _PIXELS, where: str | None = None) -> tuple[int, int]:
+        """Scrolls the page or an element up, down, left or right; returns where it stands then."""
+        if way not in _WAYS:
+            raise HandsError(f"{way!r} is no direction; there are {', '.join(_WAYS)}.")
+        x, y = (step * pixels for step in _WAYS[way])
+        if where is None:
+            left, top = await self.page.evaluate(f"({in_page.SCROLL}).call(globalThis, {x}, {y})")
+        else:
+            left, top = await self.ask(where, in_page.SCROLL, x, y)
+        return int(left), int(top)
+
+    async def into_view(self, where: str) -> None:
+        """Scrolls until an element is in the window."""
+        element = await self.find(where)
+        await self.page.send("DOM.scrollIntoViewIfNeeded", {"objectId": element.object})
+
+    async def _reach(self, where: str, *, enabled: bool = True) -> tuple[float, float]:
+        """The point of the window at which an element is to be clicked; it is scrolled there.
+
+        Raises:
+            HandsError: It is hidden, disabled or covered.
+        """
+        element = await self.find(where)
+        trouble = await self.page.call(element.object, in_page.TROUBLE)
+        if trouble and (enabled or trouble == "gone"):
+            raise HandsError(f"{element.name} is {trouble}. Take a snapshot to see what can be clicked.")
+        x, y = await self._stand(element)
+        cover = await self.page.call(element.object, in_page.COVER, x, y)
+        if cover and enabled:
+            raise HandsError(f"{element.name} is covered by {cover}. Close that first, or scroll.")
+        return x, y
+
+    async def _stand(self, element: Element) -> tuple[float, float]:
+        """The middle of an element, when it has come to rest."""
+        before = None
+        for _ in range(_MOVES):
+            try:
+                await self.page.send("DOM.scrollIntoViewIfNeeded", {"objectId": element.object})
+                quads = (await self.page.send("DOM.getContentQuads", {"objectId": element.object}))["quads"]
+            except HandsError as error:
+                raise HandsError(f"{element.name} is not visible ({error}).") from error
+            # A link over two lines has two boxes, and nothing in the middle of both.
+            quad = next((quad for quad in quads if _area(quad) >= 1), None)
+            if quad is None:
+                raise HandsError(f"{element.name} has no size to be clicked on. Take a snapshot to see what is there.")
+            if quad == before:
+                break
+            before = quad
+            await asyncio.sleep(_LOOK)
+        assert before is not None
+        return sum(before[0::2]) / 4, sum(before[1::2]) / 4
+
+    async def _mouse(self, kind: str, x: float, y: float, **more: Any) -> None:
+        await self.page.send("Input.dispatchMouseEvent", {"type": kind, "x": x, "y": y, **more})
+
+
+def _area(quad: list[float]) -> float:
+    """The area of a box with four corners."""
+    x, y = quad[0::2], quad[1::2]
+    return abs(sum(x[n] * y[(n + 1) % 4] - x[(n + 1) % 4] * y[n] for n in range(4))) / 2

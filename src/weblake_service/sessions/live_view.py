@@ -1,0 +1,375 @@
+"""What a browser session's viewer sees, live, and what an interactive one does there.
+
+One LiveView serves one viewer over one connection, most likely a WebSocket. To the viewer go pictures, as binary
+messages that are JPEGs, and JSON texts:
+
+    {"type": "hello", "interactive": …}                                       once, first
+    {"type": "page", "url", "title", "width", "height", "scale", "tab", "tabs"}  when any of it has changed; tab 0: none
+    {"type": "dialog", "open": true, "kind", "text", "default"}               the page asks something, and waits
+    {"type": "dialog", "open": false}                                         it does not any more
+    {"type": "pong"}                                                          for a ping
+    {"type": "ended"}                                                         the browser is gone; the last one
+
+From the viewer come the messages of live_messages. Each picture is answered with `taken`, by those who only watch too:
+the next one is sent after that, so that a slow line shows what is there now and not what was there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
+from time import monotonic
+from typing import Any
+
+from weblake import aio
+from weblake_service.sessions import live_messages as said
+from weblake_service.sessions.cdp import Cdp, CdpError
+from weblake_service.sessions.live_pictures import Picture, Pictures
+from weblake_service.sessions.live_tabs import Tabs
+
+Receive = Callable[[], Awaitable[str | bytes | None]]
+
+#: The largest picture, and how good it is: text can be read, and a page is some 50 KB.
+WIDTH, HEIGHT, QUALITY = 1280, 800, 60
+#: Seconds between two pictures at least: a browser makes 60 a second of a page that moves.
+_PACE = 0.06
+#: Seconds between two looks at what nobody tells of; for a command; for a viewer that draws; until a dialog that nobody
+#: answers is dismissed: its page does nothing before.
+_LOOK, _COMMAND, _DRAWING, DIALOG = 0.5, 10.0, 5.0, 60.0
+#: Inputs on their way to the browser: beyond the first, the pointer's moves are left out, and beyond the second, all.
+_BUSY, _STUCK = 16, 256
+#: Characters of a dialog's text.
+_DIALOG_TEXT = 2000
+
+
+class LiveView:
+    """One viewer of one browser.
+
+    Args:
+        cdp: The browser; other clients of it, such as its user's own program, are not disturbed.
+        interactive: Whether the viewer's input goes to the browser. One who only watches can change nothing.
+        on_input: Called for everything that an interactive viewer does; to watch is no activity.
+    """
+
+    def __init__(self, cdp: Cdp, *, interactive: bool, on_input: Callable[[], None] = lambda: None) -> None:
+        self._cdp = cdp
+        self._interactive = interactive
+        self._on_input = on_input
+        self._tabs = Tabs()
+        self._pictures = Pictures(self._acknowledge)
+        #: The page that is attached, and the session that it is attached as.
+        self._target: str | None = None
+        self._session: str | None = None
+        self._hidden = False
+        self._dialog_since: float | None = None
+        self._sent_at = 0.0
+        self._pause: asyncio.TimerHandle | None = None
+        #: Texts to send, the newest of each type.
+        self._news: dict[str, dict[str, object]] = {}
+        self._told: dict[str, object] = {}
+        self._something, self._moved = asyncio.Event(), asyncio.Event()
+        self._inputs = 0
+        self._running: set[asyncio.Task[None]] = set()
+
+    async def run(
+        self,
+        receive: Receive,
+        send_bytes: Callable[[bytes], Awaitable[object]],
+        send_text: Callable[[str], Awaitable[object]],
+    ) -> None:
+        """Serves the viewer until it or the browser is gone.
+
+        Args:
+            receive: Gives the viewer's next message; None when it is gone.
+            send_bytes: Sends a picture; must not return before there is room for it.
+            send_text: Sends a text.
+        """
+        deaf = self._cdp.listen(self._hear)
+        self._tell({"type": "hello", "interactive": self._interactive})
+        parts = [
+            asyncio.create_task(part)
+            for part in (self._listen(receive), self._send(send_bytes, send_text), self._follow(), self._look())
+        ]
+        try:
+            done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+            errors = [error for task in done if (error := task.exception()) is not None]
+            if any(isinstance(error, CdpError) for error in errors):
+                with suppress(Exception):  # the viewer may be gone as well
+                    await send_text(json.dumps({"type": "ended"}))
+            elif errors:
+                raise errors[0]
+        finally:
+            deaf()
+            if self._pause is not None:
+                self._pause.cancel()
+            self._let_go()
+            # What is on its way to the browser is short, and its end is not waited for by whoever closes the view.
+            for task in parts:
+                task.cancel()
+            await asyncio.gather(*parts, return_exceptions=True)
+            if self._running:
+                await asyncio.wait(self._running, timeout=1)
+            for task in self._running:
+                task.cancel()
+
+    # The viewer
+
+    async def _listen(self, receive: Receive) -> None:
+        while (raw := await receive()) is not None:
+            message = said.read(raw)
+            if isinstance(message, said.Ping):
+                self._tell({"type": "pong"})
+            elif isinstance(message, said.Taken):
+                if self._pictures.taken or self._pause is not None:
+                    continue
+                early = self._sent_at + _PACE - monotonic()
+                self._pause = asyncio.get_running_loop().call_later(max(early, 0), self._drawn)
+            elif message is not None and self._interactive:
+                self._on_input()
+                self._do(message)
+
+    async def _send(
+        self, send_bytes: Callable[[bytes], Awaitable[object]], send_text: Callable[[str], Awaitable[object]]
+    ) -> None:
+        while True:
+            await self._something.wait()
+            self._something.clear()
+            picture = self._pictures.next()
+            if picture is not None:
+                self._tell_page()  # its size goes before it
+            try:
+                while self._news:
+                    await send_text(json.dumps(self._news.pop(next(iter(self._news)))))
+                if picture is not None:
+                    self._sent_at = monotonic()
+                    await send_bytes(picture.data)
+            except Exception:  # noqa: BLE001
+                return  # the viewer is gone: each kind of connection says so in its own way
+
+    def _tell(self, news: dict[str, object]) -> None:
+        self._news.pop(str(news["type"]), None)
+        self._news[str(news["type"])] = news
+        self._something.set()
+
+    def _tell_page(self) -> None:
+        url, title = self._tabs.pages.get(self._target or "", ("", ""))
+        shown = self._pictures.shown
+        news: dict[str, object] = {
+            **{"type": "page", "url": url, "title": title},
+            "width": shown.page_width if shown else 0,
+            "height": shown.page_height if shown else 0,
+            "scale": round(shown.scale, 4) if shown else 1,
+            **{"tab": self._tabs.number, "tabs": len(self._tabs.pages)},
+        }
+        if news != self._told:
+            self._told = news
+            self._tell(news)
+
+    def _drawn(self) -> None:
+        self._pause = None
+        self._pictures.drawn()
+        self._something.set()
+
+    # What it does
+
+    def _do(self, message: said.Message) -> None:
+        match message:
+            case said.Answer():
+                self._answer(accept=message.accept, text=message.text)
+            case said.Tab():
+                self._show_tab(message.number)
+            case _ if self._dialog_since is not None:
+                return  # the page hears nothing before it has its answer
+            case said.Navigate():
+                if message.is_web():
+                    self._order("Page.navigate", {"url": message.url})
+            case said.Go():
+                self._start(self._go(message.where))
+            case _:
+                shown = self._pictures.shown
+                order = said.command(message, shown.scale if shown else 1.0)
+                moves = isinstance(message, said.Mouse) and message.what == "move"
+                if order is not None and self._inputs < (_BUSY if moves else _STUCK):
+                    self._inputs += 1
+                    self._order(*order, finally_=self._input_done)
+
+    def _input_done(self) -> None:
+        self._inputs -= 1
+
+    def _answer(self, *, accept: bool, text: str = "") -> None:
+        if self._dialog_since is not None:
+            self._order("Page.handleJavaScriptDialog", {"accept": accept, "promptText": text})
+
+    def _show_tab(self, number: int) -> None:
+        targets = list(self._tabs.pages)
+        if number <= len(targets):
+            self._tabs.follow(targets[number - 1])
+            self._start(self._command("Target.activateTarget", {"targetId": targets[number - 1]}))
+            self._moved.set()
+
+    async def _go(self, where: str) -> None:
+        session = self._session
+        if where == "reload":
+            return await self._command("Page.reload", {}, session)
+        history = await self._cdp.send("Page.getNavigationHistory", None, session)
+        at = int(history["currentIndex"]) + (1 if where == "forward" else -1)
+        if 0 <= at < len(history["entries"]):
+            await self._command("Page.navigateToHistoryEntry", {"entryId": history["entries"][at]["id"]}, session)
+
+    # The browser
+
+    def _hear(self, method: str, params: dict[str, Any], session: str | None) -> None:
+        match method:
+            case "Target.targetCreated" | "Target.targetInfoChanged":
+                if self._tabs.seen(params["targetInfo"]):
+                    self._moved.set()
+            case "Target.targetDestroyed":
+                if self._tabs.gone(str(params["targetId"])):
+                    self._moved.set()
+            case "Target.detachedFromTarget" if self._session is not None and params["sessionId"] == self._session:
+                self._session = self._target = None  # somebody else has detached it, or it was closed
+                self._moved.set()
+        if session is None or session != self._session:
+            return
+        match method:
+            case "Page.screencastFrame":
+                self._pictures.filmed(params)
+                self._something.set()
+            case "Page.screencastVisibilityChanged":
+                self._hidden = not params["visible"]
+            case "Page.javascriptDialogOpening":
+                self._dialog_since = monotonic()
+                text, default = (str(params.get(name, ""))[:_DIALOG_TEXT] for name in ("message", "defaultPrompt"))
+                self._tell(
+                    {"type": "dialog", "open": True, "kind": str(params["type"]), "text": text, "default": default}
+                )
+            case "Page.javascriptDialogClosed":
+                self._dialog_over()
+
+    def _dialog_over(self) -> None:
+        if self._dialog_since is not None:
+            self._dialog_since = None
+            self._tell({"type": "dialog", "open": False})
+
+    async def _follow(self) -> None:
+        # In this order: once asked to, the browser tells of all pages that there are, one by one and in any order.
+        self._tabs.found((await self._cdp.send("Target.getTargets"))["targetInfos"])
+        await self._cdp.send("Target.setDiscoverTargets", {"discover": True})
+        while True:
+            if self._tabs.followed != self._target:
+                await self._change_to(self._tabs.followed)
+            self._tell_page()
+            await self._moved.wait()
+            self._moved.clear()
+
+    async def _change_to(self, target: str | None) -> None:
+        self._let_go()
+        self._target = target
+        if target is None:
+            return
+        try:
+            reply = await self._cdp.send("Target.attachToTarget", {"targetId": target, "flatten": True})
+        except CdpError:
+            # It may have been closed meanwhile; this fails as well where the browser is gone, which ends the view.
+            await self._cdp.send("Target.getTargets")
+            self._tabs.gone(target)
+            self._moved.set()
+            return
+        self._session = str(reply["sessionId"])
+        # Not waited for: a page that has a dialog open answers when that is closed.
+        self._order("Page.enable")
+        self._order(
+            "Page.startScreencast",
+            # Every frame, since of a page that changes once there is one: it is the viewer's pace that leaves some out.
+            {"format": "jpeg", "quality": QUALITY, "maxWidth": WIDTH, "maxHeight": HEIGHT, "everyNthFrame": 1},
+        )
+
+    def _let_go(self) -> None:
+        """Leaves the page. Who was asked by it and leaves has answered no: it would wait for good otherwise."""
+        if self._interactive:
+            self._answer(accept=False)
+        session, self._session, self._hidden = self._session, None, False
+        self._pictures.forget()
+        self._dialog_over()
+        if session is not None:
+            self._start(self._command("Target.detachFromTarget", {"sessionId": session}))
+
+    async def _look(self) -> None:
+        """What nobody tells of: a new title, a page that stands still, a viewer that hangs, a browser that is gone."""
+        while True:
+            await asyncio.sleep(_LOOK)
+            # Fails where the browser is gone. And a page's new title is told by no event, until something else happens.
+            infos = (await self._cdp.send("Target.getTargets"))["targetInfos"]
+            for info in infos:
+                if self._tabs.seen(info):
+                    self._moved.set()
+            if self._dialog_since is not None and monotonic() - self._dialog_since > DIALOG:
+                self._answer(accept=False)
+            if not self._pictures.taken and monotonic() - self._sent_at > _DRAWING:
+                self._drawn()
+            if self._needs_a_picture():
+                await self._photograph()
+
+    def _needs_a_picture(self) -> bool:
+        pictures = self._pictures
+        if self._session is None or self._dialog_since is not None or not pictures.taken or pictures.newest is not None:
+            return False
+        # A page that does not move is not filmed, one in the background neither, and of one that moved faster than the
+        # viewer's line the last picture may be missing.
+        return pictures.unseen or pictures.behind or self._hidden
+
+    async def _photograph(self) -> None:
+        session = self._session
+        with suppress(CdpError, TimeoutError, KeyError):
+            async with aio.timeout(_COMMAND):
+                layout = await self._cdp.send("Page.getLayoutMetrics", None, session)
+                view = layout["cssVisualViewport"]
+                width, height = float(view["clientWidth"]), float(view["clientHeight"])
+                scale = min(1.0, WIDTH / max(width, 1), HEIGHT / max(height, 1))
+                clip = {"x": view["pageX"], "y": view["pageY"], "width": width, "height": height, "scale": scale}
+                how: dict[str, object] = {"format": "jpeg", "quality": QUALITY, "clip": clip}
+                shot = await self._cdp.send("Page.captureScreenshot", how, session)
+                if session == self._session:
+                    self._pictures.photographed(Picture.of(str(shot["data"]), width, height))
+                    self._something.set()
+
+    # Commands that nobody waits for
+
+    def _acknowledge(self, number: int) -> None:
+        self._order("Page.screencastFrameAck", {"sessionId": number})
+
+    def _order(
+        self,
+        method: str,
+        params: Mapping[str, object] | None = None,
+        *,
+        finally_: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Sends a command to the page that is followed; in the order of these calls, but no answer is waited for."""
+        self._start(self._command(method, params, self._session, finally_))
+
+    async def _command(
+        self,
+        method: str,
+        params: Mapping[str, object] | None = None,
+        session: str | None = None,
+        finally_: Callable[[], None] = lambda: None,
+    ) -> None:
+        try:
+            await self._cdp.send(method, params, session)
+        except CdpError:
+            pass  # the page is gone, or the browser, which `_look` finds out
+        finally:
+            finally_()
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(_quietly(work))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+
+async def _quietly(work: Coroutine[Any, Any, None]) -> None:
+    with suppress(CdpError):
+        await work

@@ -1,0 +1,180 @@
+"""A client from outside, over a websocket: what it may say to the browser, and how the two are joined.
+
+The protocol can do more than drive pages: it opens files of this machine, writes downloads, goes round the proxy,
+hands itself to a page. A session is for pages, so what is not about them is refused, with an error in the protocol's
+own form.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from urllib.parse import urlsplit
+
+import msgspec
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from weblake_service.sessions.cdp import CdpError
+from weblake_service.sessions.mux import Client, Message
+
+#: What is about pages.
+_DOMAINS = frozenset({
+    "Accessibility", "Animation", "Audits", "BackgroundService", "Browser", "CacheStorage", "Console", "CSS", "DOM",
+    "DOMDebugger", "DOMSnapshot", "DOMStorage", "Debugger", "DeviceAccess", "DeviceOrientation", "Emulation",
+    "EventBreakpoints", "Fetch", "HeadlessExperimental", "HeapProfiler", "IO", "IndexedDB", "Input", "Inspector",
+    "LayerTree", "Log", "Media", "Network", "Overlay", "Page", "Performance", "PerformanceTimeline", "Preload",
+    "Profiler", "Runtime", "Schema", "Security", "ServiceWorker", "Storage", "Target", "WebAudio", "WebAuthn",
+})  # fmt: skip
+_REFUSED = frozenset({
+    # Files of this machine, and what Chromium itself does on it.
+    "DOM.setFileInputFiles", "Browser.executeBrowserCommand",
+    # The protocol in the hands of a page, or in a form that is not looked through here.
+    "Target.exposeDevToolsProtocol", "Target.sendMessageToTarget", "Target.setRemoteLocations",
+    # A crash is no way to end a session.
+    "Browser.crash", "Browser.crashGpuProcess", "Page.crash",
+})  # fmt: skip
+#: Answered as if done: clients set it as they connect, and nothing is ever written.
+_PRETENDED = frozenset(["Browser.setDownloadBehavior", "Page.setDownloadBehavior"])
+#: Commands that lead somewhere.
+_LEADING = frozenset(["Page.navigate", "Target.createTarget", "Network.loadNetworkResource"])
+#: Drags what it is given, files too.
+_DRAGGING = "Input.dispatchDragEvent"
+_SCHEMES = frozenset(["", "http", "https", "about", "data", "blob", "javascript"])
+_PAGES = frozenset(["about:blank", "about:srcdoc"])
+#: Bytes that may wait for a client that does not read.
+_MOST_WAITING = 256 << 20
+_NOTHING = msgspec.Raw(b"{}")
+
+
+class _Params(msgspec.Struct):
+    url: object = None
+    proxy: object = msgspec.field(default=None, name="proxyServer")
+    bypass: object = msgspec.field(default=None, name="proxyBypassList")
+    data: object = None
+    attach: object = msgspec.field(default=None, name="autoAttach")
+    flatten: object = None
+
+
+def why_not(message: Message) -> str:
+    """Why a command is not for a client from outside; empty where it is."""
+    method = message.method or ""
+    if method.partition(".")[0] not in _DOMAINS or method in _REFUSED:
+        return f"{method[:100]} is not for sessions of this service."
+    if method in _LEADING or method == _DRAGGING or method.startswith("Target."):
+        try:
+            params = msgspec.json.decode(message.params, type=_Params) if message.params else _Params()
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return f"The parameters of {method} are no object."
+        if method in _LEADING and not _is_page(params.url):
+            return f"{method} leads to pages only: http, https, about:blank, data, blob."
+        if params.proxy or params.bypass:
+            return "The way out of a session is this service's own: leave proxyServer and proxyBypassList out."
+        if isinstance(params.data, dict) and params.data.get("files"):
+            return f"{method} drops no files of this machine."
+        attaches = method in {"Target.setAutoAttach", "Target.attachToTarget"} and params.attach is not False
+        if attaches and params.flatten is not True:
+            return f"{method} takes `flatten: true` only."
+    return ""
+
+
+async def join(socket: WebSocket, client: Client, used: Callable[[], None]) -> None:
+    """Lets whoever is at the other end of an accepted websocket speak to the browser until one of the two is gone.
+
+    Args:
+        socket: The client's connection.
+        client: Its place at the browser; closed at the end.
+        used: Told of everything that it says.
+    """
+    outgoing = _Outgoing()
+    client.pass_on(outgoing.put)
+    ways = [
+        asyncio.create_task(_listen(socket, client, outgoing, used)),
+        asyncio.create_task(_tell(socket, outgoing)),
+    ]
+    try:
+        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        client.close()
+        for way in ways:
+            way.cancel()
+        await asyncio.gather(*ways, return_exceptions=True)
+        with suppress(RuntimeError, WebSocketDisconnect):
+            await socket.close(1000 if not outgoing.over else 1001)
+
+
+class _Outgoing:
+    """What waits to be sent to a client, so many bytes at most."""
+
+    def __init__(self) -> None:
+        self._texts: deque[bytes] = deque()
+        self._bytes = 0
+        self._more = asyncio.Event()
+        self.over = False
+
+    def put(self, message: Message | None) -> None:
+        """Takes the next message; None says that none comes any more, and one too many is the last."""
+        if message is not None:
+            text = msgspec.json.encode(message)
+            self._texts.append(text)
+            self._bytes += len(text)
+        if message is None or self._bytes > _MOST_WAITING:
+            self.over = True
+        self._more.set()
+
+    async def next(self) -> bytes | None:
+        """The next one, waiting for it; None at the end."""
+        while not self._texts and not self.over:
+            self._more.clear()
+            await self._more.wait()
+        if not self._texts or self._bytes > _MOST_WAITING:
+            return None
+        text = self._texts.popleft()
+        self._bytes -= len(text)
+        return text
+
+
+async def _tell(socket: WebSocket, outgoing: _Outgoing) -> None:
+    while (text := await outgoing.next()) is not None:
+        await socket.send_text(text.decode())
+
+
+async def _listen(socket: WebSocket, client: Client, outgoing: _Outgoing, used: Callable[[], None]) -> None:
+    decoder = msgspec.json.Decoder(Message)
+    while True:
+        event = await socket.receive()
+        if event["type"] == "websocket.disconnect":
+            return
+        try:
+            message = decoder.decode(event.get("text") or event.get("bytes") or b"")
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            outgoing.put(_error(Message(), -32700, "The message is no JSON of the protocol."))
+            continue
+        used()
+        if message.id is None or message.method is None:
+            outgoing.put(_error(message, -32600, "A command has an `id` and a `method`."))
+        elif message.method in _PRETENDED:
+            outgoing.put(Message(id=message.id, session=message.session, result=_NOTHING))
+        elif why := why_not(message):
+            outgoing.put(_error(message, -32000, why))
+        else:
+            number, session = message.id, message.session
+            try:
+                await client.forward(message)
+            except CdpError as error:
+                outgoing.put(_error(Message(id=number, session=session), -32001, str(error)))
+
+
+def _is_page(url: object) -> bool:
+    text = str(url or "").strip()
+    try:
+        scheme = urlsplit(text).scheme.lower()
+    except ValueError:
+        return False
+    return scheme in _SCHEMES and (scheme != "about" or text.lower() in _PAGES)
+
+
+def _error(message: Message, code: int, text: str) -> Message:
+    error = msgspec.Raw(msgspec.json.encode({"code": code, "message": text}))
+    return Message(id=message.id, session=message.session, error=error)

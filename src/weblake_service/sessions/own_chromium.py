@@ -1,0 +1,199 @@
+"""A Chromium of one session's own, held by two pipes: no port is opened that others on the machine could reach.
+
+Whatever way the service ends, the pipes close, and Chromium ends with them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from weblake import aio
+from weblake_service.browser import chromium
+from weblake_service.browser.folders import Folder
+from weblake_service.browser.settings import Settings
+from weblake_service.failures import PageFailure
+
+_LOG = logging.getLogger("weblake.service")
+#: Bytes of one message; a picture of a long page has tens of megabytes.
+_LONGEST = 256 << 20
+#: Bytes that may wait for Chromium to read them.
+_AHEAD = 1 << 20
+#: Seconds that a Chromium may take to end by itself; then it is killed.
+_LEAVE = 3.0
+#: Chromium speaks on descriptors 3 and 4; a shell puts them there, as only it can without a hook in the forked child.
+_ON_PIPES = ("/bin/sh", "-c", 'exec "$0" "$@" 3<&0 4>&1 0</dev/null 1>&2')
+#: What a browser for people does by itself, and one for programs does not.
+_QUIET = [
+    "--headless",
+    "--remote-debugging-pipe",
+    "--no-first-run",
+    "--no-default-browser-check",
+    "--no-service-autorun",
+    "--disable-field-trial-config",
+    "--disable-background-timer-throttling",
+    "--disable-backgrounding-occluded-windows",
+    "--disable-renderer-backgrounding",
+    "--disable-breakpad",
+    "--disable-component-update",
+    "--disable-component-extensions-with-background-pages",
+    "--disable-default-apps",
+    "--disable-extensions",
+    "--disable-hang-monitor",
+    "--disable-ipc-flooding-protection",
+    "--disable-popup-blocking",
+    "--disable-prompt-on-repost",
+    "--disable-search-engine-choice-screen",
+    "--disable-features=Translate,MediaRouter,OptimizationHints,DialMediaRouteProvider,HttpsUpgrades,"
+    "AcceptCHFrame,DestroyProfileOnBrowserClose,ThirdPartyStoragePartitioning,LensOverlay,PaintHolding,"
+    "NetworkTimeServiceQuerying,AutofillServerCommunication",
+    # It would ask its maker for updates and for who is signed in, which no page has asked for.
+    "--component-updater=url-source=http://127.0.0.1:9/,disable-pings",
+    "--gaia-url=http://127.0.0.1:9/",
+    "--force-color-profile=srgb",
+    "--hide-scrollbars",
+    "--password-store=basic",
+    "--use-mock-keychain",
+    "--proxy-bypass-list=<-loopback>",
+]
+
+
+class OwnChromium:
+    """One running Chromium; `aclose` ends it and removes all that it kept on disk."""
+
+    def __init__(self, process: Process, folder: Folder) -> None:
+        self._process = process
+        self._folder = folder
+        self._reader: asyncio.Task[None] | None = None
+        self._writing = asyncio.Lock()
+        #: Set once it is gone, whoever ended it.
+        self.gone = asyncio.Event()
+
+    @classmethod
+    async def start(cls, proxy: str, settings: Settings) -> OwnChromium:
+        """Starts one whose only way out is a proxy; it has said nothing yet.
+
+        Raises:
+            PageFailure: It cannot be started.
+        """
+        if os.name != "posix":
+            message = "A browser session needs Linux, macOS or another POSIX system: its Chromium hangs on pipes."
+            raise PageFailure("FEATURE_NOT_CONFIGURED", message, status=503)
+        program = chromium.find_chromium()
+        if program is None:
+            message = f"A browser session needs {chromium.what_is_missing()}."
+            raise PageFailure("FEATURE_NOT_CONFIGURED", message, status=503)
+        folder = await asyncio.to_thread(Folder)
+        try:
+            with (folder.path / "chromium.log").open("wb") as log:
+                process = await asyncio.create_subprocess_exec(
+                    *_ON_PIPES,
+                    program,
+                    *_flags(folder.path, proxy, settings),
+                    stdin=PIPE,
+                    stdout=PIPE,
+                    stderr=log,
+                    limit=_LONGEST,
+                    env={name: str(value) for name, value in chromium.environment(folder.path).items()}
+                    | {"TZ": settings.timezone},
+                    start_new_session=True,
+                )
+        except BaseException as error:
+            await asyncio.to_thread(folder.remove)
+            if isinstance(error, OSError):
+                message = f"Chromium ({program}) did not start: {error}. Check that it runs."
+                raise PageFailure("BROWSER_FAILED", message, status=502, reached=False) from error
+            raise
+        return cls(process, folder)
+
+    @property
+    def folder(self) -> Path:
+        """Where its profile lies, and where code that runs against it works."""
+        return self._folder.path
+
+    def hear(self, listener: Callable[[bytes], None]) -> None:
+        """Hands every message of Chromium's to a listener, from now on."""
+        self._reader = asyncio.get_running_loop().create_task(self._read(listener))
+
+    async def say(self, message: bytes) -> None:
+        """Sends a message; waits while Chromium does not take what was sent before.
+
+        Raises:
+            ConnectionError: It is gone.
+        """
+        stdin = self._process.stdin
+        assert stdin is not None
+        if self.gone.is_set():
+            raise ConnectionResetError("The browser is gone.")
+        stdin.write(message + b"\0")
+        if stdin.transport.get_write_buffer_size() > _AHEAD:
+            async with self._writing:
+                await stdin.drain()
+
+    def last_words(self) -> str:
+        """The last line that it logged, for whoever asks why it did not start."""
+        with suppress(OSError):
+            lines = (self.folder / "chromium.log").read_bytes()[-4000:].decode("utf-8", "replace").strip().splitlines()
+            return lines[-1][:300] if lines else ""
+        return ""
+
+    async def aclose(self) -> None:
+        """Ends it, by force where it does not go."""
+        stdin = self._process.stdin
+        if self._process.returncode is None and stdin is not None and not self.gone.is_set():
+            with suppress(ConnectionError, RuntimeError):
+                await self.say(b'{"id":2147483647,"method":"Browser.close"}')
+        with suppress(TimeoutError):
+            async with aio.timeout(_LEAVE):
+                await self._process.wait()
+        if self._process.returncode is None:
+            # Its children are in its group. Once it has been waited for, the number may be another's.
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            await self._process.wait()
+        self.gone.set()
+        if self._reader is not None:
+            self._reader.cancel()
+            await asyncio.gather(self._reader, return_exceptions=True)
+        if stdin is not None:
+            stdin.close()
+        await asyncio.to_thread(self._folder.remove)
+
+    async def _read(self, listener: Callable[[bytes], None]) -> None:
+        stdout = self._process.stdout
+        assert stdout is not None
+        try:
+            while True:
+                message = await stdout.readuntil(b"\0")
+                try:
+                    listener(message[:-1])
+                except Exception:  # noqa: BLE001 - one message never ends the session
+                    _LOG.exception("A message of a browser could not be handled.")
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        except asyncio.LimitOverrunError:
+            _LOG.warning("A browser session was ended: one message of its Chromium has more than %d bytes.", _LONGEST)
+        finally:
+            self.gone.set()
+
+
+def _flags(folder: Path, proxy: str, settings: Settings) -> list[str]:
+    width, height = settings.size
+    own = [
+        f"--user-data-dir={folder / 'profile'}",
+        f"--proxy-server={proxy}",
+        f"--window-size={width},{height}",
+        f"--accept-lang={','.join(settings.spoken) or 'en-US'}",
+        f"--lang={settings.spoken[0] if settings.spoken else 'en-US'}",
+    ]
+    if not settings.verify:
+        own.append("--ignore-certificate-errors")
+    if not chromium.in_sandbox():
+        own.append("--no-sandbox")
+    return [*_QUIET, *chromium.arguments(), *own, "about:blank"]

@@ -1,0 +1,156 @@
+"""One live session: its Chromium, its way out, its clients, and when it was last used."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import logging
+import secrets
+from contextlib import suppress
+from typing import Any
+
+from weblake import aio
+from weblake_service.browser.folders import remove_left
+from weblake_service.browser.gateway import Gateway
+from weblake_service.browser.settings import Settings
+from weblake_service.failures import PageFailure
+from weblake_service.sessions.cdp import Cdp, CdpError
+from weblake_service.sessions.code.guard import Guard
+from weblake_service.sessions.mux import Client, Mux
+from weblake_service.sessions.own_chromium import OwnChromium
+from weblake_service.web.connect import Pools
+
+_LOG = logging.getLogger("weblake.service")
+#: Seconds until a Chromium must have answered for the first time, on a busy machine.
+_START = 60.0
+#: Bytes that a session may load in all.
+_MOST_BYTES = 8 << 30
+
+
+class Session:
+    """A browser that runs; `aclose` ends it, and `gone` tells when it has ended by itself."""
+
+    def __init__(self, chromium: OwnChromium, mux: Mux, keeper: Client, gateway: Gateway, settings: Settings) -> None:
+        self.chromium = chromium
+        self.gateway = gateway
+        self.settings = settings
+        self._mux = mux
+        self._keeper = keeper
+        self._agent = ""
+        self._secret = secrets.token_bytes(32)
+        #: Ends loops and answers dialogs that nobody else does.
+        self.guard = Guard(None)
+        self._tasks: set[asyncio.Task[None]] = set()
+        #: Version of Chromium, such as `156.0.8078.79`.
+        self.version = ""
+
+    @classmethod
+    async def start(cls, settings: Settings, pools: Pools, *, allow_private: bool, block_ads: bool) -> Session:
+        """Starts a browser with one blank page.
+
+        Raises:
+            PageFailure: 502; Chromium does not start, or 503; there is none.
+        """
+        await asyncio.to_thread(remove_left)
+        gateway = Gateway(pools, allow_private=allow_private, own_user_only=True)
+        chromium = mux = None
+        try:
+            proxy = (await gateway.open())["server"]
+            gateway.begin(block_ads=block_ads, most=_MOST_BYTES)
+            chromium = await OwnChromium.start(proxy, settings)
+            mux = Mux(chromium)
+            async with aio.timeout(_START):
+                session = cls(chromium, mux, await mux.client(), gateway, settings)
+                await session._prepare()
+            return session
+        except BaseException as error:
+            if mux is not None:
+                await mux.aclose()
+            said = chromium.last_words() if chromium is not None else ""
+            if chromium is not None:
+                await chromium.aclose()
+            await gateway.aclose()
+            if isinstance(error, CdpError | TimeoutError):
+                message = f"Chromium did not start ({said or str(error) or 'it said nothing'}). Check that it runs."
+                raise PageFailure("BROWSER_FAILED", message, status=502, reached=False) from error
+            raise
+
+    @property
+    def gone(self) -> asyncio.Event:
+        """Set once the browser has ended, by whatever way."""
+        return self.chromium.gone
+
+    def word(self, door: str) -> str:
+        """What opens a door: `cdp`, `view` or `control`; each has its own, as who may watch cannot touch."""
+        return hmac.new(self._secret, door.encode(), hashlib.sha256).hexdigest()[:48]
+
+    def opens(self, door: str, word: str) -> bool:
+        """Whether a word opens a door."""
+        return hmac.compare_digest(word.encode("utf-8", "replace"), self.word(door).encode())
+
+    async def client(self) -> Client:
+        """A client of the browser's protocol.
+
+        Raises:
+            CdpError: The browser is gone.
+        """
+        return await self._mux.client()
+
+    async def aclose(self) -> None:
+        """Ends the browser and everybody's connection to it; nothing of it stays."""
+        self.guard.leave()
+        self._keeper.close()
+        await self._mux.aclose()
+        await self.chromium.aclose()
+        await self.gateway.aclose()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _prepare(self) -> None:
+        """Makes every page, from its first moment, what the settings say."""
+        keeper = self._keeper
+        product: str = (await keeper.send("Browser.getVersion"))["product"]
+        self.version = product.rpartition("/")[2]
+        self._agent = self.settings.agent(self.version)
+        await keeper.send("Browser.setDownloadBehavior", {"behavior": "deny"})
+        keeper.listen(self._meet)
+        await keeper.send("Target.setAutoAttach", {"autoAttach": True, "waitForDebuggerOnStart": True, "flatten": True})
+        # The first page was there before; it counts as there once it has been met.
+        targets = (await keeper.send("Target.getTargets"))["targetInfos"]
+        first = next((one for one in targets if one["type"] == "page"), None)
+        if first is None:
+            await keeper.send("Target.createTarget", {"url": "about:blank"})
+        await asyncio.gather(*self._tasks)
+        self.guard = Guard(await self._mux.client())
+        await self.guard.watch()
+
+    def _meet(self, method: str, params: dict[str, Any], session: str | None) -> None:
+        if method != "Target.attachedToTarget":
+            return
+        task = asyncio.get_running_loop().create_task(
+            self._dress(params["sessionId"], str(params["targetInfo"]["type"]), waits=params["waitingForDebugger"])
+        )
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _dress(self, session: str, kind: str, *, waits: bool) -> None:
+        keeper: Cdp = self._keeper
+        width, height = self.settings.size
+        screen = {
+            "width": width, "height": height, "deviceScaleFactor": self.settings.scale, "mobile": self.settings.mobile,
+        }  # fmt: skip
+        # Any of them may have gone already.
+        with suppress(CdpError):
+            if kind == "page":
+                await keeper.send("Emulation.setDeviceMetricsOverride", screen, session)
+                if self.settings.mobile:
+                    await keeper.send("Emulation.setTouchEmulationEnabled", {"enabled": True}, session)
+                spoken = ",".join(self.settings.spoken) or "en-US"
+                await keeper.send(
+                    "Emulation.setUserAgentOverride", {"userAgent": self._agent, "acceptLanguage": spoken}, session
+                )
+        if waits:
+            with suppress(CdpError):
+                await keeper.send("Runtime.runIfWaitingForDebugger", {}, session)

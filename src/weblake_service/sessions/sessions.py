@@ -1,0 +1,273 @@
+"""The sessions of one service: begun, kept while they are used, ended and billed exactly once.
+
+A session ends when its user says so, when its time is over, when nobody used it for long, when its browser is gone, and
+with the service; whichever comes first bills it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from sqlite3 import Row
+from typing import TypeVar
+
+from weblake import aio
+from weblake_service.answers import Refusal
+from weblake_service.clock import Clock
+from weblake_service.config import ServiceConfig
+from weblake_service.sessions import rows
+from weblake_service.sessions.rows import Wanted
+from weblake_service.sessions.session import Session
+from weblake_service.store import accounts
+from weblake_service.store.database import Store
+from weblake_service.web.connect import Pools
+
+T = TypeVar("T")
+
+_LOG = logging.getLogger("weblake.service")
+#: Seconds between two notes of which sessions live; at most so much is not billed where the service is killed.
+_NOTE_EVERY = 5.0
+#: Seconds after which someone for whom there is no room may ask again.
+_COME_BACK = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What a session came to."""
+
+    milliseconds: int
+    credits: int
+
+
+#: Done with a session before it begins to live.
+Step = Callable[["Live"], Awaitable[None]]
+
+
+@dataclass(eq=False, slots=True)
+class Live:
+    """A session that lives."""
+
+    id: str
+    wanted: Wanted
+    session: Session
+    created: float
+    used: float
+    #: Code that runs in it now.
+    busy: int = 0
+    #: What is undone when it ends, last first.
+    after: AsyncExitStack = field(default_factory=AsyncExitStack)
+    #: Set as soon as it is to end.
+    ending: asyncio.Event = field(default_factory=asyncio.Event)
+    end: asyncio.Task[Ended] | None = None
+
+    @property
+    def expires(self) -> float:
+        """When its time is over."""
+        return self.created + self.wanted.ttl
+
+    def path(self, door: str) -> str:
+        """Where one of its doors (`cdp`, `view`, `control`) is on this service, with the word that opens it."""
+        return f"/sessions/{self.id}/{door}?word={self.session.word(door)}"
+
+    @property
+    def due(self) -> float:
+        """When it ends unless it is used; code that runs is use."""
+        return self.expires if self.busy else min(self.expires, self.used + self.wanted.idle)
+
+
+class Sessions:
+    """The sessions; used on one event loop, closed with `aclose`."""
+
+    def __init__(self, store: Store, clock: Clock, config: ServiceConfig) -> None:
+        self._store = store
+        self._clock = clock
+        self._config = config
+        self._pools = Pools(allow_private=config.allow_private, trust_env=True)
+        self._live: dict[str, Live] = {}
+        self._beginning: set[str] = set()
+        self._look = asyncio.Event()
+        self._keeper: asyncio.Task[None] | None = None
+        self._watchers: set[asyncio.Task[None]] = set()
+        self._closed = False
+        clock.listen(self._look.set)
+
+    async def open(self) -> None:
+        """Settles what an earlier service left."""
+        left = await self._store.write(partial(rows.end_left, at=self._clock.now()))
+        if left:
+            _LOG.info("%d browser sessions went with the service before; they are billed as far as it saw them.", left)
+        self._closed = False
+        self._keeper = asyncio.get_running_loop().create_task(self._keep(), name="browser sessions")
+
+    async def aclose(self) -> None:
+        """Ends all of them."""
+        self._closed = True
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+        await asyncio.gather(*(self.destroy(one) for one in [*self._live.values()]), return_exceptions=True)
+        await asyncio.gather(*self._watchers, return_exceptions=True)
+
+    async def close_pools(self) -> None:
+        """Closes the connections to the web; nothing can be begun after it."""
+        await self._pools.aclose()
+
+    def live(self, session_id: str) -> Live | None:
+        """A session that lives and is not about to end."""
+        found = self._live.get(session_id)
+        return None if found is None or found.ending.is_set() else found
+
+    async def begin(self, session_id: str, wanted: Wanted, prepare: Step) -> Live:
+        """Begins a session; `prepare` brings it where it is to begin, and only then does its time run.
+
+        Raises:
+            Refusal: 402 without credits, 429 where there are too many.
+            PageFailure: Its browser does not start, or what `prepare` raises; nothing is billed then.
+        """
+        access, now = wanted.access, self._clock.now()
+        plan = self._config.plan(access.team).credits
+        await self._store.read(lambda db: accounts.demand(db, access.team, rows.PER_MINUTE, plan, now))
+        most = self._config.max_browser_sessions
+        if self._closed or len(self._live.keys() | self._beginning) >= most:
+            raise Refusal(
+                429,
+                f"Maximum concurrent browser sessions reached: {most} on this service. Stop one, or try again later.",
+                code="SESSION_LIMIT_REACHED",
+                headers={"Retry-After": str(_COME_BACK)},
+            )
+        self._beginning.add(session_id)
+        try:
+            session = await Session.start(
+                wanted.settings,
+                self._pools,
+                allow_private=self._config.allow_private,
+                block_ads=wanted.block_ads,
+            )
+            now = self._clock.now()
+            live = self._live[session_id] = Live(session_id, wanted, session, now, now)
+            try:
+                await prepare(live)
+                if self._closed or live.ending.is_set():
+                    raise destroyed()
+                live.created = live.used = self._clock.now()
+                record = partial(rows.record, session_id=session_id, wanted=wanted, at=live.created)
+                await self._store.write(record)
+            except BaseException:
+                # Nobody has heard of it, so there is nothing to bill.
+                live.ending.set()
+                await self._tidy(live)
+                raise
+        finally:
+            self._beginning.discard(session_id)
+        self._later(self._watch(live))
+        self._look.set()
+        return live
+
+    async def use(self, live: Live, work: Coroutine[object, object, T]) -> T:
+        """Does something in a session, which counts as use all the while; ended early where the session ends.
+
+        Raises:
+            Refusal: 410; the session ended meanwhile.
+        """
+        live.busy += 1
+        live.used = self._clock.now()
+        doing = asyncio.ensure_future(work)
+        over = asyncio.ensure_future(live.ending.wait())
+        try:
+            await asyncio.wait([doing, over], return_when=asyncio.FIRST_COMPLETED)
+            if not doing.done():
+                raise destroyed()
+            return doing.result()
+        finally:
+            for one in (doing, over):
+                one.cancel()
+            await asyncio.gather(doing, over, return_exceptions=True)
+            live.busy -= 1
+            self.touch(live)
+
+    def touch(self, live: Live) -> None:
+        """Notes that a session is used."""
+        live.used = self._clock.now()
+
+    async def destroy(self, live: Live) -> Ended:
+        """Ends a session and says what it came to; however often it is asked for, it happens once."""
+        if live.end is None:
+            live.ending.set()
+            at = min(self._clock.now(), live.due if not live.session.gone.is_set() else live.expires)
+            live.end = asyncio.get_running_loop().create_task(self._end(live, max(at, live.created)))
+        # Whoever asked may go; what has begun is brought to its end.
+        return await asyncio.shield(live.end)
+
+    async def ended(self, row: Row) -> Ended:
+        """Ends the session of a row, or says what it came to where it has ended."""
+        live = self._live.get(row["id"])
+        if live is not None:
+            return await self.destroy(live)
+        again = await self._store.read(lambda db: rows.by_id(db, row["id"]))
+        assert again is not None
+        return Ended(round(((again["ended"] or again["seen"]) - again["created"]) * 1000), again["credits"])
+
+    async def _end(self, live: Live, at: float) -> Ended:
+        await self._tidy(live)
+        now = self._clock.now()
+        credits = await self._store.write(lambda db: rows.end(db, live.id, at, now))
+        return Ended(round((at - live.created) * 1000), credits)
+
+    async def _tidy(self, live: Live) -> None:
+        """Ends a session's browser, and what hangs on it; what goes wrong holds nobody up."""
+        for close in (live.after.aclose, live.session.aclose):
+            try:
+                await close()
+            except Exception:  # noqa: BLE001 - the browser is ended all the same, and the bill is written
+                _LOG.exception("A browser session could not be tidied up at its end.")
+        self._live.pop(live.id, None)
+
+    async def _watch(self, live: Live) -> None:
+        gone = asyncio.ensure_future(live.session.gone.wait())
+        ending = asyncio.ensure_future(live.ending.wait())
+        try:
+            await asyncio.wait([gone, ending], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in (gone, ending):
+                one.cancel()
+        await self.destroy(live)
+
+    async def _keep(self) -> None:
+        """Ends what is due, and notes what lives."""
+        while True:
+            self._look.clear()
+            now = self._clock.now()
+            # What is still being prepared has not begun to live.
+            living = [one for one in self._live.values() if not one.ending.is_set() and one.id not in self._beginning]
+            for live in living:
+                if live.due <= now:
+                    self._later(self._destroyed(live))
+            used = [(one.id, one.used) for one in living if one.due > now]
+            try:
+                if used:
+                    await self._store.write(partial(rows.note_seen, used=used, at=now))
+            except Exception:  # noqa: BLE001 - the next round tries again
+                _LOG.exception("The browser sessions could not be noted.")
+            wait = min([_NOTE_EVERY, *(one.due - now for one in living if one.due > now)]) if used else None
+            try:
+                async with aio.timeout(wait):
+                    await self._look.wait()
+            except TimeoutError:
+                continue
+
+    async def _destroyed(self, live: Live) -> None:
+        await self.destroy(live)
+
+    def _later(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._watchers.add(task)
+        task.add_done_callback(self._watchers.discard)
+
+
+def destroyed() -> Refusal:
+    """The refusal of a session that has ended."""
+    return Refusal(410, "Browser session already destroyed.", code="SESSION_DESTROYED")

@@ -1,0 +1,179 @@
+"""What a team used and did: credits, the monthly reports, the activity list, the counters.
+
+Every function takes a connection and runs inside its caller's transaction, so that a page and its price are one fact.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+from contextlib import suppress
+from sqlite3 import Connection, Row
+
+from weblake_service.answers import Refusal, bad_request
+from weblake_service.clock import iso, month_bounds, month_of
+from weblake_service.config import Access
+
+#: Tokens that one credit stands for in the token reports.
+TOKENS_PER_CREDIT = 15
+#: Seconds for which the activity list remembers.
+ACTIVITY_WINDOW = 24 * 3600
+#: The values of the activity list's `endpoint` filter.
+ENDPOINTS = frozenset(
+    [
+        "scrape",
+        "crawl",
+        "batch_scrape",
+        "search",
+        "extract",
+        "llmstxt",
+        "deep_research",
+        "map",
+        "agent",
+        "browser",
+        "interact",
+    ]
+)
+#: What a cursor holds, under its base64.
+_CURSOR = re.compile(r"(?P<created>[0-9]{1,12}\.[0-9]{1,12}):(?P<seq>[0-9]{1,18}):(?P<mark>[0-9a-f]{16})")
+_BASE64 = re.compile(r"[A-Za-z0-9_-]+")
+_LONGEST_CURSOR = 100
+
+
+def charge(db: Connection, access: Access, credits: int, at: float) -> None:
+    """Bills credits to the team and the key, in the month of `at`."""
+    db.execute(
+        "INSERT INTO usage VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET credits = credits + excluded.credits",
+        (access.team, access.key_name, month_of(at), credits),
+    )
+
+
+def count(db: Connection, name: str, by: int = 1) -> None:
+    """Raises one of the counters that tests read under /_weblake/counts."""
+    db.execute(
+        "INSERT INTO counters VALUES (?, ?) ON CONFLICT DO UPDATE SET value = value + excluded.value", (name, by)
+    )
+
+
+def counts(db: Connection) -> dict[str, int]:
+    """All counters."""
+    return dict(db.execute("SELECT name, value FROM counters ORDER BY name").fetchall())
+
+
+def used(db: Connection, team: str, at: float) -> int:
+    """Credits that the team used in the month of `at`."""
+    row = db.execute("SELECT sum(credits) FROM usage WHERE team = ? AND month = ?", (team, month_of(at))).fetchone()
+    return row[0] or 0
+
+
+def demand(db: Connection, team: str, needed: int, plan: int, at: float) -> None:
+    """Makes sure that a start can be paid, next to what running jobs may still use.
+
+    Raises:
+        Refusal: 402; nothing was started.
+    """
+    (reserved,) = db.execute(
+        "SELECT sum(max(0, expected - documents - failed)) FROM jobs WHERE status = 'scraping' AND team = ?", (team,)
+    ).fetchone()
+    left = plan - used(db, team, at) - (reserved or 0)
+    if needed > left:
+        raise Refusal(
+            402,
+            f"Insufficient credits: this needs up to {needed} and {max(0, left)} are left this month.",
+            code="INSUFFICIENT_CREDITS",
+        )
+
+
+def record_activity(db: Connection, access: Access, endpoint: str, job_id: str, target: str | None, at: float) -> None:
+    """Notes one call for the activity list, and counts it as a start of its kind."""
+    # The contract's list has no word for a parse, and GET /v2/scrape/{id} reads it back.
+    listed = "scrape" if endpoint == "parse" else endpoint
+    db.execute(
+        "INSERT INTO activity (id, team, endpoint, target, created) VALUES (?, ?, ?, ?, ?)",
+        (job_id, access.team, listed, target, at),
+    )
+    count(db, f"{endpoint}_started")
+
+
+def list_activity(
+    db: Connection, team: str, *, endpoint: str | None, limit: int, cursor: str | None, at: float
+) -> dict[str, object]:
+    """One page of the activity of the last 24 hours, newest first."""
+    if endpoint is not None and endpoint not in ENDPOINTS:
+        bad_request(f"endpoint must be one of {', '.join(sorted(ENDPOINTS))}.")
+    created, seq = _read_cursor(cursor, team) if cursor is not None else (float("inf"), 0)
+    # An expired entry goes exactly when the day is over, whether or not the clean-up has been here.
+    rows = db.execute(
+        "SELECT seq, id, endpoint, target, created FROM activity WHERE team = ? AND (created, seq) < (?, ?)"
+        " AND created > ? AND (? IS NULL OR endpoint = ?) ORDER BY created DESC, seq DESC LIMIT ?",
+        (team, created, seq, at - ACTIVITY_WINDOW, endpoint, endpoint, limit + 1),
+    ).fetchall()
+    more = len(rows) > limit
+    data = [
+        {
+            "id": row["id"],
+            "endpoint": row["endpoint"],
+            "api_version": "v2",
+            "created_at": iso(row["created"]),
+            "target": row["target"],
+        }
+        for row in rows[:limit]
+    ]
+    next_cursor = _write_cursor(rows[limit - 1], team) if more else None
+    return {"success": True, "data": data, "cursor": next_cursor, "has_more": more}
+
+
+def periods(db: Connection, team: str, *, by_key: bool, name: str, factor: int) -> list[dict[str, object]]:
+    """The monthly report: one entry a month with usage, or one a month and key, oldest first.
+
+    The amount stands under `name`, which the contract's text gives, and under the one that public clients demand
+    (`creditsUsed` for `totalCredits`).
+    """
+    public = name[5].lower() + name[6:] + "Used"
+    key = "key_name" if by_key else "NULL"
+    rows = db.execute(
+        f"SELECT month, {key}, sum(credits) FROM usage WHERE team = ? GROUP BY 1, 2 ORDER BY 1, 2",  # noqa: S608
+        (team,),
+    )
+    report: list[dict[str, object]] = []
+    for month, key_name, credits in rows:
+        start, end = month_bounds(month)
+        entry: dict[str, object] = {"startDate": iso(start), "endDate": iso(end)}
+        if by_key:
+            entry["apiKey"] = key_name
+        report.append(entry | {name: credits * factor, public: credits * factor})
+    return report
+
+
+def balance(db: Connection, team: str, plan: int, at: float, *, noun: str, factor: int) -> dict[str, object]:
+    """What is left of this month's plan, in credits or tokens."""
+    start, end = month_bounds(month_of(at))
+    return {
+        f"remaining{noun}": (plan - used(db, team, at)) * factor,
+        f"plan{noun}": plan * factor,
+        "billingPeriodStart": iso(start),
+        "billingPeriodEnd": iso(end),
+    }
+
+
+def _write_cursor(last: Row, team: str) -> str:
+    text = f"{last['created']!r}:{last['seq']}:{_mark(team)}"
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def _read_cursor(cursor: str, team: str) -> tuple[float, int]:
+    """Time and number of the last entry that was shown; a cursor of another team is none of ours."""
+    text = ""
+    if len(cursor) <= _LONGEST_CURSOR and _BASE64.fullmatch(cursor):
+        with suppress(binascii.Error, ValueError):
+            text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode("ascii")
+    match = _CURSOR.fullmatch(text)
+    if match is None or match["mark"] != _mark(team):
+        bad_request("cursor must be the cursor of an earlier reply to this team.")
+    return float(match["created"]), int(match["seq"])
+
+
+def _mark(team: str) -> str:
+    return hashlib.sha256(team.encode("utf-8", "surrogatepass")).hexdigest()[:16]

@@ -1,0 +1,253 @@
+"""The pages that a team scraped, findable by their words.
+
+One row and one entry of the full-text index for each team and page: what one team scraped, no other finds. The index
+itself holds no text (the row does, compressed), so an entry is taken out by the words it was put in with.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from sqlite3 import Connection, Row
+from urllib.parse import urlsplit
+
+from selectolax.lexbor import LexborHTMLParser
+
+from weblake_service.page.depth import flatten
+from weblake_service.store.search_query import Query
+from weblake_service.store.search_text import MOST_TEXT, beginning, passage, plain, words
+from weblake_service.web.canonical import key_of, site_of, split
+
+#: Options whose pages are nobody's but this request's.
+_PRIVATE = ("headers", "lockdown", "zero_data_retention", "actions", "profile")
+#: How much a word counts in title, description, text and URL.
+_WEIGHTS = "8.0, 3.0, 1.0, 2.0"
+_MOST_HTML = 1 << 20
+#: Pages whose words go into the index together, which costs half of what one by one does.
+_TOGETHER = 32
+_GONE = (404, 410)
+_NO_TEXT = zlib.compress(b"", 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A page on its way into the index; see `entry`."""
+
+    team: str
+    key: str
+    url: str
+    title: str
+    description: str
+    kind: str
+    text: bytes
+    #: Whether it was fetched just now, and whole; a page from the cache is no news of one that stands here.
+    fresh: bool
+    #: Whether the page is there no more.
+    gone: bool = False
+
+    @property
+    def digest(self) -> bytes:
+        """Equal for two scrapes that found the same."""
+        parts = (self.url, self.title, self.description, self.kind, self.text)
+        packed = b"\0".join(one if isinstance(one, bytes) else one.encode("utf-8", "replace") for one in parts)
+        return hashlib.blake2b(packed, digest_size=16).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A page that answers a query."""
+
+    url: str
+    title: str
+    #: What the page says of itself.
+    description: str
+    #: Where the sought words stand; of a search without words, how the text begins.
+    passage: str
+
+
+def entry(
+    team: str, document: Mapping[str, object], final_url: str, options: Mapping[str, object], *, fresh: bool
+) -> Entry | None:
+    """What the index takes of a scraped page; None where it takes nothing.
+
+    Left out are error pages and what the request keeps to itself: storeInCache false, headers of the caller's own,
+    lockdown, zero data retention. A page that answers 404 or 410 leaves the index.
+    """
+    metadata, parts = document.get("metadata"), split(final_url)
+    if not isinstance(metadata, Mapping) or parts is None or options.get("store_in_cache") is False:
+        return None
+    if any(options.get(name) for name in _PRIVATE):
+        return None
+    status = metadata.get("statusCode")
+    key = key_of(parts, similar=True, ignore_query=False)
+    if status in _GONE:
+        return Entry(team, key, "", "", "", "", b"", fresh, gone=True) if fresh else None
+    if not isinstance(status, int) or not 200 <= status < 300:
+        return None
+    kind = _line(metadata.get("contentType")).partition(";")[0].strip().lower()
+    return Entry(
+        team,
+        key,
+        final_url,
+        _line(metadata.get("title")),
+        _line(metadata.get("description")),
+        kind,
+        zlib.compress(_text(document, kind, options).encode("utf-8", "replace"), 1),
+        # A part of a page is better than nothing of it, but not than the page.
+        fresh and not options.get("include_tags"),
+    )
+
+
+def keep(db: Connection, new: Entry, at: float) -> None:
+    """Puts a page into the index, in place of what the team had of it; called in the transaction that stores it."""
+    old = db.execute("SELECT * FROM search_pages WHERE team = ? AND key = ?", (new.team, new.key)).fetchone()
+    if new.gone:
+        if old is not None:
+            _drop(db, old)
+        return
+    if old is not None:
+        if not new.fresh:
+            return
+        if new.text == _NO_TEXT != old["text"] or old["digest"] == new.digest:
+            # A scrape for its links alone does not unlearn the text.
+            db.execute("UPDATE search_pages SET stored = ? WHERE id = ?", (at, old["id"]))
+            return
+        _drop(db, old)
+    parts = urlsplit(f"//{site_of(urlsplit(new.url))}")
+    place = db.execute(
+        "INSERT INTO search_pages (team, key, url, host, port, kind, title, description, stored, digest, text)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            new.team, new.key, new.url, parts.hostname or "", parts.port, new.kind, new.title, new.description, at,
+            new.digest, new.text,
+        ),
+    ).lastrowid  # fmt: skip
+    db.execute("INSERT INTO search_waiting VALUES (?)", (place,))
+    (waiting,) = db.execute("SELECT count(*) FROM search_waiting").fetchone()
+    if waiting >= _TOGETHER:
+        catch_up(db)
+
+
+def catch_up(db: Connection) -> None:
+    """Puts the words of the pages that wait into the index; `search` finds only what is in it."""
+    for row in db.execute("SELECT * FROM search_pages WHERE id IN (SELECT id FROM search_waiting)").fetchall():
+        _words(db, "INSERT INTO search_words (rowid, title, description, text, url) VALUES (?, ?, ?, ?, ?)", row)
+    db.execute("DELETE FROM search_waiting")
+
+
+def behind(db: Connection) -> bool:
+    """Whether words wait to be put into the index."""
+    return db.execute("SELECT 1 FROM search_waiting LIMIT 1").fetchone() is not None
+
+
+def shrink(db: Connection, most: int) -> None:
+    """Drops the pages that were scraped longest ago, beyond a number."""
+    for old in db.execute("SELECT * FROM search_pages ORDER BY stored DESC LIMIT -1 OFFSET ?", (most,)).fetchall():
+        _drop(db, old)
+
+
+def clear(db: Connection) -> None:
+    """Empties the index."""
+    db.execute("DELETE FROM search_pages")
+    db.execute("DELETE FROM search_waiting")
+    db.execute("INSERT INTO search_words (search_words) VALUES ('delete-all')")
+
+
+def count(db: Connection, team: str) -> int:
+    """How many pages the team can search."""
+    (pages,) = db.execute("SELECT count(*) FROM search_pages WHERE team = ?", (team,)).fetchone()
+    return int(pages)
+
+
+def search(db: Connection, team: str, query: Query, limit: int, *, newest: bool = False) -> tuple[list[Found], bool]:
+    """The best pages for a query, and whether every word is in them.
+
+    Where no page has all of the words, those that have some are returned. Equal ones stand in the order of their URLs.
+    """
+    if query.vain:
+        return [], True
+    rows = _select(db, team, query, limit, query.expression(), newest=newest)
+    whole = True
+    if not rows and query.loose:
+        rows = _select(db, team, query, limit, query.expression(every=False), newest=newest)
+        whole = not rows
+    return [_found(row, query) for row in rows], whole
+
+
+def known(db: Connection, team: str, hosts: frozenset[str]) -> dict[str, tuple[str, str]]:
+    """Title and description of the pages that the team scraped on these hosts and below them, by `canonical.key_of`."""
+    found = {}
+    for host in sorted({urlsplit(f"//{host}").hostname or "" for host in hosts}):
+        rows = db.execute(
+            "SELECT key, title, description FROM search_pages WHERE team = ? AND substr('.' || host, ?) = ?",
+            (team, -len(host) - 1, f".{host}"),
+        )
+        found.update({row["key"]: (row["title"], row["description"]) for row in rows})
+    return found
+
+
+def _select(db: Connection, team: str, query: Query, limit: int, expression: str, *, newest: bool) -> list[Row]:
+    where, values = ["team = ?", *query.where], [team, *query.values]
+    if expression:
+        source = "search_words JOIN search_pages ON search_pages.id = search_words.rowid"
+        where.append("search_words MATCH ?")
+        values.append(expression)
+        order = f"bm25(search_words, {_WEIGHTS})"
+    else:
+        source, order = "search_pages", "stored DESC"
+        if query.excluded:
+            where.append("id NOT IN (SELECT rowid FROM search_words WHERE search_words MATCH ?)")
+            values.append(" OR ".join(query.excluded))
+    if newest:
+        order = "stored DESC"
+    # Texts are read of the pages that are shown alone, not of all that match.
+    best = f"SELECT id FROM {source} WHERE {' AND '.join(where)} ORDER BY {order}, search_pages.url LIMIT ?"  # noqa: S608
+    ids = [row["id"] for row in db.execute(best, (*values, limit)).fetchall()]
+    return [db.execute("SELECT * FROM search_pages WHERE id = ?", (one,)).fetchone() for one in ids]
+
+
+def _found(row: Row, query: Query) -> Found:
+    text = zlib.decompress(row["text"]).decode()
+    return Found(row["url"], row["title"], row["description"], passage(text, query.sought) or beginning(text))
+
+
+def _drop(db: Connection, old: Row) -> None:
+    db.execute("DELETE FROM search_pages WHERE id = ?", (old["id"],))
+    if db.execute("DELETE FROM search_waiting WHERE id = ?", (old["id"],)).rowcount:
+        return
+    _words(
+        db,
+        "INSERT INTO search_words (search_words, rowid, title, description, text, url)"
+        " VALUES ('delete', ?, ?, ?, ?, ?)",
+        old,
+    )
+
+
+def _words(db: Connection, sql: str, row: Row) -> None:
+    text = zlib.decompress(row["text"]).decode()
+    db.execute(sql, (row["id"], words(row["title"]), words(row["description"]), words(text), row["url"]))
+
+
+def _text(document: Mapping[str, object], kind: str, options: Mapping[str, object]) -> str:
+    """The text of a page in whatever form it was asked for; a file that was left as it is has none."""
+    if options.get("parsers") == [] and not kind.startswith(("text/", "application/xhtml")):
+        return ""
+    markdown = document.get("markdown")
+    if isinstance(markdown, str):
+        return plain(markdown)
+    for name in ("html", "rawHtml"):
+        html = document.get(name)
+        if isinstance(html, str):
+            tree = LexborHTMLParser(flatten(html[:_MOST_HTML]))
+            tree.strip_tags(["script", "style", "noscript", "template"])
+            return tree.body.text(separator=" ")[:MOST_TEXT] if tree.body is not None else ""
+    return ""
+
+
+def _line(value: object) -> str:
+    """A metadata value as one line; the first one of several."""
+    first = value[0] if isinstance(value, list) and value else value
+    text = " ".join(first.split())[:2000] if isinstance(first, str) else ""
+    return text.encode("utf-8", "replace").decode()

@@ -1,0 +1,220 @@
+"""What a search asks for: words and operators as they were typed, read into conditions.
+
+Nothing that is typed is syntax of the database: words become quoted phrases, everything else a bound parameter.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from urllib.parse import urlsplit
+
+from weblake_service.answers import bad_request
+from weblake_service.store.search_text import phrase
+
+#: Words of a query that count, as in other search engines.
+MOST_WORDS = 32
+_ITEM = re.compile(r'(?P<minus>-?)(?:(?P<name>[A-Za-z]+):(?=\S))?(?:"(?P<quoted>[^"]*)"?|(?P<bare>[^\s"]+))')
+_OPERATORS = frozenset(["site", "inurl", "allinurl", "intitle", "allintitle", "filetype", "ext"])
+_AGE = re.compile(r"qdr:([smhdwy]|n)(\d{0,4})", re.IGNORECASE)
+#: Seconds; a month and a year as search engines take them.
+_SPANS = {"s": 1, "n": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400, "m": 31 * 86_400, "y": 366 * 86_400}
+_DAY = re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4})")
+
+
+@dataclass
+class Query:
+    """A query, read."""
+
+    #: Each group wants one of its alternatives; an alternative is an expression of the index.
+    groups: list[list[str]] = field(default_factory=list)
+    #: Groups that must match even where not every word has to.
+    firm: list[list[str]] = field(default_factory=list)
+    excluded: list[str] = field(default_factory=list)
+    #: Conditions on a row of search_pages, with their parameters.
+    where: list[str] = field(default_factory=list)
+    values: list[object] = field(default_factory=list)
+    #: The words as typed, for the passages.
+    sought: list[str] = field(default_factory=list)
+    #: The sites that were named; one of them will do, as no page is on two.
+    sites: list[str] = field(default_factory=list)
+    #: Whether words were left out because there were too many.
+    cut: bool = False
+
+    @property
+    def vain(self) -> bool:
+        """Whether it holds nothing that a page could be measured by: signs alone."""
+        return not (self.groups or self.firm or self.excluded or self.where)
+
+    @property
+    def loose(self) -> bool:
+        """Whether there are several words of which some might be given up."""
+        return len(self.groups) > 1
+
+    def expression(self, *, every: bool = True) -> str:
+        """The expression for the index; empty where nothing has to match. Without `every`, one of the words will do."""
+        groups = [_any(group) for group in self.groups]
+        parts = [_any(group) for group in self.firm]
+        parts += groups if every else [_any(groups)] if groups else []
+        wanted = " AND ".join(parts)
+        return f"({wanted}) NOT {_any(self.excluded)}" if wanted and self.excluded else wanted
+
+    def narrow(self, condition: str, *values: object) -> None:
+        """Adds a condition."""
+        self.where.append(condition)
+        self.values += values
+
+
+def read_query(text: str) -> Query:
+    """Reads what was typed: words, "phrases", OR, -without, site:, inurl:, intitle:, filetype:.
+
+    Raises:
+        Refusal: 400; it is blank.
+    """
+    if not text.strip():
+        bad_request("query is empty: name at least one word or operator, such as site:example.com.")
+    query, either = Query(), False
+    for item in _ITEM.finditer(text.encode("utf-8", "replace").decode()):
+        quoted, name = item["quoted"], (item["name"] or "").lower()
+        value = quoted if quoted is not None else item["bare"]
+        if value == "OR" and not name and not item["minus"] and quoted is None:
+            either = True
+            continue
+        if name in _OPERATORS:
+            _operator(query, name, value, without=bool(item["minus"]))
+        else:
+            # A name that is no operator is a word like any other: "error:404".
+            typed = f"{item['name']}:{value}" if name else value
+            _word(query, typed, without=bool(item["minus"]), firm=quoted is not None, either=either)
+        either = False
+    in_domains(query, query.sites)
+    return query
+
+
+def in_domains(query: Query, domains: Iterable[object], *, without: bool = False) -> None:
+    """Keeps the query to these domains and what is below them, or away from them.
+
+    Raises:
+        Refusal: 400; one is no domain.
+    """
+    conditions: list[str] = []
+    values: list[object] = []
+    for domain in domains:
+        condition, more = _site(str(domain))
+        if not condition:
+            bad_request(f"{str(domain)[:100]!r} is no domain: write it like example.com.")
+        conditions.append(condition)
+        values += more
+    if conditions:
+        query.narrow(f"{'NOT ' if without else ''}({' OR '.join(conditions)})", *values)
+
+
+def read_times(query: Query, tbs: object, now: float) -> bool:
+    """Keeps the query to pages stored in a time: `qdr:h`, `qdr:d3`, `cdr:1,cd_min:12/1/2026,cd_max:12/31/2026`.
+
+    Returns:
+        Whether the newest are wanted first (`sbd:1`).
+
+    Raises:
+        Refusal: 400; it is something else.
+    """
+    newest = False
+    for part in str(tbs).split(","):
+        name, _, value = part.strip().partition(":")
+        age = _AGE.fullmatch(part.strip())
+        if age is not None:
+            query.narrow("stored >= ?", now - _SPANS[age[1].lower()] * int(age[2] or 1))
+        elif name in ("cd_min", "cd_max"):
+            day = _day(value)
+            query.narrow(*(("stored >= ?", day) if name == "cd_min" else ("stored < ?", day + 86_400)))
+        elif name == "sbd" and value in ("0", "1"):
+            newest = newest or value == "1"
+        elif part.strip() and (name, value) != ("cdr", "1"):
+            bad_request(
+                f"tbs holds {part[:60]!r}: write qdr:h, d, w, m or y, or cdr:1,cd_min:M/D/YYYY,cd_max:M/D/YYYY."
+            )
+    return newest
+
+
+def of_type(query: Query, suffix: str, *, without: bool = False) -> None:
+    """Keeps the query to files of a type, by their content type or the end of their path."""
+    suffix = suffix.lower().lstrip(".")
+    query.narrow(
+        f"{'NOT ' if without else ''}(instr(kind, ?) > 0 OR substr(key, ?) = ?)",
+        f"/{suffix}",
+        -len(suffix) - 1,
+        f".{suffix}",
+    )
+
+
+def _operator(query: Query, name: str, value: str, *, without: bool) -> None:
+    if name == "site":
+        if without:
+            in_domains(query, [value], without=True)
+        else:
+            query.sites.append(value)
+    elif name in ("inurl", "allinurl"):
+        query.narrow(f"instr(lower(search_pages.url), ?) {'=' if without else '>'} 0", value.lower())
+    elif name in ("filetype", "ext"):
+        of_type(query, value, without=without)
+    else:
+        _word(query, value, without=without, firm=True, column="{title} : ")
+
+
+def _word(query: Query, text: str, *, without: bool, firm: bool, either: bool = False, column: str = "") -> None:
+    expression = phrase(text)
+    if not expression:
+        return
+    if len(query.groups) + len(query.firm) + len(query.excluded) >= MOST_WORDS:
+        query.cut = True
+        return
+    expression = f"{column}{expression}"
+    if without:
+        query.excluded.append(expression)
+        return
+    query.sought.append(text)
+    if either and (query.groups or query.firm):
+        # "a OR b": both groups are one, which has to match as a whole.
+        last = query.groups.pop() if query.groups else query.firm.pop()
+        query.firm.append([*last, expression])
+    else:
+        (query.firm if firm else query.groups).append([expression])
+
+
+def _any(alternatives: list[str]) -> str:
+    return alternatives[0] if len(alternatives) == 1 else f"({' OR '.join(alternatives)})"
+
+
+def _site(value: str) -> tuple[str, list[object]]:
+    """The condition for a host, what is below it, and where named its port and path; empty for what is no host."""
+    try:
+        parts = urlsplit(value if "://" in value else f"//{value}")
+        host, port = (parts.hostname or "").strip(".").removeprefix("*.").removeprefix("www."), parts.port
+    except ValueError:
+        return "", []
+    try:
+        host = host.encode("idna").decode("ascii")
+    except UnicodeError:
+        return "", []
+    if not host:
+        return "", []
+    condition, values = "substr('.' || host, ?) = ?", [-len(host) - 1, f".{host}"]
+    if port is not None:
+        condition, values = f"{condition} AND port = ?", [*values, port]
+    path = parts.path.rstrip("/*")
+    if path:
+        condition += " AND substr(key, instr(substr(key, 3), '/') + 2, ?) = ?"
+        values = [*values, len(path), path]
+    return f"({condition})", values
+
+
+def _day(text: str) -> float:
+    found = _DAY.fullmatch(text)
+    try:
+        if found is None:
+            raise ValueError(text)
+        return datetime(int(found[3]), int(found[1]), int(found[2]), tzinfo=timezone.utc).timestamp()
+    except ValueError:
+        bad_request(f"tbs holds the date {text[:20]!r}: write it as month/day/year, such as 12/31/2026.")

@@ -1,0 +1,147 @@
+"""Which targets the service may reach.
+
+A service that fetches any URL for anybody is a way into the network that it stands in. So names are resolved here,
+every address is judged, and the connection goes to the very address that was judged (see fetch.py): a name that points
+elsewhere a moment later changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import re
+import socket
+
+import httpx
+
+from weblake_service.failures import PageFailure
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+#: Not global by what they are for, although `ipaddress` calls some of them global.
+_CLOSED = [
+    ipaddress.ip_network(network)
+    for network in (
+        "100.64.0.0/10",  # carrier-grade NAT, and one cloud's metadata service
+        "168.63.129.16/32",  # another cloud's host agent
+        "192.0.0.0/24",
+        "192.88.99.0/24",
+        "198.18.0.0/15",
+        "fd00:ec2::/32",
+        "fec0::/10",
+        "2001:db8::/32",
+        "3fff::/20",
+        "5f00::/16",
+    )
+]
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_SCHEME = re.compile(r"^[a-zA-Z][a-zA-Z0-9+.-]*:")
+_MAX_URL = 16_384
+
+
+def clean_url(url: str, *, allow_private: bool = False) -> str:
+    """Returns the URL that will be fetched: with `http://` where no scheme was given, host in its ASCII form.
+
+    Raises PageFailure with status 400 for anything that is not an http or https URL with a host; a host without a dot
+    is refused too, unless `allow_private`.
+    """
+    text = with_scheme(url)
+    try:
+        parsed = httpx.URL(text)
+        port = parsed.port
+    except (httpx.InvalidURL, ValueError, TypeError) as error:
+        raise _bad(url, f"cannot be read as a URL ({error})") from error
+    if parsed.scheme not in {"http", "https"}:
+        raise _bad(url, f"has the scheme {parsed.scheme!r}; only http and https can be scraped")
+    host = parsed.host
+    if not host or any(ord(letter) <= 32 or letter in "<>\"'\\^`{|}%" for letter in host):
+        raise _bad(url, "has no usable host")
+    if len(text) > _MAX_URL:
+        raise _bad(f"{url[:80]}…", f"is longer than {_MAX_URL} characters")
+    if port is not None and not 0 < port < 65536:
+        raise _bad(url, f"has the port {port}")
+    if not allow_private and "." not in host.strip(".") and ":" not in host and not _is_number(host):
+        raise _bad(url, "has a host without a dot, which no public site has")
+    return str(parsed)
+
+
+def with_scheme(url: str) -> str:
+    """The URL as it was asked for, with `http://` where it has no scheme: so it stands in `sourceURL`."""
+    text = url.strip()
+    return text if "://" in text or _names_scheme(text) else f"http://{text.removeprefix('//')}"
+
+
+def is_public(address: Address) -> bool:
+    """Whether an address belongs to the public internet; one that wraps an IPv4 address is judged by that one."""
+    if isinstance(address, ipaddress.IPv6Address):
+        inner = address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
+        if address in _NAT64:
+            inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+        elif int(address) >> 32 == 0 and int(address) > 1:
+            inner = ipaddress.IPv4Address(int(address))
+        if inner is not None:
+            return is_public(inner)
+    if any(address.version == network.version and address in network for network in _CLOSED):
+        return False
+    return address.is_global and not address.is_multicast and not address.is_reserved
+
+
+def is_literal_private(host: str) -> bool:
+    """Whether a host names a closed target without any look-up: localhost, or an address in any spelling."""
+    name = host.strip("[]").rstrip(".").lower()
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return not is_public(ipaddress.ip_address(name.partition("%")[0]))
+    except ValueError:
+        pass
+    try:
+        # Reads 2130706433, 0x7f.1 and 0177.0.0.1 as the system's resolver does; asks no name server.
+        return not is_public(ipaddress.IPv4Address(socket.inet_aton(name)))
+    except (OSError, UnicodeError):
+        return False
+
+
+async def resolve(host: str, port: int, *, allow_private: bool = False) -> list[str]:
+    """Returns the addresses of a host that may be connected to, in the order in which to try them.
+
+    Decimal, octal and hexadecimal spellings are read as the system reads them. Raises PageFailure: 403 when every
+    address is closed, 500 with the code for DNS failures when there is none.
+    """
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        message = f"The name {host} could not be resolved ({_reason(error)}). Check the spelling of the URL."
+        raise PageFailure("SCRAPE_DNS_RESOLUTION_ERROR", message, reached=False) from error
+    addresses = list(dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in found))
+    allowed = [text for text in addresses if allow_private or is_public(ipaddress.ip_address(text))]
+    if not allowed:
+        raise blocked(host)
+    return allowed
+
+
+def blocked(host: str) -> PageFailure:
+    """The failure for a target in a private network."""
+    message = (
+        f"{host} is not on the public internet: loopback, private and link-local targets are refused. "
+        "Start the service with --allow-private to scrape them."
+    )
+    return PageFailure("unsafe_domain_blocked", message, status=403, reached=False)
+
+
+def _names_scheme(text: str) -> bool:
+    """Whether the text begins with a scheme, and not with a host and its port."""
+    match = _SCHEME.match(text)
+    return match is not None and not re.match(r"^[^/?#:]+:\d+(?:[/?#]|$)", text)
+
+
+def _is_number(host: str) -> bool:
+    return re.fullmatch(r"0[xX][0-9a-fA-F]+|\d+", host) is not None
+
+
+def _bad(url: str, why: str) -> PageFailure:
+    return PageFailure("BAD_REQUEST", f"{url!r} {why}. Mend it and send the request again.", status=400, reached=False)
+
+
+def _reason(error: Exception) -> str:
+    return str(getattr(error, "strerror", None) or error)

@@ -1,0 +1,100 @@
+"""Pages made of what a target answered, now or before, with what the page half does not make itself."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from weblake_service.files.converters import Converters
+from weblake_service.page.apart import attributes_of, media_of
+from weblake_service.page.asked import number
+from weblake_service.page.document import Page, deadline
+from weblake_service.page.own_media import FORMATS, wanted_media
+from weblake_service.page.selectors import attribute_selectors
+from weblake_service.web.fetch import Fetched, Fetcher
+
+#: Formats that are not made of a page alone.
+_ELSEWHERE = frozenset(["attributes", "changeTracking", "screenshot", "branding", *FORMATS])
+#: Makes a page of a URL, with the fetcher that it is given.
+Scrape = Callable[[str, Mapping[str, object], Fetcher], Awaitable[Page]]
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredPage:
+    """A page, and the answer that it was made of."""
+
+    document: dict[str, object]
+    final_url: str
+    links: list[str]
+    credits: int
+    fetched: Fetched | None
+    #: The browser profile as it is now; None where it is not to be kept.
+    profile: bytes | None = None
+
+
+class Witness(Fetcher):
+    """Fetches through another fetcher and remembers the answer."""
+
+    def __init__(self, inner: Fetcher) -> None:
+        super().__init__(allow_private=inner.allow_private, max_body=inner.max_body)
+        self._inner = inner
+        self.fetched: Fetched | None = None
+
+    async def get(self, url: str, **options: object) -> Fetched:
+        """Returns what the target answered."""
+        self.fetched = await self._inner.get(url, **options)  # type: ignore[arg-type]
+        return self.fetched
+
+
+class Replay(Fetcher):
+    """Gives one answer again, whatever it is asked."""
+
+    def __init__(self, fetched: Fetched) -> None:
+        super().__init__()
+        self._fetched = fetched
+
+    @property
+    def captured(self) -> Mapping[str, object]:
+        """What a browser made of the page besides its source."""
+        return self._fetched.captured
+
+    async def get(self, url: str, **options: object) -> Fetched:
+        """Returns the answer."""
+        return self._fetched
+
+
+async def scrape_answer(
+    url: str, options: Mapping[str, object], fetcher: Witness | Replay, scrape: Scrape, converters: Converters
+) -> AnsweredPage:
+    """Makes a page of what a fetcher brings; raises PageFailure."""
+    page = await scrape(url, _plain(options), fetcher)
+    fetched = fetcher.fetched if isinstance(fetcher, Witness) else None
+    document = page.document
+    if attribute_selectors(options):
+        answer = fetched or await fetcher.get(url)
+        async with deadline(url, number(options.get("timeout"), 60_000) / 1000):
+            found = await attributes_of(converters, answer.content_type, answer.body, options, url)
+        document = _with(document, {"attributes": found})
+    if media := wanted_media(options):
+        answer = fetched or await fetcher.get(url)
+        async with deadline(url, number(options.get("timeout"), 60_000) / 1000):
+            found = await media_of(converters, answer.content_type, answer.body, media, answer.url, url)
+        document = _with(document, found)
+    captured = fetcher.captured if isinstance(fetcher, Replay) else {}
+    if captured:
+        document = _with(document, captured)
+    return AnsweredPage(document, page.final_url, page.links, page.credits, fetched)
+
+
+def _with(document: Mapping[str, object], more: Mapping[str, object]) -> dict[str, object]:
+    """The document with more before its metadata."""
+    rest = {name: value for name, value in document.items() if name != "metadata"}
+    return {**rest, **more, "metadata": document.get("metadata")}
+
+
+def _plain(options: Mapping[str, object]) -> Mapping[str, object]:
+    formats = options.get("formats")
+    if not isinstance(formats, list | tuple):
+        return options
+    kept = [one for one in formats if (one.get("type") if isinstance(one, Mapping) else one) not in _ELSEWHERE]
+    return {**options, "formats": kept}

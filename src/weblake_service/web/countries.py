@@ -1,0 +1,55 @@
+"""What a country is like for a web page: the language that most likely is spoken there, and a clock of its own.
+
+countries.tsv has a line for each country of ISO 3166: its code, its language (CLDR's likely subtags) and the time zone
+of its largest part (tz's zone.tab).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+#: The one that is meant where none is named.
+DEFAULT = "US"
+
+
+@dataclass(frozen=True, slots=True)
+class Country:
+    """One country."""
+
+    code: str
+    language: str
+    timezone: str
+
+    @property
+    def languages(self) -> list[str]:
+        """The language as it is written there, and the language as such: `de-DE`, `de`."""
+        return [f"{self.language}-{self.code}", self.language]
+
+
+def country_problem(options: Mapping[str, object]) -> str | None:
+    """What is wrong with `location.country`, as a sentence; None where nothing is."""
+    code = _code(options)
+    if code in _countries():
+        return None
+    return (
+        f"location.country is {code[:40]!r}, which is no country: name one of ISO 3166 by its two letters, such as DE."
+    )
+
+
+def country_of(options: Mapping[str, object]) -> Country:
+    """The country of `location`; the default one where it names none, or none that there is."""
+    return _countries().get(_code(options)) or _countries()[DEFAULT]
+
+
+def _code(options: Mapping[str, object]) -> str:
+    location = options.get("location")
+    return str(location.get("country") or DEFAULT).upper() if isinstance(location, Mapping) else DEFAULT
+
+
+@cache
+def _countries() -> dict[str, Country]:
+    lines = files("weblake_service.web").joinpath("countries.tsv").read_text("ascii").splitlines()
+    return {code: Country(code, language, zone) for code, language, zone in (line.split("\t") for line in lines)}

@@ -1,0 +1,151 @@
+"""The queue of a crawl: which URLs it visits, in which order, and how many. Pure; no I/O.
+
+Breadth first, in the order in which links were found, so that two crawls of an unchanged site visit the same pages.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Mapping
+from urllib.parse import SplitResult
+
+from weblake_service.failures import PageFailure
+from weblake_service.web import canonical
+from weblake_service.web.patterns import Patterns
+
+DEFAULT_LIMIT = 10_000
+_MAX_URL = 4096
+#: URLs taken in at most: a multiple of the limit, and room for those that turn out not to count.
+_ROOM, _SPARE = 4, 1000
+#: What holds no text, told by its name before a fetch is spent on it.
+_FILES = re.compile(
+    r"\.(?:png|jpe?g|gif|webp|avif|svg|ico|bmp|tiff?|css|js|mjs|map|woff2?|ttf|otf|eot|mp[34]|m4[av]|webm|ogg|wav|flac|avi|"
+    r"mov|wmv|zip|tar\.gz|tgz|bz2|xz|7z|rar|tar|exe|msi|dmg|pkg|deb|rpm|iso|apk|jar|war|whl|bin)$",
+    re.IGNORECASE,
+)
+_FILE_NAME = re.compile(r"/[^/]*\.(?:html?|xhtml|php|aspx?|jsp|cgi)$", re.IGNORECASE)
+
+
+class Frontier:
+    """Takes in URLs and gives out those that the crawl is to visit.
+
+    `options` are crawl options by their snake_case names: include_paths and exclude_paths (regular expressions searched
+    for in the path, or in the URL with regex_on_full_url), max_discovery_depth, ignore_query_parameters (false),
+    deduplicate_similar_urls (true), crawl_entire_domain (false: only what lies below the start URL),
+    allow_external_links (false), allow_subdomains (false), limit (10000). A pattern that cannot be used raises
+    PageFailure with status 400.
+
+    The start URL is always visited when offered, whatever the patterns say: without it nothing else is found.
+    """
+
+    def __init__(self, start_url: str, options: Mapping[str, object]) -> None:
+        start = canonical.split(start_url)
+        if start is None:
+            message = f"{start_url!r} is not an http or https URL. Mend it and start the crawl again."
+            raise PageFailure("BAD_REQUEST", message, status=400)
+        self._patterns = Patterns(options)
+        self._ignore_query = options.get("ignore_query_parameters") is True
+        self._similar = options.get("deduplicate_similar_urls") is not False
+        self._entire = options.get("crawl_entire_domain") is True
+        self._external = options.get("allow_external_links") is True
+        self._subdomains = options.get("allow_subdomains") is True
+        depth = options.get("max_discovery_depth")
+        self._max_depth = depth if isinstance(depth, int) else None
+        limit = options.get("limit")
+        self.limit = limit if isinstance(limit, int) else DEFAULT_LIMIT
+        self._start_key = self._key(start)
+        #: Where the crawl may go: the start URL's site and what lies below it, and where the start URL redirected to.
+        self._scopes = [(canonical.site_of(start), _folder(start.path))]
+        self._waiting: deque[tuple[str, int]] = deque()
+        self._seen: set[str] = set()
+        self._accepted = 0
+        self._taken = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether as many pages were taken as the limit allows."""
+        return self._taken >= self.limit
+
+    def offer(self, url: str, depth: int) -> bool:
+        """Takes in a URL found `depth` links from the start; True if it is new and will be visited in its turn."""
+        parts = canonical.split(url) if len(url) <= _MAX_URL else None
+        if parts is None:
+            return False
+        key = self._key(parts)
+        if key in self._seen or not (key == self._start_key or self._wants(parts, depth)):
+            return False
+        if self._accepted >= _ROOM * self.limit + _SPARE:
+            return False
+        self._seen.add(key)
+        self._accepted += 1
+        self._waiting.append((canonical.visited(parts, ignore_query=self._ignore_query), depth))
+        return True
+
+    def wants(self, url: str, depth: int) -> bool:
+        """Whether the options let the crawl visit this URL, seen or not."""
+        parts = canonical.split(url)
+        return parts is not None and self._wants(parts, depth)
+
+    def take(self) -> tuple[str, int] | None:
+        """The next URL and its depth; None when none waits or the limit is reached."""
+        if not self._waiting or self.full:
+            return None
+        self._taken += 1
+        return self._waiting.popleft()
+
+    def landed(self, url: str, final_url: str | None = None) -> bool:
+        """Records where redirects led a taken URL.
+
+        False if they led to a page that this crawl has seen under its own address. Where the start URL is redirected,
+        the crawl's scope moves along, from `example.com` to `www.example.com/en/`.
+        """
+        if final_url is None or final_url == url:
+            return True
+        parts, final = canonical.split(url), canonical.split(final_url)
+        if parts is None or final is None:
+            return True
+        key, final_key = self._key(parts), self._key(final)
+        if key == final_key:
+            return True
+        if key == self._start_key:
+            scope = (canonical.site_of(final), _folder(final.path))
+            if scope not in self._scopes:
+                self._scopes.append(scope)
+        first = final_key not in self._seen
+        self._seen.add(final_key)
+        return first
+
+    def uncount(self) -> None:
+        """Gives back the place of a taken URL that was not fetched, because robots.txt forbids it."""
+        self._taken = max(0, self._taken - 1)
+
+    def _wants(self, parts: SplitResult, depth: int) -> bool:
+        if self._max_depth is not None and depth > self._max_depth:
+            return False
+        if _FILES.search(parts.path) or not self._in_scope(parts):
+            return False
+        return self._patterns.let(
+            canonical.visited(parts, ignore_query=False) if self._patterns.on_full_url else parts.path
+        )
+
+    def _key(self, parts: SplitResult) -> str:
+        return canonical.key_of(parts, similar=self._similar, ignore_query=self._ignore_query)
+
+    def _in_scope(self, parts: SplitResult) -> bool:
+        site = canonical.site_of(parts)
+        folders = [folder for home, folder in self._scopes if home == site]
+        if folders:
+            return self._entire or any(_below(parts.path, folder) for folder in folders)
+        if self._subdomains and any(site.endswith(f".{home}") for home, _ in self._scopes):
+            return True
+        return self._external
+
+
+def _folder(path: str) -> str:
+    """What children of a page begin with: `/docs` for `/docs` and `/docs/`, and for `/docs/index.html`."""
+    return _FILE_NAME.sub("", path).rstrip("/")
+
+
+def _below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(f"{folder}/")

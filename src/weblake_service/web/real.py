@@ -1,0 +1,88 @@
+"""The web itself: the page half of the service behind the door that door.py draws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from weblake_service.browser.door import Browsers
+from weblake_service.browser.visitor import Visitor
+from weblake_service.config import ServiceConfig
+from weblake_service.files.converters import Converters
+from weblake_service.files.upload import Upload
+from weblake_service.jobs.fresh_pages import FreshPage
+from weblake_service.page.document import Page, page_of_upload, scrape
+from weblake_service.web.answered import Replay, Witness, scrape_answer
+from weblake_service.web.door import CrawlQueue
+from weblake_service.web.fetch import Fetched, Fetcher
+from weblake_service.web.frontier import Frontier
+from weblake_service.web.languages import speaking
+from weblake_service.web.robots import Robots
+from weblake_service.web.sitemap import sitemap_urls
+
+
+class RealWeb:
+    """Fetches for real; made and used on one event loop."""
+
+    def __init__(self, config: ServiceConfig) -> None:
+        self._fetcher = Fetcher(allow_private=config.allow_private)
+        self._robots = Robots(self._fetcher)
+        self._converters = Converters()
+        self._browsers = Browsers(allow_private=config.allow_private, most=config.max_browser_pages)
+
+    async def scrape(self, url: str, options: Mapping[str, object]) -> FreshPage:
+        """Fetches a page and makes it a document."""
+        return await scrape_answer(url, speaking(options), Witness(self._fetcher), self._make, self._converters)
+
+    async def browse(self, url: str, options: Mapping[str, object], visitor: Visitor) -> FreshPage:
+        """Loads a page in a browser and makes it a document; a file is fetched and converted instead."""
+        visited = await self._browsers.visit(url, options, visitor)
+        if visited.fetched is None:
+            return await scrape_answer(url, speaking(options), Witness(self._fetcher), self._make, self._converters)
+        page = await scrape_answer(url, options, Replay(visited.fetched), self._make, self._converters)
+        return replace(page, fetched=visited.fetched, profile=visited.profile)
+
+    async def remake(self, url: str, options: Mapping[str, object], fetched: Fetched) -> FreshPage:
+        """Makes a document of what a URL answered before."""
+        return await scrape_answer(url, options, Replay(fetched), self._make, self._converters)
+
+    async def _make(self, url: str, options: Mapping[str, object], fetcher: Fetcher) -> Page:
+        return await scrape(url, options, fetcher=fetcher, converters=self._converters)
+
+    async def parse(self, read: Callable[[], Upload], options: Mapping[str, object], timeout_s: float) -> Page:
+        """Makes a document of an uploaded file."""
+        return await page_of_upload(read, options, converters=self._converters, timeout_s=timeout_s)
+
+    async def allowed(self, url: str, user_agent: str | None) -> bool:
+        """Whether robots.txt lets us fetch the URL."""
+        return await self._robots.allowed(url, user_agent)
+
+    async def robots_note(self, url: str) -> str:
+        """Why nothing there may be fetched, where robots.txt could not be read."""
+        return await self._robots.note(url)
+
+    async def crawl_delay(self, url: str, user_agent: str | None) -> float | None:
+        """Seconds that robots.txt wants between two pages."""
+        return await self._robots.crawl_delay(url, user_agent)
+
+    async def sitemap(self, url: str, limit: int) -> list[str]:
+        """The URLs in the site's sitemaps."""
+        return await sitemap_urls(url, fetcher=self._fetcher, robots=self._robots, limit=limit)
+
+    def frontier(self, url: str, options: Mapping[str, object]) -> CrawlQueue:
+        """The queue of a crawl."""
+        return Frontier(url, options)
+
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> int:
+        """Posts to the very address that was judged, under the name in the URL; redirects are not followed."""
+        return await self._fetcher.post(url, body, headers=headers)
+
+    def forget(self) -> None:
+        """Reads every robots.txt anew from now on."""
+        self._robots = Robots(self._fetcher)
+
+    async def aclose(self) -> None:
+        """Closes all connections and ends the browser and the converting processes."""
+        await self._browsers.aclose()
+        await self._converters.aclose()
+        await self._fetcher.aclose()

@@ -1,0 +1,114 @@
+"""What a site's robots.txt asks of crawlers, by RFC 9309.
+
+- No such file, or any other 4xx: everything is allowed (2.3.1.3).
+- 5xx, 429, an answer that breaks off or does not come in time: nothing is allowed (2.3.1.4), and it is asked again
+  after a minute.
+- The site cannot be reached at all, or may not be: allowed, since the page's own fetch then says what is wrong.
+- What was read is kept for 24 hours (2.4), and the first 512 KiB of it count (2.5). That there is no such file is
+  believed for ten minutes: a site that is being made gets one in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from protego import Protego
+
+from weblake_service.failures import PageFailure
+from weblake_service.page.media import text_of
+from weblake_service.web.fetch import Fetcher
+
+#: The name that rules for us are written under; the whole User-Agent would also match those for "Mozilla".
+NAME = "weblake"
+#: Seconds that a file is kept, that its absence is, and that one which could not be read keeps a site closed.
+KEPT_S, ABSENT_S, CLOSED_S = 24 * 3600.0, 600.0, 60.0
+_MAX_FILE = 512 << 10
+_MAX_ORIGINS = 1000
+_TIMEOUT_S = 20.0
+_CLOSED = "User-agent: *\nDisallow: /\n"
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    parsed: Protego
+    #: Why everything is allowed or nothing is, where the site itself did not say so.
+    note: str
+    until: float
+
+
+class Robots:
+    """The robots.txt files of the sites that a service visits, read once per origin and day."""
+
+    def __init__(self, fetcher: Fetcher, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._fetcher = fetcher
+        self._clock = clock
+        self._rules: OrderedDict[str, _Rules] = OrderedDict()
+        self._reading: dict[str, asyncio.Task[_Rules]] = {}
+
+    async def allowed(self, url: str, user_agent: str | None = None) -> bool:
+        """Whether a crawler of this name (default: weblake) may fetch the URL."""
+        rules = await self._rules_for(url)
+        return bool(rules.parsed.can_fetch(url, user_agent or NAME))
+
+    async def crawl_delay(self, url: str, user_agent: str | None = None) -> float | None:
+        """The seconds that the site wants between two pages, or None."""
+        rules = await self._rules_for(url)
+        delay = rules.parsed.crawl_delay(user_agent or NAME)
+        return float(delay) if delay is not None and delay >= 0 else None
+
+    async def sitemaps(self, url: str) -> list[str]:
+        """The addresses of the sitemaps that the site names."""
+        rules = await self._rules_for(url)
+        return list(dict.fromkeys(str(sitemap) for sitemap in rules.parsed.sitemaps))
+
+    async def note(self, url: str) -> str:
+        """Why the answer is what it is, where robots.txt could not be read; empty otherwise."""
+        return (await self._rules_for(url)).note
+
+    async def _rules_for(self, url: str) -> _Rules:
+        origin = _origin(url)
+        known = self._rules.get(origin)
+        if known is not None and self._clock() < known.until:
+            return known
+        task = self._reading.get(origin)
+        if task is None:
+            # A task of its own, so that one crawl's cancellation does not take the file from the others who wait.
+            task = asyncio.create_task(self._read(origin))
+            self._reading[origin] = task
+            task.add_done_callback(lambda _: self._reading.pop(origin, None))
+        rules = await asyncio.shield(task)
+        self._rules[origin] = rules
+        self._rules.move_to_end(origin)
+        while len(self._rules) > _MAX_ORIGINS:
+            self._rules.popitem(last=False)
+        return rules
+
+    async def _read(self, origin: str) -> _Rules:
+        text, note, kept = "", "", KEPT_S
+        try:
+            fetched = await self._fetcher.get(
+                f"{origin}/robots.txt", timeout_s=_TIMEOUT_S, max_body=_MAX_FILE, cut=True
+            )
+        except PageFailure as failure:
+            kept, note = CLOSED_S, failure.message
+            if failure.reached:
+                text = _CLOSED
+        else:
+            if fetched.status >= 500 or fetched.status == 429:
+                text, kept = _CLOSED, CLOSED_S
+                note = f"{origin}/robots.txt answered {fetched.status}, so nothing there is crawled for a minute."
+            elif fetched.status >= 400:
+                kept = ABSENT_S
+            elif fetched.status < 300:
+                text = text_of("text/plain; charset=utf-8", fetched.body)
+        return _Rules(await asyncio.to_thread(Protego.parse, text), note, self._clock() + kept)
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2].lower()}"

@@ -1,0 +1,193 @@
+"""The URLs that a site lists in its sitemaps.
+
+Everything is bounded, since a sitemap may name sitemaps without end: files, depth, bytes, URLs, and time. A file
+that is missing or broken costs what stands in it and no more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections import deque
+from functools import partial
+from io import BytesIO
+from urllib.parse import urljoin, urlsplit
+from xml.etree.ElementTree import Element, ParseError
+
+from defusedxml.common import DefusedXmlException
+from defusedxml.ElementTree import iterparse
+
+from weblake import aio
+from weblake_service.failures import PageFailure
+from weblake_service.page.media import text_of
+from weblake_service.web.fetch import Fetched, Fetcher
+from weblake_service.web.robots import Robots
+
+#: The protocol's own bound for one file, uncompressed.
+_MAX_FILE = 50 << 20
+_MAX_TOTAL = 200 << 20
+_MAX_FILES = 500
+_MAX_DEPTH = 3
+_TIMEOUT_S = 120.0
+_FILE_TIMEOUT_S = 30.0
+#: Namespaces of the protocol's extensions, whose `loc` is that of a picture or a film.
+_EXTENSIONS = ("image", "video", "news", "mobile")
+_LARGE = 50_000
+#: Files read at the same time.
+_WIDTH = 3
+#: Elements of one file, and how deep they may nest; an honest file has 50,000 entries.
+_MAX_ELEMENTS, _MAX_NESTING = 1_000_000, 32
+#: Elements of feeds, which the protocol takes as sitemaps too.
+_FEED_ENTRIES = frozenset(["item", "entry"])
+
+
+async def sitemap_urls(
+    origin_url: str,
+    *,
+    fetcher: Fetcher,
+    robots: Robots,
+    limit: int = 50_000,
+    timeout_s: float = _TIMEOUT_S,
+) -> list[str]:
+    """Returns the http and https URLs in the sitemaps of a site, in their order, each once, at most `limit`.
+
+    Read are the sitemaps that robots.txt names, or else `/sitemap.xml`, and those that they name in turn; gzipped ones
+    too, feeds, and plain lists. What was found within `timeout_s` is returned; a site without sitemaps has none, which
+    is no error.
+    """
+    search = _Search(fetcher, limit)
+    try:
+        async with aio.timeout(timeout_s):
+            named = await robots.sitemaps(origin_url)
+            await search.read([urljoin(origin_url, one) for one in named] or [urljoin(origin_url, "/sitemap.xml")])
+            if not search.urls and named:
+                await search.read([urljoin(origin_url, "/sitemap.xml")])
+    except TimeoutError:
+        pass
+    return list(search.urls)[:limit]
+
+
+class _Search:
+    def __init__(self, fetcher: Fetcher, limit: int) -> None:
+        self.urls: dict[str, None] = {}
+        self._fetcher = fetcher
+        self._limit = limit
+        self._seen: set[str] = set()
+        self._room = _MAX_TOTAL
+
+    async def read(self, files: list[str]) -> None:
+        """Reads these files and those that they name, breadth first."""
+        waiting = deque((file, 0) for file in files)
+        while waiting and len(self.urls) < self._limit and len(self._seen) < _MAX_FILES and self._room > 0:
+            turn = self._next(waiting)
+            most = min(_MAX_FILE, max(1, self._room // _WIDTH))
+            reading = await aio.run_together(self._fetch(file, most) for file, _ in turn)
+            # What came first in the sitemaps stays first, whichever file was faster.
+            for (_, depth), fetched in zip(turn, reading, strict=True):
+                if fetched is None:
+                    continue
+                more = await self._take(fetched, most)
+                if depth < _MAX_DEPTH:
+                    waiting.extend((one, depth + 1) for one in more)
+
+    def _next(self, waiting: deque[tuple[str, int]]) -> list[tuple[str, int]]:
+        """The next files that were not read yet, each with its depth."""
+        turn: list[tuple[str, int]] = []
+        while waiting and len(turn) < _WIDTH and len(self._seen) < _MAX_FILES:
+            file, depth = waiting.popleft()
+            if file not in self._seen and _is_web(file):
+                self._seen.add(file)
+                turn.append((file, depth))
+        return turn
+
+    async def _fetch(self, file: str, most: int) -> Fetched | None:
+        try:
+            fetched = await self._fetcher.get(file, timeout_s=_FILE_TIMEOUT_S, max_body=most, cut=True)
+        except PageFailure:
+            return None
+        return fetched if fetched.status == 200 else None
+
+    async def _take(self, fetched: Fetched, most: int) -> list[str]:
+        """Keeps the pages that a file names, and returns the sitemaps."""
+        large = len(fetched.body) > _LARGE
+        body = await asyncio.to_thread(_unpacked, fetched, most) if large else _unpacked(fetched, most)
+        self._room -= len(body)
+        left = self._limit - len(self.urls)
+        read = partial(_entries, body, left, fetched.url)
+        pages, more = await asyncio.to_thread(read) if len(body) > _LARGE else read()
+        self.urls.update(dict.fromkeys(url for url in pages if _is_web(url)))
+        return more
+
+
+def _unpacked(fetched: Fetched, most: int) -> bytes:
+    """The file itself, where it was sent as a gzip file and not as a gzip-encoded answer."""
+    if not fetched.body.startswith(b"\x1f\x8b"):
+        return fetched.body
+    try:
+        return zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(fetched.body, most)
+    except zlib.error:
+        return b""
+
+
+def _entries(body: bytes, limit: int, base: str) -> tuple[list[str], list[str]]:
+    """The pages and the sitemaps that a file at `base` names; of a broken file, those before the break."""
+    if not body.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<"):
+        return [line.strip() for line in text_of("text/plain", body).splitlines()[:limit]], []
+    pages: list[str] = []
+    more: list[str] = []
+    within: list[Element] = []
+    begun = 0
+    try:
+        for event, element in iterparse(BytesIO(body.lstrip()), events=("start", "end")):
+            if event == "start":
+                within.append(element)
+                begun += 1
+                if begun > _MAX_ELEMENTS or len(within) > _MAX_NESTING:
+                    break
+                continue
+            within.pop()
+            if within:
+                _note(element, _local(within[-1].tag), pages, more)
+                # Nothing is read twice, and a file of small elements would fill the memory.
+                del within[-1][:]
+            if len(pages) >= limit or len(more) > _MAX_FILES:
+                break
+    except (ParseError, DefusedXmlException, ValueError, LookupError):
+        pass
+    return [_joined(base, one) for one in pages], [_joined(base, one) for one in more]
+
+
+def _note(element: Element, parent: str, pages: list[str], more: list[str]) -> None:
+    """Takes the address out of an element, where it holds one."""
+    name, text = _local(element.tag), (element.text or "").strip()
+    if name == "loc" and text:
+        (more if parent == "sitemap" else pages).append(text)
+    elif name == "link" and parent in _FEED_ENTRIES and element.get("rel", "alternate") == "alternate":
+        address = text or (element.get("href") or "").strip()
+        if address:
+            pages.append(address)
+
+
+def _local(tag: object) -> str:
+    """A tag without its namespace; empty for the extensions' tags, which describe pictures and films."""
+    namespace, _, name = str(tag).rpartition("}")
+    return "" if any(word in namespace.lower() for word in _EXTENSIONS) else name.lower()
+
+
+def _joined(base: str, address: str) -> str:
+    """An address as a browser would read it in a file from there; as it came where nothing can be made of it."""
+    if address[:4].lower() == "http":
+        return address
+    try:
+        return urljoin(base, address)
+    except ValueError:
+        return address
+
+
+def _is_web(url: str) -> bool:
+    if not url.lower().startswith(("http://", "https://")):
+        return False
+    try:
+        return bool(urlsplit(url).hostname)
+    except ValueError:
+        return False

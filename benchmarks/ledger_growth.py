@@ -34,7 +34,7 @@ from weblake import Client, Terms, generations, load, orders
 from weblake.dataset import Dataset
 from weblake.generations import Task
 from weblake.identity import job_load_id
-from weblake.lake import open_dataset
+from weblake.landing import open_dataset
 from weblake.orders import Naming
 from weblake.slots import group_of
 from weblake.storage import Storage

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from weblake.client import AsyncClient, Client
     from weblake.compaction import compact
     from weblake.compaction_record import Compacted
-    from weblake.lake import land, land_batch, land_crawl
+    from weblake.landing import land, land_batch, land_crawl
     from weblake.orders import Terms
     from weblake.reading import Reading, read
     from weblake.receipt import LandedFile, Receipt
@@ -33,9 +33,9 @@ _HOMES = {
     "Terms": "weblake.orders",
     "Unlanded": "weblake.unlanded",
     "compact": "weblake.compaction",
-    "land": "weblake.lake",
-    "land_batch": "weblake.lake",
-    "land_crawl": "weblake.lake",
+    "land": "weblake.landing",
+    "land_batch": "weblake.landing",
+    "land_crawl": "weblake.landing",
     "orphans": "weblake.unlanded",
     "read": "weblake.reading",
 }

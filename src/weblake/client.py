@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 from typing_extensions import Self
 
 from weblake import operations, settings
+from weblake.credentials import ApiKey
 from weblake.errors import WeblakeError
 from weblake.operation import Operation
 from weblake.retry import Patience, Retry
-from weblake.secrets import ApiKey
 from weblake.steps import AsyncTransport, Flow, Transport, arun, run
 from weblake.transport import AsyncHttpTransport, HttpTransport
 

@@ -19,7 +19,7 @@ from typing import Protocol, TypeVar
 from msgspec.structs import replace
 
 from weblake import models, operations, replies, wire
-from weblake.ahead import begun
+from weblake.background import begun
 from weblake.bodies import Spares
 from weblake.errors import FixRequest, JobGone, MalformedReply
 from weblake.models import JobError, JobErrors

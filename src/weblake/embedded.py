@@ -19,8 +19,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from weblake.credentials import ApiKey, BaseUrl
 from weblake.errors import FeatureMissing, StorageRefused, WeblakeError
-from weblake.secrets import ApiKey, BaseUrl
 from weblake.settings import Settings, state_dir
 from weblake.steps import NoReply, Reply, Request
 from weblake.transport import AsyncHttpTransport, HttpTransport

@@ -16,7 +16,7 @@ import h11
 import httpcore
 
 from weblake import plain_heads
-from weblake.secrets import Unshown
+from weblake.credentials import Unshown
 
 #: As talkative as httpcore's own loggers, for whoever looks for an error: no header is ever in it.
 _LOG = logging.getLogger(__name__)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from urllib.parse import parse_qsl, urlsplit
 
 from weblake.compat import re
+from weblake.credentials import one_line
 from weblake.errors import MalformedReply
-from weblake.secrets import one_line
 
 #: Nothing but an offset and a size has to fit.
 MAX_QUERY = 4096

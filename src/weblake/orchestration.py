@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from weblake.hints import Words
     from weblake.job_pages import check_template as check_job_page
     from weblake.job_pages import job_page
-    from weblake.lake import open_dataset
+    from weblake.landing import open_dataset
     from weblake.layout import is_compacted
     from weblake.ledger import Intent, Job
     from weblake.ledger_news import LedgerNews
@@ -103,7 +103,7 @@ _HOMES = {
     "land_report": "weblake.usage_landing:land_report",
     "load_batches": "weblake.compacted_files:load_batches",
     "landed": "weblake.load:landed",
-    "open_dataset": "weblake.lake:open_dataset",
+    "open_dataset": "weblake.landing:open_dataset",
     "open_loads": "weblake.unlanded:of_slot",
     "over_budget": "weblake.waiting:over_budget",
     "parquet_list": "weblake.url_lists:parquet_list",

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import httpcore
 
 from weblake.compat import re
-from weblake.secrets import Unshown
+from weblake.credentials import Unshown
 
 _NAME = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]++"
 _VALUE = rb"(?:[\x21-\x7e]++(?:[ \t]++[\x21-\x7e]++)*+)?"

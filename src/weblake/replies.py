@@ -12,6 +12,7 @@ from datetime import timezone
 from email.utils import parsedate_to_datetime
 
 from weblake import wire
+from weblake.credentials import one_line
 from weblake.errors import (
     AskPerson,
     AuthenticationFailed,
@@ -26,7 +27,6 @@ from weblake.errors import (
     ServiceUnreachable,
     WeblakeError,
 )
-from weblake.secrets import one_line
 from weblake.steps import NoReply, Reply
 
 #: Fields that an error body may hold and nothing else: with only these, `success: false` at 200 is an error.

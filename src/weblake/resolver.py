@@ -9,7 +9,7 @@ from functools import partial
 
 import httpcore
 
-from weblake.ahead import begun
+from weblake.background import begun
 
 _NUMERIC = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
 

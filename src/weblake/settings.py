@@ -9,9 +9,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from weblake.credentials import ApiKey, BaseUrl
 from weblake.errors import AskPerson
 from weblake.home import home
-from weblake.secrets import ApiKey, BaseUrl
 
 BASE_URL, API_KEY, INSECURE = "WEBLAKE_BASE_URL", "WEBLAKE_API_KEY", "WEBLAKE_INSECURE"
 

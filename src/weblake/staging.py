@@ -20,12 +20,12 @@ import pyarrow as pa
 
 from weblake import wire
 from weblake.accounting import Account, Tally
-from weblake.ahead import by_two
+from weblake.background import by_two
+from weblake.credentials import one_line
 from weblake.download import Download, Runs
 from weblake.errors import JobGone, MalformedReply
 from weblake.models import JobErrors
 from weblake.receipt import Receipt
-from weblake.secrets import one_line
 from weblake.steps import Reply
 from weblake.tables import schemas
 from weblake.tables.document_rows import DocumentBatches

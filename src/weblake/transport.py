@@ -27,13 +27,13 @@ import httpx
 from weblake import aio
 from weblake.bodies import BodyRefused, BoundedBody
 from weblake.connections import Connection
+from weblake.credentials import ApiKey, BaseUrl, is_loopback, one_line
 from weblake.deadlines import DeadlineBackend, ending
 from weblake.errors import InvalidOption, WeblakeError
 from weblake.http11 import KEEP_S
 from weblake.loop_connections import LoopConnection
 from weblake.loop_lines import Line
 from weblake.loop_streams import LoopBackend
-from weblake.secrets import ApiKey, BaseUrl, is_loopback, one_line
 from weblake.steps import NoReply, Reply, Request
 from weblake.thread_connections import ThreadBody, ThreadConnection
 from weblake.thread_lines import ThreadLine

@@ -18,7 +18,7 @@ from weblake.compat import read_time
 from weblake.download import Runs
 from weblake.errors import FixRequest, GiveUp, JobGone, OutcomeUnknown, StorageRefused, WeblakeError
 from weblake.identity import JOB_KINDS
-from weblake.lake import open_dataset
+from weblake.landing import open_dataset
 from weblake.ledger import Intent, Job
 from weblake.ledger_listing import DONE, INTENT
 from weblake.lost_starts import Listing

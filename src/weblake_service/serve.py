@@ -19,9 +19,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 
+from weblake.credentials import is_loopback
 from weblake.errors import InvalidOption
 from weblake.home import home
-from weblake.secrets import is_loopback
 from weblake.settings import state_dir
 from weblake_service.config import ServiceConfig, ServiceKey, TeamPlan, new_key
 from weblake_service.faults import read_file

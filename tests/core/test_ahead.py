@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from polling import until
 
-from weblake.ahead import begun, by_two
+from weblake.background import begun, by_two
 
 HELPER = "weblake-ahead"
 

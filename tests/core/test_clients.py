@@ -198,7 +198,10 @@ def test_a_base_url_that_cannot_be_used_is_refused(url: str, monkeypatch: pytest
 
 
 @proves(
-    "H14", at="src/weblake/secrets.py", line='(parts.hostname or "").encode("idna")', becomes='(parts.hostname or "")'
+    "H14",
+    at="src/weblake/credentials.py",
+    line='(parts.hostname or "").encode("idna")',
+    becomes='(parts.hostname or "")',
 )
 @pytest.mark.parametrize("host", ["a..b.test", ".test", "x" * 64 + ".test", "bücher.test", "٣.test"])
 def test_h14_a_host_that_no_lookup_takes_is_refused_at_once(host: str) -> None:

@@ -15,7 +15,7 @@ from task_lab import RETRY, TaskLab, task_lab
 import weblake
 from weblake import layout, ledger_archive, ledger_listing, unlanded
 from weblake.errors import StorageRefused
-from weblake.lake import open_dataset
+from weblake.landing import open_dataset
 from weblake.ledger import LEDGER, Ledger, Start
 from weblake.ledger_news import LedgerNews
 from weblake.publishing import Dataset

@@ -24,7 +24,7 @@ import weblake
 from weblake import layout, ledger_listing, publishing, unlanded
 from weblake.cli.compaction import bytes_of
 from weblake.errors import InvalidOption, StorageRefused
-from weblake.lake import open_dataset
+from weblake.landing import open_dataset
 from weblake.ledger import LEDGER
 from weblake.models import parse_time
 from weblake.receipt import Receipt

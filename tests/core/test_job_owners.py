@@ -15,7 +15,7 @@ from polling import until
 
 from weblake import Terms, load, operations, orders, read, starts, unlanded
 from weblake.errors import OutcomeUnknown
-from weblake.lake import open_dataset
+from weblake.landing import open_dataset
 from weblake.ledger import Intent, Ledger
 from weblake.orders import Naming, Order, with_key
 from weblake.retry import Retry

@@ -27,7 +27,7 @@ from weblake import (
     starts,
 )
 from weblake.generations import Task
-from weblake.lake import open_dataset
+from weblake.landing import open_dataset
 from weblake.ledger_listing import RETIRED
 from weblake.ledger_news import LedgerNews
 from weblake.orders import Naming, Order

@@ -12,7 +12,7 @@ from task_lab import RETRY, TaskLab, task_lab
 
 import weblake
 from weblake import Terms, load, orchestration
-from weblake.lake import open_dataset
+from weblake.landing import open_dataset
 
 MOST_REQUESTS = 40
 SOON = Terms(poll_s=0.2, timeout_s=60)

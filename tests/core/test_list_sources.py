@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from weblake import layout, load
 from weblake.cli import _commands
 from weblake.errors import StorageRefused
-from weblake.lake import open_dataset
+from weblake.landing import open_dataset
 from weblake.ledger import Ledger
 
 ANOTHER = "http://pages.test/new"

@@ -11,7 +11,7 @@ import pytest
 from catalogue import proves
 
 from weblake import layout
-from weblake.lake import open_dataset
+from weblake.landing import open_dataset
 from weblake.ledger import Done, Intent
 from weblake.publishing import Dataset, find, history
 from weblake.receipt import Receipt

@@ -12,7 +12,7 @@ from catalogue import proves
 from task_lab import CLEAR, RETRY, URLS, TaskLab, task_lab
 
 from weblake import Client, Terms, load, publishing
-from weblake.lake import open_dataset
+from weblake.landing import open_dataset
 
 #: The other run, what made it ask, its path keys and those of the first; how many are bought, and how many stay.
 DAY, NEXT_DAY = {"day": "2026-11-20"}, {"day": "2026-11-21"}

@@ -9,8 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from weblake import plain_heads
+from weblake.credentials import ApiKey, Unshown
 from weblake.http11 import Conversation
-from weblake.secrets import ApiKey, Unshown
 
 KEY = "of-a-test/canary+0=1"
 

@@ -219,11 +219,11 @@ def test_a_list_without_a_digest_that_is_missing_is_told(lab: TaskLab) -> None:
 
 
 def test_the_command_line_lands_the_list_that_was_sent(lab: TaskLab, capsys: pytest.CaptureFixture[str]) -> None:
-    from weblake import shown
+    from weblake import output
 
     lab.start(RETRY)
     lab.urls = LONGER
-    with shown.watching("batch", quiet=True) as watch:
+    with output.watching("batch", quiet=True) as watch:
         load.land(lab.client, lab.dataset, lab.placed(RETRY), SOON, watch)
     assert "the list has changed since the job was started" in capsys.readouterr().err
 

@@ -18,7 +18,7 @@ from catalogue import proves
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weblake import shown
+from weblake import output
 from weblake.errors import FixRequest
 
 JOB = "01234567-89ab-4cde-8123-456789abcdef"
@@ -46,15 +46,15 @@ def made_terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     return made
 
 
-@proves("S11", at="src/weblake/shown.py", line="return _OBEYED.sub(_REPLACED, text)", becomes="return text")
+@proves("S11", at="src/weblake/output.py", line="return _OBEYED.sub(_REPLACED, text)", becomes="return text")
 def test_s11_nothing_of_a_page_or_a_service_is_obeyed_by_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = made_terminal(monkeypatch)
     text = EVIL + MARKUP
-    shown.show_text(f"# A page\n\n{text}\tend")
-    shown.show_table(f"Of {EVIL}", ("url", "error"), [(text, EVIL), (None, MARKUP)])
-    shown.show_bars("Credits", {text: 3.0}, "credits")
-    shown.show_error(FixRequest(f"The service said {text}.", hint=EVIL), as_json=True)
-    shown.note(EVIL)
+    output.show_text(f"# A page\n\n{text}\tend")
+    output.show_table(f"Of {EVIL}", ("url", "error"), [(text, EVIL), (None, MARKUP)])
+    output.show_bars("Credits", {text: 3.0}, "credits")
+    output.show_error(FixRequest(f"The service said {text}.", hint=EVIL), as_json=True)
+    output.note(EVIL)
     given = terminal.getvalue()
     assert OBEYED.findall(given) == []
     assert "# A page\n\n" in given
@@ -62,11 +62,11 @@ def test_s11_nothing_of_a_page_or_a_service_is_obeyed_by_a_terminal(monkeypatch:
     assert "gnp.exe" in given
 
 
-@proves("S11", at="src/weblake/shown.py", line="escape(harmless(str(cell)))", becomes="harmless(str(cell))")
+@proves("S11", at="src/weblake/output.py", line="escape(harmless(str(cell)))", becomes="harmless(str(cell))")
 def test_s11_markup_in_a_page_is_text_in_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = made_terminal(monkeypatch)
-    shown.show_table("t", ("a",), [(MARKUP,)])
-    shown.show_error(FixRequest(MARKUP), as_json=False)
+    output.show_table("t", ("a",), [(MARKUP,)])
+    output.show_error(FixRequest(MARKUP), as_json=False)
     flat = " ".join(terminal.getvalue().split())
     assert flat.count("[red]red[/red]") == 2
     assert flat.count("[link=http://evil.test]here[/link]") == 2
@@ -74,7 +74,7 @@ def test_s11_markup_in_a_page_is_text_in_a_table(monkeypatch: pytest.MonkeyPatch
 
 @proves(
     "S11",
-    at="src/weblake/shown.py",
+    at="src/weblake/output.py",
     line='return _OBEYED.sub(lambda found: f"\\\\u{ord(found[0]):04x}", text)',
     becomes="return text",
 )
@@ -82,7 +82,7 @@ def test_s11_markup_in_a_page_is_text_in_a_table(monkeypatch: pytest.MonkeyPatch
 def test_s11_a_json_line_is_harmless_and_says_the_same(text: str) -> None:
     kept, sys.stdout = sys.stdout, io.StringIO()
     try:
-        shown.show_json({"markdown": text})
+        output.show_json({"markdown": text})
         line = sys.stdout.getvalue()
     finally:
         sys.stdout = kept
@@ -91,7 +91,7 @@ def test_s11_a_json_line_is_harmless_and_says_the_same(text: str) -> None:
 
 
 def test_s11_a_pipe_gets_a_page_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    shown.show_text(EVIL)
+    output.show_text(EVIL)
     assert capsys.readouterr().out == f"{EVIL}\n"
 
 
@@ -169,4 +169,4 @@ def test_s11_a_command_on_a_terminal_shows_what_it_was_told(evil_service: str, c
 def test_s11_there_is_no_file_that_a_spreadsheet_would_run() -> None:
     """No command writes CSV; whoever makes one of a Parquet file has the text as it was."""
     writes = re.compile(r"csv\.(writer|DictWriter)|write_csv|to_csv")
-    assert not [path for path in Path(shown.__file__).parent.rglob("*.py") if writes.search(path.read_text())]
+    assert not [path for path in Path(output.__file__).parent.rglob("*.py") if writes.search(path.read_text())]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from weblake.credentials import ApiKey, BaseUrl
 from weblake.errors import InvalidOption
-from weblake.secrets import ApiKey, BaseUrl
 from weblake.steps import Request
 from weblake.transport import HttpTransport, _plain_target
 

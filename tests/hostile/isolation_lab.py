@@ -16,7 +16,7 @@ from virtual_world import Content, Driver, World
 
 from weblake import generations, layout, ledger, load, orders
 from weblake.generations import Task
-from weblake.lake import open_dataset
+from weblake.landing import open_dataset
 from weblake.orders import Naming, Order, Terms
 from weblake.publishing import Dataset
 from weblake.storage import Storage

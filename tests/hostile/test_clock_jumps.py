@@ -15,7 +15,7 @@ from virtual_world import Clock, Content, Driver, Page, World
 
 from weblake import load, orders
 from weblake.errors import DeadlineExceeded
-from weblake.lake import open_dataset
+from weblake.landing import open_dataset
 from weblake.orders import Naming, Terms
 
 HOUR, YEARS = 3600.0, 10 * 365.25 * 86400.0

@@ -15,7 +15,7 @@ from virtual_world import Content, Driver, World
 
 from weblake import load, orders
 from weblake.errors import StorageRefused
-from weblake.lake import open_dataset
+from weblake.landing import open_dataset
 from weblake.orders import Naming, Order, Terms
 from weblake.publishing import Dataset
 

@@ -58,7 +58,7 @@ SAID = r"broken\u0000 \u001b[31m\ud800\nweblake: all is well"
 
 
 @proves(
-    "H26", at="src/weblake/secrets.py", line='text = _CONTROL.sub(" ", text).strip()', becomes="text = text.strip()"
+    "H26", at="src/weblake/credentials.py", line='text = _CONTROL.sub(" ", text).strip()', becomes="text = text.strip()"
 )
 def test_h26_what_a_service_says_is_one_plain_line(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(1))

@@ -21,7 +21,7 @@ from job_script import JOB, url_of
 
 from weblake import load, lost_starts, operations, orders, pages, starts, usage, waiting
 from weblake.errors import WeblakeError
-from weblake.lake import open_dataset
+from weblake.landing import open_dataset
 from weblake.orders import Naming, Order, Terms
 from weblake.retry import SINGLE, Patience
 

@@ -20,9 +20,9 @@ from scripted_service import Line, Play, ScriptedService, reply, reset, stall
 from shown_errors import everything_of
 
 from weblake import AsyncClient, Client, operations
+from weblake.credentials import ApiKey
 from weblake.errors import WeblakeError
 from weblake.retry import Patience
-from weblake.secrets import ApiKey
 from weblake.settings import Settings
 from weblake.steps import Upload
 
@@ -121,7 +121,7 @@ SILENT = ("a plain 401", "a plain 503", "a broken connection")
 # A service that repeats the key is believed, and quoted.
 @proves(
     "S1",
-    at="src/weblake/secrets.py",
+    at="src/weblake/credentials.py",
     line="found.message, found.hint = self.hide(found.message), self.hide(found.hint)",
     becomes="pass",
     case="credit_usage-401-blocking",
@@ -172,7 +172,7 @@ REFUSED: dict[str, tuple[str, str | None, Any]] = {
 # While a body is laid out, the header stands in the locals of httpx and of ours.
 @proves(
     "4.5",
-    at="src/weblake/secrets.py",
+    at="src/weblake/credentials.py",
     line='return Unshown(b"Bearer " + self._value.encode("ascii"))',
     becomes='return b"Bearer " + self._value.encode("ascii")',
     case="a file that is gone-blocking",

@@ -12,8 +12,8 @@ from job_script import JOB, Job, pages
 from lake_run import KEY, Lake
 from scripted_service import ScriptedService, reply
 
+from weblake.credentials import ApiKey, BaseUrl
 from weblake.errors import InvalidOption, MalformedReply
-from weblake.secrets import ApiKey, BaseUrl
 from weblake.steps import Request
 from weblake.transport import AsyncHttpTransport, HttpTransport
 
@@ -73,7 +73,7 @@ def test_s2_no_address_in_a_reply_is_called(service: ScriptedService, stranger: 
 
 @proves(
     "S2",
-    at="src/weblake/secrets.py",
+    at="src/weblake/credentials.py",
     line="if parts.username is not None or parts.password is not None:",
     becomes="if False:",
     case="the service as user-ask",
@@ -92,7 +92,7 @@ def test_s2_a_base_url_with_user_info_is_refused(stranger: ScriptedService, asks
     assert stranger.seen == []
 
 
-@proves("S2", at="src/weblake/secrets.py", line='if not path.startswith("/"):', becomes="if False:", case="@HOST/")
+@proves("S2", at="src/weblake/credentials.py", line='if not path.startswith("/"):', becomes="if False:", case="@HOST/")
 @pytest.mark.parametrize("path", ["@HOST/", ":80@HOST/", "", "v2/x", ".HOST/"])
 def test_s2_no_path_makes_another_host_of_the_base_url(stranger: ScriptedService, path: str) -> None:
     request = Request("GET", path.replace("HOST", f"127.0.0.1:{stranger.port}"))

@@ -28,14 +28,14 @@ BEYOND = [
 
 @proves(
     "S3",
-    at="src/weblake/secrets.py",
+    at="src/weblake/credentials.py",
     line='if parts.scheme == "http" and not insecure and not is_loopback(parts.hostname):',
     becomes="if False:",
     case="service.example-ask",
 )
 @proves(
     "S3",
-    at="src/weblake/secrets.py",
+    at="src/weblake/credentials.py",
     line='if host == "localhost" or host.endswith(".localhost"):',
     becomes='if host.startswith(("localhost", "127.")):',
     case="127.0.0.1.example.com-aask",

@@ -15,7 +15,7 @@ from world_cases import Made, judge, worlds
 
 from weblake import load, orders
 from weblake.errors import LoadIncomplete, WeblakeError
-from weblake.lake import open_dataset
+from weblake.landing import open_dataset
 from weblake.orders import Naming, Order, Terms
 from weblake.receipt import Receipt
 

@@ -16,7 +16,7 @@ from world_on_a_wire import WIRE_FAULTS, WorldService
 
 from weblake import Client, Terms, load, orders
 from weblake.errors import LoadIncomplete, WeblakeError
-from weblake.lake import open_dataset
+from weblake.landing import open_dataset
 from weblake.orders import Naming, Order
 
 QUIET = settings(max_examples=15, print_blob=True, suppress_health_check=list(HealthCheck))

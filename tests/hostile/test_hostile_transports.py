@@ -17,7 +17,7 @@ from scripted_service import Line, Play, ScriptedService, close, drip, head, rep
 
 import weblake
 from weblake import operations, transport
-from weblake.secrets import ApiKey, BaseUrl
+from weblake.credentials import ApiKey, BaseUrl
 from weblake.steps import NoReply, Reply, Request
 
 Ask = Callable[[str, Request], Reply | NoReply]

@@ -14,7 +14,7 @@ from scripted_service import Play, ScriptedService, close, reply, reset
 
 from weblake import AsyncClient, Client, load, operation, orders, starts, steps
 from weblake.errors import WeblakeError
-from weblake.lake import open_dataset
+from weblake.landing import open_dataset
 from weblake.orders import Naming
 from weblake.steps import Flow, NoReply, Reply, Request
 

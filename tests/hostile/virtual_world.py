@@ -18,7 +18,7 @@ from typing import TypeVar
 from unittest import mock
 from urllib.parse import urlencode
 
-from weblake import ahead, download, ledger, load, steps
+from weblake import background, download, ledger, load, steps
 from weblake.retry import Retry
 from weblake.steps import Flow, NoReply, Reply, Request
 
@@ -89,7 +89,7 @@ class Clock:
 def done_at_once(work: Callable[[], T]) -> Future[T]:
     """Do the work before anything else, and return a future of its result: `ahead.begun` without a thread."""
     made: Future[T] = Future()
-    ahead._settle(made, work, BaseException)
+    background._settle(made, work, BaseException)
     return made
 
 

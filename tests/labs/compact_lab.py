@@ -10,7 +10,7 @@ from pathlib import Path
 import weblake
 from weblake import publishing
 from weblake.accounting import Tally
-from weblake.lake import open_dataset
+from weblake.landing import open_dataset
 from weblake.ledger import Intent, Job
 from weblake.models import JobError, JobErrors
 from weblake.publishing import Dataset

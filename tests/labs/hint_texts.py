@@ -10,9 +10,9 @@ from pathlib import Path
 import weblake
 
 CORE = Path(weblake.__file__).parent
-#: Rooms that no integration enters: the command line's own, the service's, and the two ways to the embedded
-#: service, which an integration never means (its connection or resource has a base URL); and compaction.
-ELSEWHERE = {"cli", "demo", "service", "shown.py", "embedded.py", "settings.py", "testing", "loopback.py"}
+#: Folders and modules that no integration enters: the command line's own, and the two ways to the embedded service,
+#: which an integration never means (its connection or resource has a base URL); and compaction.
+ELSEWHERE = {"cli", "demo", "output.py", "embedded.py", "settings.py", "testing", "loopback.py"}
 ELSEWHERE |= {"compaction.py", "compaction_record.py", "merging.py"}
 #: Flags of commands that no integration stands for: `weblake ls --since`.
 ONLY_ON_THE_COMMAND_LINE = {"--since"}
@@ -37,7 +37,7 @@ HINTS = sorted(
     {
         (f"{path.relative_to(CORE)}", text)
         for path in CORE.rglob("*.py")
-        if path.relative_to(CORE).parts[0] not in ELSEWHERE
+        if path.relative_to(CORE).parts[0] not in ELSEWHERE and path.relative_to(CORE).as_posix() not in ELSEWHERE
         for text in texts(path)
         if OF_THE_COMMAND_LINE.search(text)
     }

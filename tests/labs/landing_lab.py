@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import fake_web
 
 from weblake import Client
-from weblake.lake import open_dataset
+from weblake.landing import open_dataset
 from weblake.publishing import Dataset
 from weblake_service.server import LocalService
 

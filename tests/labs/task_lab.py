@@ -12,7 +12,7 @@ import fake_web
 
 from weblake import Client, Terms, generations, load, orders, publishing, starts
 from weblake.generations import Task
-from weblake.lake import open_dataset
+from weblake.landing import open_dataset
 from weblake.orders import Naming, Order
 from weblake.publishing import Dataset
 from weblake.waiting import JobRef

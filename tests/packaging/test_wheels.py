@@ -96,7 +96,7 @@ def test_public_names_exist() -> None:
     ("imported", "unwanted"),
     [
         ("weblake.client, weblake.waiting, weblake.starts", ["pyarrow", "pandas"]),
-        ("weblake.lake, weblake.load, weblake.staging", ["pyarrow.compute", "pyarrow.dataset", "pandas"]),
+        ("weblake.landing, weblake.load, weblake.staging", ["pyarrow.compute", "pyarrow.dataset", "pandas"]),
     ],
     ids=["waiting for a job", "landing a small one"],
 )

@@ -127,7 +127,7 @@ def _forked(order: dict[str, Any]) -> int:
 
 def main() -> None:
     import weblake.cli.landing
-    import weblake.lake
+    import weblake.landing
     import weblake.load  # noqa: F401
 
     for line in sys.stdin:

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from soak_lab import Held, Look, Soak
 
 import weblake
-from weblake.lake import open_dataset
+from weblake.landing import open_dataset
 from weblake.publishing import history
 
 #: Growth of memory that is no leak: bounded lists that fill up, a day of activity that gets longer (docs/soak.md). A

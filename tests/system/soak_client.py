@@ -23,7 +23,7 @@ from typing import Any
 import weblake
 from weblake import AsyncClient, Client, detached, load, orders, usage, usage_landing
 from weblake.errors import WeblakeError
-from weblake.lake import open_dataset
+from weblake.landing import open_dataset
 from weblake.orders import Naming, Terms
 from weblake.receipt import Receipt
 from weblake.testing.webhooks import WeblakeWebhooks

@@ -38,7 +38,7 @@ def _commands() -> Callable[..., None]:
 
 def _run(app: Callable[..., None]) -> None:
     from weblake.cli.tree import BAD_USAGE, FAILED, Interrupted
-    from weblake.shown import show_error
+    from weblake.output import show_error
 
     try:
         app(prog_name="weblake")
@@ -89,7 +89,7 @@ def _nothing(mode: str) -> IO[str]:
 
 def _show_bad_usage(cause: BaseException | None) -> None:
     """The object that a program waits for; the words for people have been printed."""
-    from weblake.shown import show_json
+    from weblake.output import show_json
 
     words = getattr(cause, "format_message", None)  # typer's own errors have it, and no public class
     said = words() if callable(words) else "The command line is not valid."

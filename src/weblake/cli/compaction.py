@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from weblake import shown
+from weblake import output
 from weblake.cli.interrupts import INTERRUPTED
 from weblake.cli.tree import Interrupted, Json
 from weblake.errors import InvalidOption
@@ -35,7 +35,7 @@ def compact(
 
     size = bytes_of(file_size)
     try:
-        with terminable(), shown.counting("files", as_json) as progress:
+        with terminable(), output.counting("files", as_json) as progress:
             done = compaction.compact(root, to=to, file_size=size, progress=progress)
     except (KeyboardInterrupt, SystemExit) as end:
         code = end.code if isinstance(end, SystemExit) and isinstance(end.code, int) else INTERRUPTED
@@ -45,7 +45,7 @@ def compact(
             exit_code=code,
         ) from None
     if as_json:
-        shown.show_json(done.to_dict())
+        output.show_json(done.to_dict())
     else:
         _show(done, root, to)
 
@@ -84,14 +84,14 @@ def _show(done: Compacted, root: str, to: str) -> None:
         )
         for name, each in done.tables.items()
     ]
-    shown.show_table(f"{root} in {to}: {done.loads:,} loads, done {done.at[:16].replace('T', ' ')} UTC", columns, rows)
+    output.show_table(f"{root} in {to}: {done.loads:,} loads, done {done.at[:16].replace('T', ' ')} UTC", columns, rows)
     if done.open:
         named = ", ".join(done.open[:_NAMED]) + (", …" if len(done.open) > _NAMED else "")
-        shown.note(
+        output.note(
             f"weblake: not landed so far, and carried over: {len(done.open)} ({named}). Go on with them in {to} only: "
             "what one root starts the other does not know. `weblake orphans` names their jobs."
         )
     if done.unreadable:
         first, why = next(iter(done.unreadable.items()))
         more = f", and {len(done.unreadable) - 1} more (--json names all)" if len(done.unreadable) > 1 else ""
-        shown.note(f"weblake: copied as they are, because a record cannot be read: load {first}: {escape(why)}{more}")
+        output.note(f"weblake: copied as they are, because a record cannot be read: load {first}: {escape(why)}{more}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
-from weblake import shown
+from weblake import output
 from weblake.errors import FixRequest, InvalidOption, WeblakeError
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ def confirm(client: Client, dataset: Dataset, order: Order, *, yes: bool) -> Ord
     cost = find_possible_cost(client, dataset, order)
     if cost is None:
         return order
-    if not yes and not (sys.stdin.isatty() and shown.err.is_terminal):
+    if not yes and not (sys.stdin.isatty() and output.err.is_terminal):
         raise InvalidOption(f"{cost} Nothing was started.", hint=f"{_LIMITS}, or --yes to crawl without a limit.")
-    shown.note(escape(f"weblake: {cost} {_credits_left(client)}"))
-    if not yes and not shown.ask("Crawl without a limit?"):
+    output.note(escape(f"weblake: {cost} {_credits_left(client)}"))
+    if not yes and not output.ask("Crawl without a limit?"):
         raise FixRequest("Nothing was started.", hint=f"{_LIMITS}.")
     return replace(order, unlimited_pages=0)
 

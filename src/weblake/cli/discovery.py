@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from weblake import shown
+from weblake import output
 from weblake.cli.tree import BaseUrl, Insecure, Json, Options, connect, given_options
 
 Limit = Annotated[int | None, typer.Option("--limit", metavar="N", help="Results at most.")]
@@ -28,12 +28,12 @@ def map_site(
     with connect(base_url, insecure) as client:
         found = client.map_site(url, **given)  # type: ignore[arg-type]
     if as_json:
-        shown.show_json(found.raw)
+        output.show_json(found.raw)
         return
     if found.warning:
         _warn(found.warning)
     for link in found.links:
-        shown.show_text(link.url or "")
+        output.show_text(link.url or "")
 
 
 def search(
@@ -51,7 +51,7 @@ def search(
     with connect(base_url, insecure) as client:
         found = client.search(query, **given)  # type: ignore[arg-type]
     if as_json:
-        shown.show_json(found.raw)
+        output.show_json(found.raw)
         return
     if found.warning:
         _warn(found.warning)
@@ -60,9 +60,9 @@ def search(
     rows += [(hit.title, hit.url, hit.snippet) for hit in data.news]
     rows += [(hit.title, hit.url, hit.image_url) for hit in data.images]
     if rows:
-        shown.show_table("", ("title", "url", "description"), rows)
+        output.show_table("", ("title", "url", "description"), rows)
     else:
-        shown.note("Nothing was found.")
+        output.note("Nothing was found.")
 
 
 def crawls(as_json: Json = False, base_url: BaseUrl = None, insecure: Insecure = False) -> None:
@@ -70,9 +70,9 @@ def crawls(as_json: Json = False, base_url: BaseUrl = None, insecure: Insecure =
     with connect(base_url, insecure) as client:
         found = client.list_active_crawls()
     if as_json:
-        shown.show_json(found.raw)
+        output.show_json(found.raw)
         return
-    shown.show_table(
+    output.show_table(
         "Active crawls", ("id", "url", "started"), [(c.id, c.url, c.created_at) for c in found.crawls], whole="id"
     )
 
@@ -82,14 +82,14 @@ def preview(url: str, prompt: str, as_json: Json = False, base_url: BaseUrl = No
     with connect(base_url, insecure) as client:
         found = client.preview_crawl_params(url, prompt)
     if as_json:
-        shown.show_json(found.raw)
+        output.show_json(found.raw)
         return
     data = found.raw.get("data") if isinstance(found.raw, dict) else None
-    shown.show_table("Crawl options", ("option", "value"), list(data.items()) if isinstance(data, dict) else [])
+    output.show_table("Crawl options", ("option", "value"), list(data.items()) if isinstance(data, dict) else [])
 
 
 def _warn(text: str) -> None:
-    shown.note(escape(" ".join(text.split())))
+    output.note(escape(" ".join(text.split())))
 
 
 def register(app: typer.Typer) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from weblake import shown
+from weblake import output
 from weblake.cli.tree import BaseUrl, Insecure, Json, connect
 
 Kind = Annotated[str, typer.Argument(metavar="batch|crawl")]
@@ -24,10 +24,10 @@ def status(
     with connect(base_url, insecure) as client:
         head = client.run(glance(JobRef(order.kind, str(order.job_id)), client.retry))
     if as_json:
-        shown.show_json({"id": order.job_id, "kind": order.kind} | head)
+        output.show_json({"id": order.job_id, "kind": order.kind} | head)
         return
     names = ("status", "total", "completed", "creditsUsed", "createdAt", "completedAt", "expiresAt", "error", "warning")
-    shown.show_table(
+    output.show_table(
         f"{kind} {order.job_id}", ("", ""), [(name, head[name]) for name in names if head.get(name) is not None]
     )
 
@@ -43,9 +43,9 @@ def cancel(
         call = client.cancel_batch_scrape if order.kind == "batch_scrape" else client.cancel_crawl
         answer = call(str(order.job_id))
     if as_json:
-        shown.show_json(answer.raw)
+        output.show_json(answer.raw)
     else:
-        shown.out.print(shown.harmless(f"{kind} {order.job_id} is {answer.status or 'cancelled'}"), markup=False)
+        output.out.print(output.harmless(f"{kind} {order.job_id} is {answer.status or 'cancelled'}"), markup=False)
 
 
 def errors(
@@ -59,11 +59,11 @@ def errors(
         call = client.get_batch_scrape_errors if order.kind == "batch_scrape" else client.get_crawl_errors
         found = call(str(order.job_id))
     if as_json:
-        shown.show_json(found.raw)
+        output.show_json(found.raw)
         return
     rows = [("failed", e.url, e.code, e.error) for e in found.errors]
     rows += [("robots blocked", url, None, None) for url in found.robots_blocked]
-    shown.show_table(f"Errors of {kind} {order.job_id}", ("outcome", "url", "code", "error"), rows)
+    output.show_table(f"Errors of {kind} {order.job_id}", ("outcome", "url", "code", "error"), rows)
 
 
 def register(app: typer.Typer) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from weblake import shown
+from weblake import output
 from weblake.cli.interrupts import INTERRUPTED
 from weblake.cli.orphans import MOST, unreadable_text
 from weblake.cli.tree import (
@@ -25,8 +25,8 @@ from weblake.cli.tree import (
     given_options,
 )
 from weblake.compat import read_time
+from weblake.credentials import one_line
 from weblake.errors import FixRequest, InvalidOption, WeblakeError
-from weblake.secrets import one_line
 
 if TYPE_CHECKING:
     from weblake.client import Client
@@ -83,7 +83,7 @@ def batch(
     from dataclasses import replace
 
     from weblake import list_sources, orders
-    from weblake.lake import open_dataset
+    from weblake.landing import open_dataset
 
     if bool(urls) == bool(urls_file):
         raise InvalidOption("Give URLs, or --urls FILE, and not both.")
@@ -114,7 +114,7 @@ def _urls_of(file: str, column: str | None, sent: Sequence[str] | None) -> Seque
             return listed
         said = f"{file}: the list {CHANGED}"
     again = "Run the command again for the list as it is by then; --new buys it at once."
-    shown.note(f"weblake: {escape(one_line(said, MOST))} ({len(sent)} URLs). {again}")
+    output.note(f"weblake: {escape(one_line(said, MOST))} ({len(sent)} URLs). {again}")
     return sent
 
 
@@ -186,7 +186,7 @@ def loads(
 ) -> None:
     """Lists what has landed and what was retired, oldest first."""
     from weblake import layout
-    from weblake.lake import open_dataset
+    from weblake.landing import open_dataset
     from weblake.publishing import history
 
     dataset = open_dataset(root)
@@ -194,14 +194,14 @@ def loads(
     unreadable: list[dict[str, str]] = []
     rows = history(dataset, since, unreadable=lambda load_id, why: unreadable.append({"load_id": load_id, "why": why}))
     if as_json:
-        shown.show_json_of_many("loads", (row.to_dict() for row in rows), lambda: {"unreadable": unreadable})
+        output.show_json_of_many("loads", (row.to_dict() for row in rows), lambda: {"unreadable": unreadable})
     else:
         columns = ("load", "kind", "stored", "failed", "missing", "landed (UTC)", "")
-        shown.show_long_table(f"Loads in {root}", columns, map(_cells, rows), whole="load")
+        output.show_long_table(f"Loads in {root}", columns, map(_cells, rows), whole="load")
     for each in unreadable[:NAMED]:
-        shown.note(f"weblake: {escape(unreadable_text(each['load_id'], each['why']))}")
+        output.note(f"weblake: {escape(unreadable_text(each['load_id'], each['why']))}")
     if len(unreadable) > NAMED:
-        shown.note(f"weblake: {len(unreadable) - NAMED} more loads cannot be read; --json names all.")
+        output.note(f"weblake: {len(unreadable) - NAMED} more loads cannot be read; --json names all.")
 
 
 def _cells(row: Landed) -> tuple[object, ...]:
@@ -249,9 +249,9 @@ def _land(
         landing = watched(dataset, order, work, as_json)
     say_if_old(landing, order)
     if as_json:
-        shown.show_json(landing.receipt.to_dict())
+        output.show_json(landing.receipt.to_dict())
     else:
-        shown.show_receipt(landing.receipt, to)
+        output.show_receipt(landing.receipt, to)
 
 
 def watched(dataset: Dataset, order: Order, work: Callable[[Watch], Landing], quiet: bool) -> Landing:
@@ -262,7 +262,7 @@ def watched(dataset: Dataset, order: Order, work: Callable[[Watch], Landing], qu
 
     job: list[str] = []
     try:
-        with terminable(), shown.watching(order.kind.replace("_", " "), quiet) as watch:
+        with terminable(), output.watching(order.kind.replace("_", " "), quiet) as watch:
 
             def started(job_id: str) -> None:
                 job.append(job_id)
@@ -320,9 +320,9 @@ def _detach(client: Client, dataset: Dataset, order: Order, terms: Terms, as_jso
         _, job, _ = load.begin(client, dataset, order, max_credits=terms.max_credits)
         receipt = Receipt(order.load_id, order.kind, job.job_id, status="started")
     if as_json:
-        shown.show_json(receipt.to_dict())
+        output.show_json(receipt.to_dict())
     else:
-        shown.show_text(receipt.job_id or "")
+        output.show_text(receipt.job_id or "")
 
 
 def say_if_old(landing: Landing, order: Order) -> None:
@@ -330,7 +330,7 @@ def say_if_old(landing: Landing, order: Order) -> None:
     if landing.landed_at is not None:
         when = read_time(landing.landed_at)
         again = " --new buys it again, --key TEXT makes it another load." if order.start is not None else ""
-        shown.note(
+        output.note(
             f"weblake: this load has landed already, on {when:%Y-%m-%d %H:%M} UTC (load {landing.receipt.load_id}); "
             f"nothing was bought.{again}"
         )

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from weblake import shown
+from weblake import output
 from weblake.cli.tree import Json
 from weblake.errors import FixRequest
 
@@ -131,9 +131,9 @@ def verify(
         raise FixRequest(f"{body} cannot be read: {error.strerror}.") from None
     webhooks.verify(raw, signature, os.environ.get("WEBLAKE_WEBHOOK_SECRET", ""))
     if as_json:
-        shown.show_json({"valid": True})
+        output.show_json({"valid": True})
     else:
-        shown.out.print("The signature is valid.")
+        output.out.print("The signature is valid.")
 
 
 def register(app: typer.Typer) -> None:

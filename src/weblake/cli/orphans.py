@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from weblake import shown
+from weblake import output
 from weblake.cli.tree import FAILED, BaseUrl, Insecure, Json, connect
+from weblake.credentials import one_line
 from weblake.errors import WeblakeError
-from weblake.secrets import one_line
 
 if TYPE_CHECKING:
     from weblake.unlanded import Orphan, Unlanded
@@ -40,7 +40,7 @@ def orphans(
     from dataclasses import replace
 
     from weblake import layout, unlanded
-    from weblake.lake import open_dataset
+    from weblake.landing import open_dataset
 
     dataset = open_dataset(root)
     layout.check_holds_dataset(dataset.storage)
@@ -55,9 +55,9 @@ def orphans(
             found = replace(known, unasked=error)
     if found.unasked is not None:
         said = f"the service could not be asked, so this is what the ledger says: {found.unasked}"
-        shown.note(f"weblake: {escape(' '.join(said.split()))}")
+        output.note(f"weblake: {escape(' '.join(said.split()))}")
     if as_json:
-        shown.show_json(_as_json(found, root))
+        output.show_json(_as_json(found, root))
     else:
         _show(found, root)
     if check and (found.orphans or found.unreadable):
@@ -169,7 +169,7 @@ def _as_json(found: Unlanded, root: str) -> dict[str, object]:
 def _show(found: Unlanded, root: str) -> None:
     for each in found.orphans:
         kind = each.kind.removesuffix("_scrape")
-        shown.show_text(f"{each.load_id}  {kind}, meant {each.created_at[:16].replace('T', ' ')} UTC")
+        output.show_text(f"{each.load_id}  {kind}, meant {each.created_at[:16].replace('T', ' ')} UTC")
         pages = "" if each.submitted is None else f"{each.submitted} URLs, first "
         asked_by = "" if each.slot is None else f"; {' '.join(each.task) or f'slot {each.slot}'}, run {each.run}"
         _show_line(f"for: {pages}{each.first_target or 'a job started elsewhere'}{asked_by}")
@@ -179,28 +179,28 @@ def _show(found: Unlanded, root: str) -> None:
         for line in (*([f"the service: {each.why}"] if each.why else []), *advice(each, root)):
             _show_line(line)
     if not found.orphans and not found.unreadable:
-        shown.show_text(f"Nothing that was meant for {root} is open.")
+        output.show_text(f"Nothing that was meant for {root} is open.")
     if found.cancelled:
         named = ", ".join(f"{each.load_id} (job {each.job_id})" for each in found.cancelled[:5])
-        shown.note(
+        output.note(
             f"weblake: {len(found.cancelled)} loads were given up, for their jobs were cancelled: {escape(named)}. "
             "`weblake orphans --json` says how to land what there is."
         )
     if found.refused:
-        shown.note(
+        output.note(
             f"weblake: {len(found.refused)} loads did not add up and are kept: {', '.join(found.refused[:5])}. "
             "The same command with --allow-partial (a retry with allow_partial=True) publishes each."
         )
     for each_unreadable in found.unreadable:
-        shown.note(f"weblake: {escape(one_line(unreadable_text(each_unreadable.load_id, each_unreadable.why), MOST))}")
+        output.note(f"weblake: {escape(one_line(unreadable_text(each_unreadable.load_id, each_unreadable.why), MOST))}")
     if found.strangers is not None:
         rows = [(each.created_at, each.kind, each.job_id, each.target) for each in found.strangers]
         if not rows:
-            shown.show_text(f"Every job of the last 24 hours is one of {root}.")
+            output.show_text(f"Every job of the last 24 hours is one of {root}.")
             return
-        shown.show_table("Jobs that no load here has", ("created", "kind", "job", "target"), rows, whole="job")
+        output.show_table("Jobs that no load here has", ("created", "kind", "job", "target"), rows, whole="job")
 
 
 def _show_line(text: str) -> None:
     """One line of what strangers wrote, in part."""
-    shown.show_text(f"  {one_line(text, MOST)}")
+    output.show_text(f"  {one_line(text, MOST)}")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from weblake import shown
+from weblake import output
 from weblake.cli.tree import BaseUrl, Insecure, Json, Options, connect, given_options
 from weblake.errors import InvalidOption
 
@@ -33,13 +33,13 @@ def create(
     with connect(base_url, insecure) as client:
         made = client.create_browser(**given)  # type: ignore[arg-type]
     if as_json:
-        shown.show_json(made.raw)
+        output.show_json(made.raw)
         return
     names = ("id", "cdpUrl", "liveViewUrl", "interactiveLiveViewUrl", "expiresAt")
     raw = made.raw if isinstance(made.raw, dict) else {}
     # Lines, as a table would fold the addresses, and they are there to be copied.
     for name in names:
-        shown.show_text(f"{name}: {raw.get(name) or ''}")
+        output.show_text(f"{name}: {raw.get(name) or ''}")
 
 
 @browser.command("list")
@@ -53,11 +53,11 @@ def list_sessions(
     with connect(base_url, insecure) as client:
         found = client.list_browsers(**({"status": status} if status else {}))  # type: ignore[arg-type]
     if as_json:
-        shown.show_json(found.raw)
+        output.show_json(found.raw)
         return
     columns = ("id", "status", "created", "last activity")
     rows = [(s.id, s.status, s.created_at, s.last_activity) for s in found.sessions]
-    shown.show_table("Browser sessions", columns, rows, whole="id")
+    output.show_table("Browser sessions", columns, rows, whole="id")
 
 
 @browser.command("execute")
@@ -82,7 +82,7 @@ def close(session_id: str, as_json: Json = False, base_url: BaseUrl = None, inse
     """Closes a session."""
     with connect(base_url, insecure) as client:
         answer = client.delete_browser(session_id)
-    shown.show_json(answer.raw) if as_json else shown.out.print(f"Session {session_id} is closed.")
+    output.show_json(answer.raw) if as_json else output.out.print(f"Session {session_id} is closed.")
 
 
 def interact(
@@ -107,10 +107,10 @@ def stop(scrape_id: str, as_json: Json = False, base_url: BaseUrl = None, insecu
     with connect(base_url, insecure) as client:
         answer = client.stop_interact(scrape_id)
     if as_json:
-        shown.show_json(answer.raw)
+        output.show_json(answer.raw)
         return
     seconds = (answer.session_duration_ms or 0) / 1000
-    shown.out.print(f"Stopped after {seconds:g} s; {answer.credits_billed or 0:g} credits billed.")
+    output.out.print(f"Stopped after {seconds:g} s; {answer.credits_billed or 0:g} credits billed.")
 
 
 def register(app: typer.Typer) -> None:
@@ -136,13 +136,13 @@ def _code(text: str | None) -> str | None:
 def _show_result(raw: object, as_json: bool) -> None:
     raw = raw if isinstance(raw, dict) else {}
     if as_json:
-        shown.show_json(raw)
+        output.show_json(raw)
     else:
         for name in ("output", "stdout", "result"):
             if isinstance(raw.get(name), str) and (name != "result" or raw.get("stdout") != raw["result"]):
-                shown.show_text(str(raw[name]))
+                output.show_text(str(raw[name]))
     trouble = raw.get("error") or raw.get("stderr")
     if isinstance(trouble, str) and trouble:
-        shown.err.print(shown.harmless(trouble), markup=False)
+        output.err.print(output.harmless(trouble), markup=False)
     if raw.get("success") is False or raw.get("killed") is True or raw.get("exitCode") not in (0, None):
         raise typer.Exit(1)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from weblake import shown
+from weblake import output
 from weblake.cli.tree import BaseUrl, Insecure, Json, To, connect, dataset_to_land_in
 
 
@@ -33,28 +33,28 @@ def usage(
     with connect(base_url, insecure) as client:
         found = client.run(reports.report(what.value, client.retry, by_api_key=by_api_key))
     if not found.split:
-        shown.note("weblake: the service did not split the report by API key, although it was asked to.")
+        output.note("weblake: the service did not split the report by API key, although it was asked to.")
     if to is not None:
         from weblake.usage_landing import land_report
 
         files = land_report(found, dataset_to_land_in(to).storage)
         if as_json:
-            shown.show_json({"report": found.name, "periods": len(found.periods), "files": [asdict(f) for f in files]})
+            output.show_json({"report": found.name, "periods": len(found.periods), "files": [asdict(f) for f in files]})
         else:
-            shown.show_table(f"Usage ({found.name}) in {to}", ("file", "rows"), [(f.path, f.rows) for f in files])
+            output.show_table(f"Usage ({found.name}) in {to}", ("file", "rows"), [(f.path, f.rows) for f in files])
         return
     amounts = [
         (p, (p.total_credits if what is What.credits else p.total_tokens) or 0.0)
         for p in sorted(found.periods, key=lambda p: (p.start_date or "", p.api_key or ""))
     ]
     if as_json:
-        shown.show_json({"report": found.name, "periods": [p.raw for p, _ in amounts]})
+        output.show_json({"report": found.name, "periods": [p.raw for p, _ in amounts]})
         return
     columns = ("from", "to", "API key", what.value)
     rows = [(_day(p.start_date), _day(p.end_date), p.api_key or "", f"{amount:g}") for p, amount in amounts]
-    shown.show_table("", columns, rows)
+    output.show_table("", columns, rows)
     bars = {f"{_day(p.start_date)[:7]} {p.api_key or ''}".strip(): amount for p, amount in amounts}
-    shown.show_bars(f"Usage in {what.value}", bars, what.value)
+    output.show_bars(f"Usage in {what.value}", bars, what.value)
 
 
 def activity(
@@ -74,15 +74,15 @@ def activity(
 
         files = land_activity(entries, dataset_to_land_in(to).storage)
         if as_json:
-            shown.show_json({"entries": len(entries), "files": [asdict(f) for f in files]})
+            output.show_json({"entries": len(entries), "files": [asdict(f) for f in files]})
         else:
-            shown.show_table(f"Activity in {to}", ("file", "rows"), [(f.path, f.rows) for f in files])
+            output.show_table(f"Activity in {to}", ("file", "rows"), [(f.path, f.rows) for f in files])
         return
     if as_json:
-        shown.show_json({"data": [e.raw for e in entries]})
+        output.show_json({"data": [e.raw for e in entries]})
         return
     columns = ("created", "endpoint", "id", "target")
-    shown.show_table(
+    output.show_table(
         "Activity of the last 24 hours",
         columns,
         [((e.created_at or "")[:19].replace("T", " "), e.endpoint, e.id, e.target) for e in entries],

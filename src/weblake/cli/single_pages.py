@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from weblake import shown
+from weblake import output
 from weblake.cli.landing import Key, MaxCredits, New, Partition, naming_of, say_if_old, terms_of, watched
 from weblake.cli.tree import (
     FAILED,
@@ -111,16 +111,16 @@ def _land_each(client: Client, made: Sequence[Order], to: str, terms: Terms, as_
             exit_code = error.exit_code if isinstance(error, Interrupted) else FAILED
             known = error.receipt.to_dict() if error.receipt is not None else {"load_id": order.load_id}
             receipts.append(known | {"error": error.to_dict()})
-            shown.show_error(error, as_json=False)
+            output.show_error(error, as_json=False)
             if isinstance(error, Interrupted):
                 break
             continue
         say_if_old(landing, order)
         receipts.append(landing.receipt.to_dict())
         if not as_json:
-            shown.show_receipt(landing.receipt, to)
+            output.show_receipt(landing.receipt, to)
     if as_json:
-        shown.show_json(receipts[0] if len(made) == 1 else {"loads": receipts})
+        output.show_json(receipts[0] if len(made) == 1 else {"loads": receipts})
     if exit_code:
         raise typer.Exit(exit_code)
 
@@ -137,12 +137,12 @@ def _show_each(calls: Sequence[Callable[[], ScrapeResponse]], as_json: bool) -> 
         except WeblakeError as error:
             failed = True
             pages.append({"error": error.to_dict()})
-            shown.show_error(error, as_json=False)
+            output.show_error(error, as_json=False)
             continue
         if not as_json:
             _show_document(pages[-1])
     if as_json:
-        shown.show_json(pages[0] if len(pages) == 1 else {"loads": pages})
+        output.show_json(pages[0] if len(pages) == 1 else {"loads": pages})
     if failed:
         raise typer.Exit(FAILED)
 
@@ -150,4 +150,4 @@ def _show_each(calls: Sequence[Callable[[], ScrapeResponse]], as_json: bool) -> 
 def _show_document(raw: object) -> None:
     data = raw.get("data") if isinstance(raw, dict) else None
     markdown = data.get("markdown") if isinstance(data, dict) else None
-    shown.show_text(markdown if isinstance(markdown, str) else "")
+    output.show_text(markdown if isinstance(markdown, str) else "")

@@ -27,7 +27,7 @@ app = typer.Typer(
 def _show_version(wanted: bool) -> None:
     if wanted:
         from weblake import __version__
-        from weblake.shown import show_text
+        from weblake.output import show_text
 
         show_text(__version__)
         raise typer.Exit
@@ -92,7 +92,7 @@ def dataset_to_land_in(root: str) -> Dataset:
     Raises:
         StorageRefused: The root cannot be used, or is in memory.
     """
-    from weblake.lake import open_dataset
+    from weblake.landing import open_dataset
     from weblake.storage import refuse_memory
 
     dataset = open_dataset(root)

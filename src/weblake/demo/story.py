@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from rich.markup import escape
 
-from weblake import load, orders, publishing, shown, starts, usage_landing
+from weblake import load, orders, output, publishing, starts, usage_landing
 from weblake import usage as reports
 from weblake.client import Client
 from weblake.demo import airflow_step, dagster_step
@@ -24,7 +24,7 @@ from weblake.demo.site_server import SiteServer
 from weblake.embedded import needs_local
 from weblake.errors import InvalidOption, StorageRefused
 from weblake.home import home
-from weblake.lake import open_dataset
+from weblake.landing import open_dataset
 from weblake.models import is_terminal
 from weblake.options import BatchScrapeOptions, CrawlOptions
 from weblake.orders import Naming, Order, Terms
@@ -106,7 +106,7 @@ def play(to: Path | None) -> Story:
             story.seconds = time.monotonic() - begun
             return story
     except KeyboardInterrupt:
-        shown.note("weblake: interrupted; what had landed by then is whole. `weblake demo` begins afresh.")
+        output.note("weblake: interrupted; what had landed by then is whole. `weblake demo` begins afresh.")
         raise
 
 
@@ -249,7 +249,7 @@ def _batch_order(story: Story) -> Order:
 def _landed(story: Story, key_name: str, order: Order) -> Landing:
     client, jobs = story.clients[key_name], list[str]()
     try:
-        with shown.watching(order.kind.replace("_", " "), quiet=not shown.err.is_terminal) as watch:
+        with output.watching(order.kind.replace("_", " "), quiet=not output.err.is_terminal) as watch:
 
             def started(job_id: str) -> None:
                 jobs.append(job_id)
@@ -271,11 +271,11 @@ def _lake(story: Story, key_name: str, part: str) -> Lake:
 def _guest(story: Story, key_name: str, words: str) -> Iterator[None]:
     """Shows that a guest is at work, and what it said if it failed; a guest that is interrupted leaves no job."""
     try:
-        with shown.err.status(words) if shown.err.is_terminal else nullcontext():
+        with output.err.status(words) if output.err.is_terminal else nullcontext():
             yield
     except GuestFailed as error:
         for line in error.log:
-            shown.note(f"  [dim]{escape(line)}[/dim]")
+            output.note(f"  [dim]{escape(line)}[/dim]")
         raise
     except KeyboardInterrupt:
         _cancel_open_jobs(story.clients[key_name])
@@ -301,4 +301,4 @@ def _counts(receipt: Receipt) -> str:
 
 
 def _say(name: str, line: str) -> None:
-    shown.note(f"[green]✓[/green] [bold]{name:<8}[/bold] {line}")
+    output.note(f"[green]✓[/green] [bold]{name:<8}[/bold] {line}")

@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from weblake import shown
+from weblake import output
 from weblake.demo.story import Story
 from weblake.reading import read
 from weblake.receipt import Receipt
@@ -28,7 +28,7 @@ _COUNTS = ("submitted", "stored", "failed", "robots_blocked", "rejected", "missi
 def show_object(story: Story) -> None:
     """One JSON object on standard output."""
     by_key = {period.api_key: period.total_credits for period in story.usage[1].periods}
-    shown.show_json(
+    output.show_json(
         {
             "root": str(story.root),
             "loads": [receipt.to_dict() for receipt in story.loads.values()],
@@ -49,7 +49,7 @@ def show_object(story: Story) -> None:
 def show_all(story: Story) -> None:
     """Tables, charts, and what to try next."""
     for show in (_show_loads, _show_reasons, _show_sample, _show_charts, _show_files, _show_next):
-        shown.out.print()
+        output.out.print()
         show(story)
 
 
@@ -78,7 +78,7 @@ def _show_loads(story: Story) -> None:
         table.add_row(count.replace("_", " "), *(f"{getattr(receipt, count):,}" for receipt in loads.values()))
     table.add_row("credits", *(_credits(receipt) for receipt in loads.values()))
     table.add_row("complete", *("yes" if receipt.complete else "no" for receipt in loads.values()))
-    shown.out.print(table)
+    output.out.print(table)
 
 
 def _show_reasons(story: Story) -> None:
@@ -93,7 +93,7 @@ def _show_reasons(story: Story) -> None:
         page = (row["url"] or "").removeprefix(story.site.url)
         cells = (names[row["load_id"]], row["outcome"].replace("_", " "), page, row["code"] or row["error"] or "")
         table.add_row(*(escape(cell) for cell in cells))
-    shown.out.print(table)
+    output.out.print(table)
 
 
 def _show_sample(story: Story) -> None:
@@ -108,7 +108,7 @@ def _show_sample(story: Story) -> None:
     table.add_row("links", f"{len(links) if isinstance(links, list) else 0} URLs")
     lines = [line for line in markdown.splitlines() if line.strip()]
     table.add_row("markdown", _cut("\n".join([*lines[:_LINES], "…"])))
-    shown.out.print(table)
+    output.out.print(table)
 
 
 def _sample(story: Story) -> dict[str, object]:
@@ -122,26 +122,26 @@ def _sample(story: Story) -> dict[str, object]:
 def _show_charts(story: Story) -> None:
     receipts = story.loads.values()
     outcomes = {name.replace("_", " "): float(sum(getattr(r, name) for r in receipts)) for name in _COUNTS[1:]}
-    shown.show_bars("Outcomes of these loads", outcomes, "pages")
-    shown.out.print()
+    output.show_bars("Outcomes of these loads", outcomes, "pages")
+    output.out.print()
     bars: dict[str, float] = {}
     for report in reversed(story.usage):
         for period in report.periods:
             bars[f"{(period.start_date or '')[:7]}  {period.api_key or 'all keys'}"] = period.total_credits or 0
-    shown.show_bars("Usage", bars, "credits")
+    output.show_bars("Usage", bars, "credits")
 
 
 def _show_files(story: Story) -> None:
     table = _list(f"Files in {story.root}", "size", "rows", "file", right=(0, 1))
     for file in story.files:
         table.add_row(decimal(file.bytes), f"{file.rows:,}", escape(file.path))
-    shown.out.print(table)
+    output.out.print(table)
 
 
 def _show_next(story: Story) -> None:
-    shown.out.print(f"[bold]All of it in {story.seconds:.1f} s.[/bold] Try next:")
+    output.out.print(f"[bold]All of it in {story.seconds:.1f} s.[/bold] Try next:")
     for why, command in next_commands(str(story.root)):
-        shown.out.print(f"\n  [dim]# {why}[/dim]\n  [cyan]{escape(command)}[/cyan]")
+        output.out.print(f"\n  [dim]# {why}[/dim]\n  [cyan]{escape(command)}[/cyan]")
 
 
 def _list(title: str, *columns: str, right: Container[int] = ()) -> Table:

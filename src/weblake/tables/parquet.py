@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from typing_extensions import Self
 
-from weblake.ahead import begun
+from weblake.background import begun
 from weblake.errors import StorageRefused
 from weblake.tables.row_groups import MAGIC, Footer, Gathering, RowGroup, row_group
 from weblake.tables.schemas import SCHEMA_VERSION

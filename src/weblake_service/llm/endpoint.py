@@ -13,7 +13,7 @@ from contextlib import suppress
 import httpx
 import msgspec
 
-from weblake.secrets import ApiKey
+from weblake.credentials import ApiKey
 from weblake_service.config import ServiceConfig
 from weblake_service.llm.port import (
     BAD_REPLY,

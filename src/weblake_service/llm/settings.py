@@ -13,8 +13,8 @@ from functools import cache
 from importlib.util import find_spec
 from urllib.parse import urlsplit
 
+from weblake.credentials import ApiKey, is_loopback
 from weblake.errors import InvalidOption
-from weblake.secrets import ApiKey, is_loopback
 from weblake_service.config import ServiceConfig
 
 BASE_URL, API_KEY, MODEL = "WEBLAKE_LLM_BASE_URL", "WEBLAKE_LLM_API_KEY", "WEBLAKE_LLM_MODEL"

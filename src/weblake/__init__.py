@@ -10,7 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from weblake import errors, testing, webhooks
+    from weblake import errors, testing
+    from weblake.api import webhooks
     from weblake.client import AsyncClient, Client
     from weblake.compaction import compact
     from weblake.compaction_record import Compacted

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
-from weblake.models import JobErrors
+from weblake.api.models import JobErrors
 from weblake.submitted import Submitted
 
 

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from typing_extensions import Self
 
-from weblake import operations, settings
+from weblake import settings
+from weblake.api import operations
+from weblake.api.operation import Operation
 from weblake.credentials import ApiKey
 from weblake.errors import WeblakeError
-from weblake.operation import Operation
 from weblake.retry import Patience, Retry
 from weblake.steps import AsyncTransport, Flow, Transport, arun, run
 from weblake.transport import AsyncHttpTransport, HttpTransport

@@ -18,12 +18,12 @@ from typing import Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from weblake import models, operations, replies, wire
+from weblake.api import models, operations, response_json, responses
+from weblake.api.models import JobError, JobErrors
+from weblake.api.next_link import Query, query_of
 from weblake.background import begun
 from weblake.bodies import Spares
 from weblake.errors import FixRequest, JobGone, MalformedReply
-from weblake.models import JobError, JobErrors
-from weblake.next_link import Query, query_of
 from weblake.pages import Walk, reading
 from weblake.retry import Patience, Retry
 from weblake.steps import Flow, NoReply, Reply, Request, Send, send
@@ -32,7 +32,7 @@ from weblake.waiting import JobRef, glance
 T = TypeVar("T")
 
 #: Looks at what has arrived of a reply so far.
-_Look = Callable[[wire.JsonBytes], bool]
+_Look = Callable[[response_json.JsonBytes], bool]
 
 #: A reply that is whole within so many seconds is not worth a thread: to start one, and take turns with it, costs more.
 QUICK_S = 0.004
@@ -76,7 +76,7 @@ class Download:
         #: Documents of all chunks so far, and of the last one.
         self._documents = self._of_chunk = 0
 
-    def chunks(self) -> Iterator[wire.Documents]:
+    def chunks(self) -> Iterator[response_json.Documents]:
         """Yields the documents of each chunk, undecoded; after each, tell `walk.fresh` how many of them were new.
 
         Raises:
@@ -167,12 +167,12 @@ class _Flight:
         finally:
             self._tell({})
 
-    def _look(self, body: wire.JsonBytes) -> bool:
+    def _look(self, body: response_json.JsonBytes) -> bool:
         if not self.head.done():
-            head = wire.read_head(body)
+            head = response_json.read_head(body)
             if head is not None:
                 self._tell(head.fields)
-            elif len(body) > wire.HEAD_BYTES:
+            elif len(body) > response_json.HEAD_BYTES:
                 self._tell({})
         return False  # what is wanted is the whole
 
@@ -218,7 +218,7 @@ def _errors(job: JobRef, retry: Retry, until: float) -> Flow[JobErrors]:
 
 def _read_errors(what: str, reply: Reply) -> JobErrors:
     """The list as it came; an entry that cannot be read is a failed page all the same, without a name."""
-    value = replies.value_of(reply, what)
+    value = responses.value_of(reply, what)
     lists = (value.get("errors"), value.get("robotsBlocked")) if isinstance(value, dict) else ()
     if not lists or not all(one is None or isinstance(one, list) for one in lists):
         raise MalformedReply(

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from typing_extensions import Self
 
 from weblake import aio, usage
+from weblake.api.models import parse_time
 from weblake.errors import FixRequest, JobGone, PermissionDenied, WeblakeError
-from weblake.models import parse_time
 from weblake.waiting import JobRef, glance
 
 if TYPE_CHECKING:

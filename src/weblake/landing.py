@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from typing_extensions import Unpack
 
-from weblake import load, options, orders
+from weblake import load, orders
+from weblake.api import options
 from weblake.client import Client
 from weblake.orders import Naming, Order, Terms
 from weblake.publishing import Dataset

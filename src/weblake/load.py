@@ -20,6 +20,7 @@ from typing import TypeAlias
 
 from weblake import list_sources, publishing, recovery, sent_lists, starts
 from weblake.accounting import Tally
+from weblake.api.operation import Operation
 from weblake.download import Runs
 from weblake.errors import (
     CreditsExhausted,
@@ -32,7 +33,6 @@ from weblake.errors import (
 )
 from weblake.identity import JOB_KINDS
 from weblake.ledger import Intent, Job, Start, new_nonce, utc_now
-from weblake.operation import Operation
 from weblake.orders import Order, Terms, check_cost
 from weblake.possible_costs import find_possible_cost
 from weblake.publishing import Dataset, Landing

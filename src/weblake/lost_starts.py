@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from weblake import models, replies
+from weblake.api import models, responses
+from weblake.api.operation import Operation
+from weblake.api.operations import list_activity
+from weblake.api.options import ActivityOptions
+from weblake.api.options.values import uuid_problem
 from weblake.errors import DeadlineExceeded, MalformedReply, OutcomeUnknown
 from weblake.ledger import Intent, Ledger
-from weblake.operation import Operation
-from weblake.operations import list_activity
-from weblake.options import ActivityOptions
-from weblake.options.values import uuid_problem
 from weblake.orders import Endpoint
 from weblake.retry import SINGLE, Patience, Retry
 from weblake.steps import Flow, Reply, now
@@ -104,13 +104,13 @@ def _activity(operation: Operation[models.ActivityPage], reply: Reply) -> tuple[
     Raises:
         MalformedReply: It is no list of jobs. An empty one would say that nothing was started.
     """
-    value = replies.value_of(reply, operation.name)
+    value = responses.value_of(reply, operation.name)
     listed = value.get("data") if isinstance(value, dict) else None
     page = operation.decode(value)
     odd_cursor = isinstance(value, dict) and page.cursor is None and value.get("cursor") is not None
     if not isinstance(listed, list) or len(page.data) < len(listed) or odd_cursor:
         raise MalformedReply(f"{operation.name}: the service did not answer with a list of jobs.")
-    at = replies.http_date(reply.headers.get("date", ""))
+    at = responses.http_date(reply.headers.get("date", ""))
     return page, 0.0 if at is None else at - reply.wall
 
 

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from weblake.api.models import is_terminal, parse_time
     from weblake.compacted_files import load_batches
     from weblake.detached import collect, detach
     from weblake.ended_jobs import ENDS as JOB_ENDS
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from weblake.ledger import Intent, Job
     from weblake.ledger_news import LedgerNews
     from weblake.load import Begun, Watch, begin, land, landed
-    from weblake.models import is_terminal, parse_time
     from weblake.orders import Naming, Order, Slot, Terms
     from weblake.orders import batch as batch_order
     from weblake.orders import crawl as crawl_order
@@ -95,7 +95,7 @@ _HOMES = {
     "glance": "weblake.waiting:glance",
     "history": "weblake.publishing:history",
     "is_compacted": "weblake.layout:is_compacted",
-    "is_terminal": "weblake.models:is_terminal",
+    "is_terminal": "weblake.api.models:is_terminal",
     "job_page": "weblake.job_pages:job_page",
     "known_task": "weblake.generations:known",
     "land": "weblake.load:land",
@@ -108,7 +108,7 @@ _HOMES = {
     "over_budget": "weblake.waiting:over_budget",
     "parquet_list": "weblake.url_lists:parquet_list",
     "parse_order": "weblake.orders:parse",
-    "parse_time": "weblake.models:parse_time",
+    "parse_time": "weblake.api.models:parse_time",
     "place": "weblake.generations:place",
     "place_elsewhere": "weblake.generations:place_elsewhere",
     "read_shard": "weblake.url_shards:read_shard",

@@ -15,11 +15,11 @@ from typing import Literal
 from msgspec.structs import replace
 from typing_extensions import Unpack
 
-from weblake import operations, options, replies, wire
+from weblake.api import operations, options, response_json, responses
+from weblake.api.operation import Operation
+from weblake.api.options.values import uuid_problem
 from weblake.errors import CreditsExhausted, InvalidOption, MalformedReply
 from weblake.identity import job_load_id, load_id_of, new_load_id, request_digest
-from weblake.operation import Operation
-from weblake.options.values import uuid_problem
 from weblake.prices import per_page
 from weblake.steps import Reply
 
@@ -169,7 +169,7 @@ def batch(urls: Sequence[str], naming: Naming, **given: Unpack[options.BatchScra
         raise InvalidOption("`urls` is a text, not a list.", hint="Put it into a list: [url].")
     urls = list(urls)
     probe = operations.start_batch_scrape(urls, **given)
-    body = wire.loads(probe.request.body or b"{}")
+    body = response_json.loads(probe.request.body or b"{}")
     return Order(
         kind="batch_scrape",
         load_id=naming.load_id("batch_scrape", body),
@@ -190,7 +190,7 @@ def crawl(url: str, naming: Naming, terms: Terms = Terms(), **given: Unpack[opti
     Raises:
         InvalidOption: An option outside the contract.
     """
-    body = wire.loads(operations.start_crawl(url, **given).request.body or b"{}")
+    body = response_json.loads(operations.start_crawl(url, **given).request.body or b"{}")
     load_id = naming.load_id("crawl", body)
     options_of_a_page: dict[str, object] = {**(given.get("scrape_options") or {})}
     if given.get("zero_data_retention"):  # an option of the crawl, and a price of each page
@@ -217,7 +217,7 @@ def crawl(url: str, naming: Naming, terms: Terms = Terms(), **given: Unpack[opti
 def scrape(url: str, naming: Naming, **given: Unpack[options.ScrapeOptions]) -> Order:
     """An order for one page; the start's own reply is the document."""
     operation = operations.scrape(url, **given)
-    body = wire.loads(operation.request.body or b"{}")
+    body = response_json.loads(operation.request.body or b"{}")
     return Order(
         kind="scrape",
         load_id=naming.load_id("scrape", body),
@@ -273,14 +273,14 @@ def read_started(reply: Reply, operation: Operation[object]) -> Started:
     Raises:
         MalformedReply: It names no job, so that nothing can be followed.
     """
-    value = replies.value_of(reply, operation.name)
+    value = responses.value_of(reply, operation.name)
     fields = value if isinstance(value, dict) else {}
     data = fields.get("data")
     if isinstance(data, dict):
         metadata = data.get("metadata")
         scrape_id = metadata.get("scrapeId") if isinstance(metadata, dict) else None
         job_id = scrape_id if isinstance(scrape_id, str) else fields.get("scrape_id")
-        raw = bytes(wire.split_object(bytes(reply.body))["data"])
+        raw = bytes(response_json.split_object(bytes(reply.body))["data"])
         return Started(job_id.lower() if isinstance(job_id, str) and not uuid_problem(job_id) else "", document=raw)
     job_id, rejected = fields.get("id"), fields.get("invalidURLs")
     if not isinstance(job_id, str) or uuid_problem(job_id):

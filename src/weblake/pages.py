@@ -12,10 +12,10 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from weblake import models, replies, wire
+from weblake.api import models, response_json, responses
+from weblake.api.next_link import Query, query_of
+from weblake.api.operation import Operation
 from weblake.errors import DeadlineExceeded, MalformedReply, RetryLater, WeblakeError
-from weblake.next_link import Query, query_of
-from weblake.operation import Operation
 from weblake.retry import Patience, Retry
 from weblake.steps import Flow, Reply, now, sleep
 from weblake.waiting import JobRef
@@ -54,7 +54,7 @@ class Walk:
         self._stale = 0
         self._repolled = False
 
-    def step(self) -> Flow[wire.Documents]:
+    def step(self) -> Flow[response_json.Documents]:
         """Reads the next chunk and returns its documents, undecoded; possibly none.
 
         Raises:
@@ -70,7 +70,7 @@ class Walk:
         self._advance(query_of(chunk.head.get("next"), operation.request.path), empty=not chunk.documents)
         return chunk.documents
 
-    def _ended_chunk(self, operation: Operation[models.JobStatus]) -> Flow[wire.Chunk]:
+    def _ended_chunk(self, operation: Operation[models.JobStatus]) -> Flow[response_json.Chunk]:
         """The chunk, once it says again that the job has ended: one of several servers may lag behind the others."""
         for pause in (*LAG_PAUSES_S, None):
             exchange = self._retry.exchange(operation, partial(_chunk, operation.name), self._patience)
@@ -134,8 +134,8 @@ def reading(job: JobRef, flow: Flow[T]) -> Flow[T]:
         ) from error
 
 
-def _chunk(what: str, reply: Reply) -> wire.Chunk:
-    chunk = wire.read_chunk(reply.body)
-    if not chunk.documents and replies.tells_error(chunk.head):
-        raise replies.error_of(reply, what)
+def _chunk(what: str, reply: Reply) -> response_json.Chunk:
+    chunk = response_json.read_chunk(reply.body)
+    if not chunk.documents and responses.tells_error(chunk.head):
+        raise responses.error_of(reply, what)
     return chunk

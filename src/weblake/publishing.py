@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 
-from weblake import layout, ledger_listing, models
+from weblake import layout, ledger_listing
 from weblake.accounting import PageError
+from weblake.api import models
 from weblake.dataset import DOCUMENTS as DOCUMENTS
 from weblake.dataset import PAGE_ERRORS as PAGE_ERRORS
 from weblake.dataset import Dataset as Dataset

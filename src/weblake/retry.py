@@ -16,10 +16,10 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from weblake import replies
+from weblake.api import responses
+from weblake.api.operation import Operation
+from weblake.api.start_responses import Verdict, verdict
 from weblake.errors import DeadlineExceeded, MalformedReply, OutcomeUnknown, RetryLater, WeblakeError
-from weblake.operation import Operation
-from weblake.start_answers import Verdict, verdict
 from weblake.steps import Flow, NoReply, Reply, Request, now, send, sleep
 
 T = TypeVar("T")
@@ -121,7 +121,7 @@ class Retry:
             OutcomeUnknown: It is a start, and no answer came: it may have happened.
             WeblakeError: What the service answered, or that it did not.
         """
-        return self.exchange(operation, lambda r: operation.decode(replies.value_of(r, operation.name)), patience)
+        return self.exchange(operation, lambda r: operation.decode(responses.value_of(r, operation.name)), patience)
 
     def exchange(self, operation: Operation[T], read: Callable[[Reply], U], patience: Patience = SINGLE) -> Flow[U]:
         """The same with a reader of the caller's own, which gets every good reply and may refuse it by raising."""
@@ -209,7 +209,7 @@ def _outcome(
 ) -> tuple[tuple[U, ...], WeblakeError | None]:
     """The value in a tuple of its own, or the error."""
     if isinstance(reply, NoReply) or not 200 <= reply.status < 300:
-        return (), replies.error_of(reply, operation.name)
+        return (), responses.error_of(reply, operation.name)
     try:
         return (read(reply),), None
     except WeblakeError as error:
@@ -220,7 +220,7 @@ def _again(reply: Reply | NoReply, error: WeblakeError, operation: Operation[T])
     """Whether sending it again is both useful and safe."""
     if isinstance(reply, NoReply):
         return not reply.final and (operation.repeatable or not reply.sent)
-    if reply.status == 429 or replies.goes_on(reply):
+    if reply.status == 429 or responses.goes_on(reply):
         return True
     if not operation.repeatable:
         return False

@@ -18,13 +18,13 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from weblake import wire
 from weblake.accounting import Account, Tally
+from weblake.api import response_json
+from weblake.api.models import JobErrors
 from weblake.background import by_two
 from weblake.credentials import one_line
 from weblake.download import Download, Runs
 from weblake.errors import JobGone, MalformedReply
-from weblake.models import JobErrors
 from weblake.receipt import Receipt
 from weblake.steps import Reply
 from weblake.tables import schemas
@@ -230,7 +230,9 @@ def _made(ready: list[Callable[[], pa.RecordBatch]], taken: int) -> _Made:
 def _credits_of(raw: bytes) -> object:
     """What a document says that it cost; None where it does not say."""
     with suppress(MalformedReply, KeyError):
-        return wire.loads(wire.split_object(wire.split_object(raw)["metadata"])["creditsUsed"])
+        return response_json.loads(
+            response_json.split_object(response_json.split_object(raw)["metadata"])["creditsUsed"]
+        )
     return None
 
 

@@ -19,7 +19,11 @@ from datetime import datetime, timezone
 
 from msgspec.structs import replace
 
-from weblake import lost_starts, models, replies
+from weblake import lost_starts
+from weblake.api import models, responses
+from weblake.api.operation import Operation
+from weblake.api.operations import cancel_batch_scrape, cancel_crawl, get_scrape, list_activity
+from weblake.api.start_responses import Verdict
 from weblake.errors import (
     CreditsExhausted,
     JobGone,
@@ -33,11 +37,8 @@ from weblake.errors import (
 )
 from weblake.identity import JOB_KINDS, job_load_id
 from weblake.ledger import Intent, Job, Ledger, Start, new_nonce
-from weblake.operation import Operation
-from weblake.operations import cancel_batch_scrape, cancel_crawl, get_scrape, list_activity
 from weblake.orders import Endpoint, Started, read_started
 from weblake.retry import MALFORMED_TRIES, SINGLE, Course, Patience, Pause, Retry
-from weblake.start_answers import Verdict
 from weblake.steps import Flow, Reply, now, sleep
 from weblake.waiting import JobRef
 
@@ -336,5 +337,5 @@ def _timestamp() -> Flow[str]:
 
 
 def _replays(reply: Reply, operation: Operation[models.ActivityPage]) -> bool:
-    replies.value_of(reply, operation.name)
+    responses.value_of(reply, operation.name)
     return reply.headers.get("weblake-idempotency", "").strip().lower() == "replay"

@@ -10,10 +10,10 @@ from datetime import datetime, timezone
 
 from msgspec import structs
 
+from weblake.api.models import ActivityEntry, UsagePeriod, parse_time
+from weblake.api.operations import historical_credit_usage, historical_token_usage, list_activity
+from weblake.api.options import ActivityOptions
 from weblake.errors import DeadlineExceeded, MalformedReply
-from weblake.models import ActivityEntry, UsagePeriod, parse_time
-from weblake.operations import historical_credit_usage, historical_token_usage, list_activity
-from weblake.options import ActivityOptions
 from weblake.retry import Retry
 from weblake.steps import Flow, now
 

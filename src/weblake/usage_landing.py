@@ -19,8 +19,8 @@ from datetime import datetime, timedelta, timezone
 import msgspec
 
 from weblake import layout
+from weblake.api.models import ActivityEntry, UsagePeriod, parse_time
 from weblake.errors import StorageRefused
-from weblake.models import ActivityEntry, UsagePeriod, parse_time
 from weblake.receipt import LandedFile
 from weblake.storage import Storage
 from weblake.tables import arrays, parquet, schemas

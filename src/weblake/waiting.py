@@ -13,11 +13,11 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from weblake import models, replies, wire
+from weblake.api import models, response_json, responses
+from weblake.api.next_link import Query, query_of
+from weblake.api.operation import Operation
+from weblake.api.operations import get_batch_scrape, get_crawl
 from weblake.errors import DeadlineExceeded, JobGone, RetryLater, WeblakeError
-from weblake.next_link import Query, query_of
-from weblake.operation import Operation
-from weblake.operations import get_batch_scrape, get_crawl
 from weblake.retry import SINGLE, Patience, Retry
 from weblake.steps import Flow, Reply, now, sleep
 
@@ -149,7 +149,7 @@ def _poll(
     seen: bool,
     until: float,
     unseen_until: float,
-) -> Flow[wire.Head | None]:
+) -> Flow[response_json.Head | None]:
     """One poll; None where the job is not there yet."""
     patience = Patience(tries=SEEN_TRIES if seen else UNSEEN_TRIES, cap_s=30.0, until=until)
     try:
@@ -179,9 +179,9 @@ def glance(job: JobRef, retry: Retry, patience: Patience = SINGLE) -> Flow[dict[
     return dict(head.fields)
 
 
-def _seen(body: memoryview) -> wire.Head | None:
+def _seen(body: memoryview) -> response_json.Head | None:
     """The head of a reply with documents, as soon as it is there."""
-    head = wire.read_head(body) if len(body) <= 2 * HEAD_BYTES else None
+    head = response_json.read_head(body) if len(body) <= 2 * HEAD_BYTES else None
     # A reply without documents ends a few bytes further on. Read to there, it leaves a connection that the next poll
     # can use; one that is left in the middle has to be closed, and a handshake costs more than all the rest of a poll.
     return None if head is None or head.empty else head
@@ -194,18 +194,18 @@ def _head_is_there(body: memoryview) -> bool:
 def _runs_still(body: memoryview) -> bool:
     if len(body) > MOST_KEPT:
         # Too much to keep. A head that stands behind the documents is waited for all the same.
-        return wire.read_head(body[:HEAD_BYTES]) is not None
+        return response_json.read_head(body[:HEAD_BYTES]) is not None
     head = _seen(body)
     return head is not None and not models.is_terminal(head.fields.get("status"))
 
 
-def _head(what: str, reply: Reply, *, keep: Callable[[Reply], None] | None = None) -> wire.Head:
-    found = wire.read_head(reply.body)
+def _head(what: str, reply: Reply, *, keep: Callable[[Reply], None] | None = None) -> response_json.Head:
+    found = response_json.read_head(reply.body)
     if found is None:
-        chunk = wire.read_chunk(bytes(reply.body))
-        found = wire.Head(chunk.head, not chunk.documents)
-    if replies.tells_error(found.fields):
-        raise replies.error_of(reply, what)
+        chunk = response_json.read_chunk(bytes(reply.body))
+        found = response_json.Head(chunk.head, not chunk.documents)
+    if responses.tells_error(found.fields):
+        raise responses.error_of(reply, what)
     if keep is not None and reply.whole and models.is_terminal(found.fields.get("status")):
         keep(reply)
     return found

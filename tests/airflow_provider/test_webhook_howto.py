@@ -22,7 +22,8 @@ from docs_programs import load
 from gated_site import GatedSite
 from polling import until
 
-from weblake import Client, webhooks
+from weblake import Client
+from weblake.api import webhooks
 from weblake_service.config import ServiceConfig
 from weblake_service.server import LocalService
 

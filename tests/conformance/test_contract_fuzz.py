@@ -12,7 +12,7 @@ import pytest
 import yaml
 from gated_site import GatedSite
 
-from weblake import contract
+from weblake.api import contract
 
 pytestmark = pytest.mark.system
 

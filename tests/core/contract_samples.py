@@ -7,7 +7,7 @@ from typing import Any
 
 import jsonschema
 
-from weblake import contract
+from weblake.api import contract
 
 Schema = dict[str, Any]
 JOB = "01234567-89ab-cdef-0123-456789abcdef"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from weblake import submitted
 from weblake.accounting import Account, Tally
-from weblake.models import JobErrors
+from weblake.api.models import JobErrors
 from weblake.submitted import url_key
 
 HEAD: dict[str, object] = {"status": "completed"}

@@ -9,7 +9,8 @@ import pytest
 from catalogue import proves
 from scripted_line import Line, reply, retry
 
-from weblake import download, operations, waiting
+from weblake import download, waiting
+from weblake.api import operations
 from weblake.errors import DeadlineExceeded, ServiceUnreachable
 from weblake.pages import Walk
 from weblake.retry import Patience, Retry

@@ -15,7 +15,7 @@ import pytest
 from catalogue import proves
 
 import weblake
-from weblake import contract, operations
+from weblake.api import contract, operations
 from weblake.errors import AskPerson, InvalidOption
 
 spec = importlib.util.spec_from_file_location("contract_samples", Path(__file__).with_name("contract_samples.py"))

@@ -22,11 +22,11 @@ from polling import until
 
 import weblake
 from weblake import layout, ledger_listing, publishing, unlanded
+from weblake.api.models import parse_time
 from weblake.cli.compaction import bytes_of
 from weblake.errors import InvalidOption, StorageRefused
 from weblake.landing import open_dataset
 from weblake.ledger import LEDGER
-from weblake.models import parse_time
 from weblake.receipt import Receipt
 from weblake.storage import open_storage
 from weblake.storage.local import LocalStorage
@@ -164,7 +164,7 @@ def test_a_large_file_is_copied_and_no_load_is_split(tmp_path: Path, size: int) 
 
 
 def usage_of(storage: Any) -> None:
-    from weblake.models import ActivityEntry, UsagePeriod
+    from weblake.api.models import ActivityEntry, UsagePeriod
 
     period = UsagePeriod(start_date="2026-11-01T00:00:00Z", total_credits=5)
     when = parse_time("2026-11-21T00:00:00Z")

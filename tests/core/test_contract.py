@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from weblake import contract, operations, options
+from weblake.api import contract, operations, options
+from weblake.api.operation import Operation
 from weblake.errors import InvalidOption
-from weblake.operation import Operation
 
 spec = importlib.util.spec_from_file_location("contract_samples", Path(__file__).with_name("contract_samples.py"))
 assert spec is not None

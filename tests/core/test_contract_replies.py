@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from weblake import models, operations
-from weblake.models import Model
+from weblake.api import models, operations
+from weblake.api.models import Model
 
 spec = importlib.util.spec_from_file_location("contract_samples", Path(__file__).with_name("contract_samples.py"))
 assert spec is not None

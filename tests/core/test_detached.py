@@ -10,8 +10,9 @@ import pytest
 from catalogue import proves
 from landing_lab import LandingLab, landing_lab
 
-from weblake import Terms, detached, errors, layout, operations, orders, starts
-from weblake.operation import Operation
+from weblake import Terms, detached, errors, layout, orders, starts
+from weblake.api import operations
+from weblake.api.operation import Operation
 from weblake.orders import Naming, Order
 from weblake.waiting import JobRef
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from written_json import Deep, Num, Pairs, dump, mended
 
-from weblake import wire
+from weblake.api import response_json
 from weblake.tables import arrays, document_rows, schemas
 from weblake.tables import texts as texts_of_a_batch
 
@@ -237,7 +237,7 @@ def documents(strings: st.SearchStrategy, *, with_depth: bool) -> st.SearchStrat
     )
 
 
-def rows_of(chunk: wire.Documents) -> list[dict]:
+def rows_of(chunk: response_json.Documents) -> list[dict]:
     batches = document_rows.DocumentBatches(**LOAD, loaded_at=WHEN)
     for parsed in batches.parse_all(chunk):
         assert parsed is not None
@@ -251,13 +251,13 @@ def rows_of(chunk: wire.Documents) -> list[dict]:
 def check(written: list[Pairs], *, ascii_only: bool) -> None:
     raws = [dump(document, ascii_only=ascii_only).encode() for document in written]
     body = b'{"status":"completed","data":[' + b" ,".join(raws) + b"]}"
-    chunk = wire.read_chunk(body)
+    chunk = response_json.read_chunk(body)
     assert [bytes(raw) for raw in chunk.documents] == raws
     with mock.patch.object(texts_of_a_batch, "WORTH_BYTES", 0):  # Arrow's reader, which only many bytes are worth
         rows = rows_of(chunk.documents)
     with mock.patch.object(arrays, "_COMPUTE", "no.such.module"):  # which only a job of many documents is worth
         assert rows == rows_of(chunk.documents)
-    assert rows == rows_of(wire.Documents(raws))
+    assert rows == rows_of(response_json.Documents(raws))
     assert len(rows) == len(written)
     for position, (document, row) in enumerate(zip(written, rows, strict=True)):
         good = mended(document)

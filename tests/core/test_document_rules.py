@@ -16,7 +16,7 @@ from catalogue import proves
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weblake import wire
+from weblake.api import response_json
 from weblake.errors import MalformedReply
 from weblake.tables import arrays, document_rows, schemas
 from weblake.tables.documents import Parsed, parse
@@ -30,7 +30,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 
 
 def parse_alone(raw: bytes) -> Parsed:
-    return parse(wire.Documents((raw,)), 0)
+    return parse(response_json.Documents((raw,)), 0)
 
 
 def rows_of(*raws: bytes) -> list[dict]:
@@ -69,7 +69,7 @@ def test_a_list_too_deep_for_a_value_still_has_a_first_text() -> None:
 
 @proves(
     "H26",
-    at="src/weblake/wire.py",
+    at="src/weblake/api/response_json.py",
     line='text = text.decode(errors="replace").encode()',
     becomes='text = text.decode(errors="ignore").encode()',
 )
@@ -83,7 +83,7 @@ def test_h26_invalid_utf8_is_mended_wherever_it_stands() -> None:
         assert "�" in str(row[where] if where in row else row["extra"])
 
 
-@proves("H26", at="src/weblake/wire.py", line='if found["lone"]:', becomes="if False:")
+@proves("H26", at="src/weblake/api/response_json.py", line='if found["lone"]:', becomes="if False:")
 def test_h26_an_escaped_surrogate_inside_json_text_is_mended_and_a_pair_is_not() -> None:
     row = row_of(rb'{"json":{"a":"\ud83d\ude00 \ud800"},"new":"\udc00"}')
     assert row["json"] == r'{"a":"\ud83d\ude00 \ufffd"}'
@@ -94,7 +94,7 @@ def test_h26_an_escaped_surrogate_inside_json_text_is_mended_and_a_pair_is_not()
 
 @proves(
     "H25",
-    at="src/weblake/wire.py",
+    at="src/weblake/api/response_json.py",
     line='return _ESCAPE.sub(_mended_escape, text) if text[:1] == b\'"\' else b"null"',
     becomes="return _ESCAPE.sub(_mended_escape, text)",
 )

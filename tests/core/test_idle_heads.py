@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from weblake import wire
+from weblake.api import response_json
 
 TAILS = [
     b'"data":[]}',
@@ -49,21 +49,21 @@ ORDINARY = (
 )
 
 
-def head_by_steps(text: bytes | bytearray) -> wire.Head | None:
-    with mock.patch.object(wire, "_front_at_once", return_value=None):
-        return wire.read_head(text)
+def head_by_steps(text: bytes | bytearray) -> response_json.Head | None:
+    with mock.patch.object(response_json, "_front_at_once", return_value=None):
+        return response_json.read_head(text)
 
 
 def same(body: bytes) -> None:
     for text in (body, bytearray(body)):
-        found, by_steps = wire.read_head(text), head_by_steps(text)
+        found, by_steps = response_json.read_head(text), head_by_steps(text)
         assert found == by_steps
         if found is not None and by_steps is not None:
             assert list(found.fields) == list(by_steps.fields)
     # What stands before `data`, decoded at once, against the same found step by step.
-    front = wire._front_at_once(body[: wire.FRONT_BYTES])
+    front = response_json._front_at_once(body[: response_json.FRONT_BYTES])
     if front is not None:
-        slowly = wire._front_by_steps(memoryview(body))
+        slowly = response_json._front_by_steps(memoryview(body))
         assert (front, list(front[0])) == (slowly, list(slowly[0]))
 
 
@@ -106,8 +106,8 @@ def test_it_agrees_on_any_object_and_on_each_of_its_beginnings(head: dict[str, o
 
 
 def test_the_ordinary_reply_is_read_in_one_step() -> None:
-    assert wire.read_head(ORDINARY) == head_by_steps(ORDINARY) is not None
-    assert wire.read_head(bytearray(ORDINARY.replace(b"[]", b" null "))) is not None
+    assert response_json.read_head(ORDINARY) == head_by_steps(ORDINARY) is not None
+    assert response_json.read_head(bytearray(ORDINARY.replace(b"[]", b" null "))) is not None
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_the_ordinary_reply_is_read_in_one_step() -> None:
         ORDINARY.replace(b"[]", b"[1]"),
         ORDINARY[:-1] + b',"next":null}',
         ORDINARY.replace(b'"status":"scraping",', b""),
-        b'{"status":"x","more":"' + b"x" * wire.HEAD_BYTES + b'","data":[]}',
+        b'{"status":"x","more":"' + b"x" * response_json.HEAD_BYTES + b'","data":[]}',
     ],
     ids=["an escape", "a document", "data is not last", "no status", "long"],
 )
@@ -127,10 +127,10 @@ def test_any_other_is_read_as_by_the_reader_for_any_bytes(body: bytes) -> None:
 
 def test_an_ordinary_front_is_decoded_at_once() -> None:
     for body in (ORDINARY, b'{"data":[1]}', b' {"status" : "x" , \n"data" : null}'):
-        assert wire._front_at_once(body) == wire._front_by_steps(memoryview(body))
+        assert response_json._front_at_once(body) == response_json._front_by_steps(memoryview(body))
 
 
 def test_what_was_read_can_go_on_growing() -> None:
     seen = bytearray(ORDINARY)
-    assert wire.read_head(seen)
+    assert response_json.read_head(seen)
     seen.extend(b"x" * 100_000)

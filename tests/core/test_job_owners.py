@@ -13,7 +13,8 @@ from catalogue import proves
 from landing_lab import LandingLab, landing_lab
 from polling import until
 
-from weblake import Terms, load, operations, orders, read, starts, unlanded
+from weblake import Terms, load, orders, read, starts, unlanded
+from weblake.api import operations
 from weblake.errors import OutcomeUnknown
 from weblake.landing import open_dataset
 from weblake.ledger import Intent, Ledger

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weblake import models, operations
-from weblake.models import Document, Model, PageMetadata, ScrapeResponse, is_terminal, parse_time
+from weblake.api import models, operations
+from weblake.api.models import Document, Model, PageMetadata, ScrapeResponse, is_terminal, parse_time
 
 VIEWS = [one for name in models.__all__ if isinstance(one := getattr(models, name), type) and issubclass(one, Model)]
 JSON = st.recursive(

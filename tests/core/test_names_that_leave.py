@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import weblake
-from weblake import ledger_listing, operations
+from weblake import ledger_listing
+from weblake.api import operations
 from weblake.errors import FixRequest, InvalidOption, StorageRefused
 from weblake.layout import LEDGER, keys_of, load_path, refused_path, submitted_path
 from weblake.ledger import Ledger
@@ -52,13 +53,13 @@ WITH_JOB_ID = [
 
 @proves(
     "S6",
-    at="src/weblake/options/values.py",
+    at="src/weblake/api/options/values.py",
     line="if isinstance(value, str) and _UUID.fullmatch(value):",
     becomes="if isinstance(value, str) and _UUID.match(value):",
 )
 @proves(
     "S6",
-    at="src/weblake/options/values.py",
+    at="src/weblake/api/options/values.py",
     line="if isinstance(value, str) and _UUID.fullmatch(value):",
     becomes="if isinstance(value, str):",
 )

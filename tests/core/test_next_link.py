@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weblake import next_link
+from weblake.api import next_link
 from weblake.errors import MalformedReply
 
 PIECES = [

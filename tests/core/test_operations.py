@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from weblake import operations as op
+from weblake.api import operations as op
+from weblake.api.operation import Operation
+from weblake.api.options.values import EXTENSIONS, MAX_FILE
 from weblake.errors import InvalidOption
-from weblake.operation import Operation
-from weblake.options.values import EXTENSIONS, MAX_FILE
 
 JOB = "01234567-89ab-cdef-0123-456789abcdef"
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weblake import options as o
+from weblake.api import options as o
+from weblake.api.options.fields import fields
 from weblake.errors import FixRequest, InvalidOption
-from weblake.options.fields import fields
 
 REQUESTS = [one for name in o.__all__ if isinstance(one := getattr(o, name), type)]
 JSON = st.recursive(

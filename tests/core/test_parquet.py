@@ -360,7 +360,7 @@ import json, os, random, resource, sys, tempfile
 from datetime import datetime, timezone
 from pathlib import Path
 import pyarrow as pa
-from weblake import wire
+from weblake.api import response_json as wire
 from weblake.tables import arrays, document_rows, parquet, schemas
 random.seed(7)
 words = [random.randbytes(4).hex() for _ in range(4000)]

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_line import CANCEL, READ, SCRAPE, START, Line, reply, retry
 
-from weblake import replies
+from weblake.api import responses
+from weblake.api.operation import Operation
 from weblake.errors import (
     AskPerson,
     AuthenticationFailed,
@@ -26,7 +27,6 @@ from weblake.errors import (
     ServiceUnreachable,
     WeblakeError,
 )
-from weblake.operation import Operation
 from weblake.retry import Patience, Retry, RetryBudget
 from weblake.steps import NoReply, Reply
 
@@ -70,11 +70,15 @@ def test_h5_a_start_is_not_repeated_and_says_that_nobody_knows(trouble: Reply | 
 
 
 @proves(
-    "H6", at="src/weblake/replies.py", line="if status in (408, 425) or status", becomes="if status", case="408-read"
+    "H6",
+    at="src/weblake/api/responses.py",
+    line="if status in (408, 425) or status",
+    becomes="if status",
+    case="408-read",
 )
 @proves(
     "H6",
-    at="src/weblake/start_answers.py",
+    at="src/weblake/api/start_responses.py",
     line="_status(409), Verdict.OPEN",
     becomes="_status(409), Verdict.REFUSED",
     case="409-start",
@@ -117,14 +121,14 @@ GROUPS = {
 )
 @proves(
     "H7",
-    at="src/weblake/start_answers.py",
+    at="src/weblake/api/start_responses.py",
     line="_status(range(400, 500)), Verdict.REFUSED",
     becomes="_status(range(400, 500)), Verdict.OPEN",
     case="402-start",
 )
 @proves(
     "H7",
-    at="src/weblake/replies.py",
+    at="src/weblake/api/responses.py",
     line="if status == 410 or (status == 404 and code is None):",
     becomes="if status == 410:",
     case="404-read",
@@ -247,9 +251,9 @@ def test_it_always_ends_within_its_patience(statuses: list[int], hints: list[str
 @given(st.binary(max_size=300), st.integers(200, 599), st.text(max_size=40))
 def test_no_reply_breaks_the_reader(body: bytes, status: int, hint: str) -> None:
     got = Reply(status, {"retry-after": hint, "date": hint}, body)
-    replies.hint_s(got)
+    responses.hint_s(got)
     try:
-        replies.value_of(got, "read")
+        responses.value_of(got, "read")
         said = ""
     except WeblakeError as error:
         said = error.message

@@ -13,9 +13,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scripted_line import READ, START, Line, reply, retry
 
-from weblake import replies
+from weblake.api import responses
+from weblake.api.operation import Operation
 from weblake.errors import RateLimited
-from weblake.operation import Operation
 from weblake.retry import SINGLE, Patience, Retry, RetryBudget
 
 #: What is added to what the service asks for: a moment, and a tenth, which is for chance.
@@ -110,7 +110,7 @@ def test_h2_a_number_of_seconds_is_obeyed_up_to_a_minute_and_handed_on_above(num
 ODD = ["9e9", "1e3", "nan", "inf", "-Infinity", "1_0", "0x10", "5 5", "1,5", "soon", " "]
 
 
-@proves("H2", at="src/weblake/replies.py", line=r'(\.\d{1,9})?", text)', becomes=r'(\.\d{1,9})?(e\d)?", text)')
+@proves("H2", at="src/weblake/api/responses.py", line=r'(\.\d{1,9})?", text)', becomes=r'(\.\d{1,9})?(e\d)?", text)')
 @given(
     header=st.sampled_from(ODD)
     | st.text(st.characters(codec="latin-1", exclude_categories=("Nd",)), max_size=40).map(str.strip),
@@ -169,7 +169,7 @@ NOON = datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
 
 @proves(
     "H3",
-    at="src/weblake/replies.py",
+    at="src/weblake/api/responses.py",
     line="return (then if then.tzinfo else then.replace(tzinfo=timezone.utc)).timestamp()",
     becomes="return then.timestamp()",
     case="Asia/Tokyo-no zone",
@@ -180,12 +180,12 @@ def test_h3_a_date_means_the_same_in_every_form_and_on_every_machine(form: str, 
     slept, error = waited(header, 0.0, 429, date=format_datetime(NOON, usegmt=True))
     assert error is None
     assert slept == [pytest.approx(30 + AT_LEAST_S)]
-    assert replies.http_date(FORMS[form](NOON)) == NOON.timestamp()
+    assert responses.http_date(FORMS[form](NOON)) == NOON.timestamp()
 
 
 @proves(
     "H3",
-    at="src/weblake/replies.py",
+    at="src/weblake/api/responses.py",
     line="then - (reply.wall if base is None else base)",
     becomes="then - reply.wall",
     case="429--86400",
@@ -205,7 +205,7 @@ def test_h3_a_date_is_reckoned_by_the_clock_that_made_it(status: int, ahead: int
 
 @proves(
     "H3",
-    at="src/weblake/replies.py",
+    at="src/weblake/api/responses.py",
     line="return None if then is None else then - (reply.wall if base is None else base)",
     becomes="return None if then is None or base is None else then - base",
 )
@@ -217,7 +217,7 @@ def test_h3_without_a_date_of_its_own_it_is_reckoned_by_ours(date: str) -> None:
     assert line.slept == [pytest.approx(20 + AT_LEAST_S)]
 
 
-@proves("H3", at="src/weblake/replies.py", line="max(0.0, asked)", becomes="asked")
+@proves("H3", at="src/weblake/api/responses.py", line="max(0.0, asked)", becomes="asked")
 @given(at=st.datetimes(datetime(1970, 1, 1), datetime(9999, 12, 31)), ours=st.floats(0, 2.5e11))
 def test_h3_a_date_that_has_passed_is_now_and_one_far_ahead_is_the_callers(at: datetime, ours: float) -> None:
     then = at.replace(tzinfo=timezone.utc, microsecond=0)

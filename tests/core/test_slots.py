@@ -13,9 +13,9 @@ from catalogue import proves
 import weblake
 from weblake import publishing, recovery
 from weblake.accounting import Tally
+from weblake.api.models import JobError, JobErrors
 from weblake.errors import InvalidOption
 from weblake.ledger import Intent, Ledger
-from weblake.models import JobError, JobErrors
 from weblake.publishing import Dataset
 from weblake.receipt import Receipt
 from weblake.staging import Identity, Staged, stage_document

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from weblake import wire
+from weblake.api import response_json
 from weblake.bodies import BodyRefused, BoundedBody, Spares
 from weblake.steps import Request
 from weblake.tables.documents import Parsed, parse
@@ -87,7 +87,7 @@ def test_a_document_stays_as_it_came_while_others_arrive_where_it_lay() -> None:
         )
         body = read(spares, text + b"]}")
         buffers.add(id(body))
-        chunk = wire.read_chunk(body).documents
+        chunk = response_json.read_chunk(body).documents
         kept += [(number, parse(chunk, place)) for place in range(len(chunk))]
         del chunk
         spares.give(body)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from weblake import replies
+from weblake.api import responses
+from weblake.api.start_responses import ANSWERS, Verdict, verdict
 from weblake.errors import MalformedReply, WeblakeError
-from weblake.start_answers import ANSWERS, Verdict, verdict
 from weblake.steps import NoReply, Reply
 
 JSON = b'{"success": false, "error": "no"}'
@@ -85,9 +85,9 @@ CASES |= {
 
 def error_of(reply: Reply | NoReply) -> WeblakeError:
     if isinstance(reply, NoReply) or not 200 <= reply.status < 300:
-        return replies.error_of(reply, "start")
+        return responses.error_of(reply, "start")
     try:
-        replies.value_of(reply, "start")
+        responses.value_of(reply, "start")
     except WeblakeError as error:
         return error
     return MalformedReply("start: the service answered without a job id.")

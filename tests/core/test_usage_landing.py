@@ -13,8 +13,8 @@ import pytest
 from catalogue import proves
 
 from weblake import layout, usage_landing
+from weblake.api.models import ActivityEntry, UsagePeriod
 from weblake.errors import StorageRefused
-from weblake.models import ActivityEntry, UsagePeriod
 from weblake.storage import Storage, open_storage
 from weblake.usage import Report
 from weblake.usage_landing import PENDING, land_activity, land_report

@@ -7,7 +7,7 @@ from typing import Any
 from scripted_line import Line, reply, retry
 
 from weblake import usage
-from weblake.models import ActivityEntry
+from weblake.api.models import ActivityEntry
 from weblake.storage import open_storage
 from weblake.usage_landing import land_activity, land_report
 

@@ -11,7 +11,7 @@ from catalogue import proves
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weblake import scan, wire
+from weblake.api import json_scanner, response_json
 from weblake.errors import MalformedReply
 
 DEEP = b"[" * 5000 + b"]" * 5000
@@ -36,8 +36,8 @@ def dump(value: object, separators: tuple[str, str] = (",", ":"), *, ascii_only:
 @given(values, separators, st.booleans(), st.booleans())
 def test_good_json_is_what_the_standard_library_says(value, separators, ascii_only, marked) -> None:
     body = dump(value, separators, ascii_only=ascii_only)
-    assert wire.loads(b"\xef\xbb\xbf" * marked + body) == json.loads(body)
-    assert wire.mend(body) == body
+    assert response_json.loads(b"\xef\xbb\xbf" * marked + body) == json.loads(body)
+    assert response_json.mend(body) == body
 
 
 @pytest.mark.parametrize(
@@ -62,20 +62,25 @@ def test_good_json_is_what_the_standard_library_says(value, separators, ascii_on
     ],
 )
 def test_bad_parts_are_mended(body: bytes, value: object) -> None:
-    assert wire.loads(body) == value
-    assert wire.loads(bytearray(body)) == wire.loads(memoryview(body)) == wire.loads(msgspec.Raw(body)) == value
+    assert response_json.loads(body) == value
+    assert (
+        response_json.loads(bytearray(body))
+        == response_json.loads(memoryview(body))
+        == response_json.loads(msgspec.Raw(body))
+        == value
+    )
 
 
 @pytest.mark.parametrize("body", [b"", b" ", b"nul", b'{"a":1', b"[1,]", b"{} {}", DEEP, b"<html>", b"\xff\xfe1\x00"])
 def test_what_is_no_json_is_malformed(body: bytes) -> None:
     with pytest.raises(MalformedReply) as error:
-        wire.loads(body)
+        response_json.loads(body)
     assert error.value.hint
 
 
 def test_the_message_shows_the_beginning_and_nothing_that_a_terminal_obeys() -> None:
     with pytest.raises(MalformedReply) as error:
-        wire.loads(b"<h1>\x1b[31mBad\r\n\xe2\x80\xae gateway</h1>" + b"x" * 1000 + b"end")
+        response_json.loads(b"<h1>\x1b[31mBad\r\n\xe2\x80\xae gateway</h1>" + b"x" * 1000 + b"end")
     assert r"<h1>\x1b[31mBad\r\n\u202e gateway</h1>x" in error.value.message
     assert "end" not in error.value.message
     assert error.value.message.isprintable()
@@ -85,12 +90,19 @@ def test_the_message_shows_the_beginning_and_nothing_that_a_terminal_obeys() -> 
 @given(st.binary(max_size=60) | st.text('{}[]",:\\ud8cNaI1e.- \n\x00', max_size=40).map(str.encode))
 @settings(max_examples=500)
 def test_no_bytes_raise_anything_but_malformed_reply(body: bytes) -> None:
-    for read in (wire.loads, wire.split_object, wire.split_array, wire.read_chunk, wire.is_json, wire.mend):
+    for read in (
+        response_json.loads,
+        response_json.split_object,
+        response_json.split_array,
+        response_json.read_chunk,
+        response_json.is_json,
+        response_json.mend,
+    ):
         for text in (body, b'{"status":"x","data":[' + body + b"]}"):
             with contextlib.suppress(MalformedReply):
                 read(text)
-    wire.read_head(body)
-    assert wire.mend(wire.mend(body)) == wire.mend(body)
+    response_json.read_head(body)
+    assert response_json.mend(response_json.mend(body)) == response_json.mend(body)
 
 
 # --- is_json ---
@@ -104,7 +116,7 @@ def test_the_check_without_recursion_agrees_with_the_parser(text: bytes) -> None
         good = True
     except msgspec.DecodeError:
         good = False
-    assert scan.is_json(memoryview(text)) == good
+    assert json_scanner.is_json(memoryview(text)) == good
 
 
 @given(values.map(dump), st.integers(0, 10_000), st.sampled_from(list(b'{}[]",:1x')))
@@ -116,11 +128,11 @@ def test_they_agree_on_damaged_json_too(text: bytes, at: int, letter: int) -> No
 
 
 def test_depth_is_no_reason() -> None:
-    assert wire.is_json(DEEP)
-    assert wire.is_json(DEEP.replace(b"[]", b'[{"a":[1,{},[]]}]'))
-    assert not wire.is_json(DEEP[:-1])
-    assert not wire.is_json(DEEP.replace(b"[]", b"[}"))
-    assert not wire.is_json(DEEP.replace(b"[]", b"[1,]"))
+    assert response_json.is_json(DEEP)
+    assert response_json.is_json(DEEP.replace(b"[]", b'[{"a":[1,{},[]]}]'))
+    assert not response_json.is_json(DEEP[:-1])
+    assert not response_json.is_json(DEEP.replace(b"[]", b"[}"))
+    assert not response_json.is_json(DEEP.replace(b"[]", b"[1,]"))
 
 
 # --- splitting ---
@@ -131,9 +143,9 @@ def test_an_object_is_cut_into_its_fields_and_the_last_of_equal_keys_wins(pairs,
     comma, colon = separators
     body = "{" + comma.join(f"{json.dumps(k)}{colon}{json.dumps(v)}" for k, v in pairs) + "}"
     expected = json.loads(body)
-    assert {k: json.loads(bytes(v)) for k, v in wire.split_object(body.encode()).items()} == expected
+    assert {k: json.loads(bytes(v)) for k, v in response_json.split_object(body.encode()).items()} == expected
     odd = body[:-1] + (comma if pairs else "") + '"deep"' + colon + DEEP.decode() + "}"
-    got = wire.split_object(odd.encode())
+    got = response_json.split_object(odd.encode())
     assert bytes(got.pop("deep")) == DEEP
     assert {k: json.loads(bytes(v)) for k, v in got.items()} == {k: v for k, v in expected.items() if k != "deep"}
 
@@ -141,17 +153,17 @@ def test_an_object_is_cut_into_its_fields_and_the_last_of_equal_keys_wins(pairs,
 @given(st.lists(values, max_size=6), separators)
 def test_the_three_ways_to_cut_a_list_cut_alike(items, separators) -> None:
     view = memoryview(dump(items, separators))
-    fast = [bytes(item) for item in wire.split_array(view)]
+    fast = [bytes(item) for item in response_json.split_array(view)]
     assert [json.loads(item) for item in fast] == json.loads(bytes(view))
-    assert [bytes(view[start:end]) for start, end in scan.elements(view)] == fast
-    assert [bytes(item) for item in wire._array_by_mask(view)] == fast
+    assert [bytes(view[start:end]) for start, end in json_scanner.elements(view)] == fast
+    assert [bytes(item) for item in response_json._array_by_mask(view)] == fast
 
 
 def test_a_mask_hides_what_the_fast_parser_refuses() -> None:
     items = [rb'{"a":"\ud800 \\ud800"}', b"NaN", b"[-Infinity, Infinity]", b'"a\nNaN\x00"', b'"\xff]"', b"1"]
     view = memoryview(b"[ " + b" ,\n".join(items) + b" ]")
-    assert [bytes(item) for item in wire._array_by_mask(view)] == items
-    assert [bytes(view[start:end]) for start, end in scan.elements(view)] == items
+    assert [bytes(item) for item in response_json._array_by_mask(view)] == items
+    assert [bytes(view[start:end]) for start, end in json_scanner.elements(view)] == items
 
 
 # --- chunks ---
@@ -171,7 +183,7 @@ def replies(draw: st.DrawFn) -> tuple[bytes, dict[str, object], list[object]]:
 @given(replies(), st.sampled_from(["", " \r\n", " " * 100]))
 def test_a_chunk_is_its_head_and_its_documents(reply, after: str) -> None:
     body, head, items = reply
-    chunk = wire.read_chunk(body + after.encode())
+    chunk = response_json.read_chunk(body + after.encode())
     assert chunk.head == head
     assert [json.loads(bytes(item)) for item in chunk.documents] == items
     assert len(chunk.documents) == len(items)
@@ -182,7 +194,7 @@ def test_a_chunk_is_its_head_and_its_documents(reply, after: str) -> None:
 
 @proves(
     "H25",
-    at="src/weblake/wire.py",
+    at="src/weblake/api/response_json.py",
     line="REFUSALS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)",
     becomes="REFUSALS = (msgspec.DecodeError, UnicodeDecodeError)",
 )
@@ -195,26 +207,26 @@ def test_h25_one_bad_document_leaves_the_others_as_they_are(bad: bytes, last: bo
     data = b'"data": [ ' + b" , ".join([good[0], bad, *good[1:]]) + b" ]"
     rest = b'"status":"completed","next":null'
     body = b"{" + (rest + b"," + data if last else data + b"," + rest) + b"}"
-    chunk = wire.read_chunk(body)
+    chunk = response_json.read_chunk(body)
     assert [bytes(item) for item in chunk.documents] == [good[0], bad, *good[1:]]
     assert chunk.head == {"status": "completed", "next": None}
 
 
 def test_a_bad_head_field_is_mended_or_left_out() -> None:
     body = b'{"status":"completed","odd":' + DEEP + rb',"warning":"\ud800","data":[{"a":1}]}'
-    assert wire.read_chunk(body).head == {"status": "completed", "warning": "�"}
+    assert response_json.read_chunk(body).head == {"status": "completed", "warning": "�"}
 
 
 @pytest.mark.parametrize("data", [b"", b',"data":null', b',"data":[]', b',"data" : [ ] '])
 def test_no_data_is_no_documents(data: bytes) -> None:
-    chunk = wire.read_chunk(b'{"status":"scraping"' + data + b"}")
+    chunk = response_json.read_chunk(b'{"status":"scraping"' + data + b"}")
     assert (chunk.head, len(chunk.documents), list(chunk.documents)) == ({"status": "scraping"}, 0, [])
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"null", b"<html>", b'{"data":{}}', b'{"data":"x"}', b'{"data":nul}'])
 def test_what_is_no_status_reply_is_malformed(body: bytes) -> None:
     with pytest.raises(MalformedReply):
-        wire.read_chunk(body)
+        response_json.read_chunk(body)
 
 
 @given(replies(), st.booleans())
@@ -222,7 +234,7 @@ def test_a_truncated_chunk_is_malformed(reply, odd: bool) -> None:
     body = reply[0].replace(b'"data"', rb'"x":"\ud800","data"', 1) if odd else reply[0]
     for end in range(len(body)):
         with pytest.raises(MalformedReply):
-            wire.read_chunk(body[:end])
+            response_json.read_chunk(body[:end])
 
 
 # --- the head ---
@@ -234,12 +246,12 @@ def test_a_head_read_byte_by_byte_is_the_head_of_the_whole(reply) -> None:
     body, head, items = reply
     names = list(json.loads(body))
     before = set(names[: names.index("data")])
-    final = wire.read_head(body)
+    final = response_json.read_head(body)
     seen = bytearray()
     first = None
     for byte in body:
         seen.append(byte)
-        found = wire.read_head(seen)
+        found = response_json.read_head(seen)
         if first is None:
             first = found
         assert found is None or found == first or len(seen) == len(body)
@@ -252,36 +264,36 @@ def test_a_head_read_byte_by_byte_is_the_head_of_the_whole(reply) -> None:
 
 def test_the_head_is_there_with_the_first_letter_of_the_data() -> None:
     body = b'{"status":"scraping","note":"\\"data\\":[]","deep":{"data":[1]},"total":3, "data" : [ {"a":1}'
-    least = next(n for n in range(len(body) + 1) if wire.read_head(bytearray(body[:n])))
+    least = next(n for n in range(len(body) + 1) if response_json.read_head(bytearray(body[:n])))
     assert body[:least].endswith(b"[ {")
-    assert wire.read_head(body) == wire.Head(
+    assert response_json.read_head(body) == response_json.Head(
         {"status": "scraping", "note": '"data":[]', "deep": {"data": [1]}, "total": 3}, empty=False
     )
 
 
 def test_a_head_after_the_data_needs_the_whole_body() -> None:
     body = b'{"data":[{"a":"}"},{"b":2}],"status":"completed"}'
-    assert [n for n in range(len(body) + 1) if wire.read_head(body[:n])] == [len(body)]
-    assert wire.read_head(body) == wire.Head({"status": "completed"}, empty=False)
+    assert [n for n in range(len(body) + 1) if response_json.read_head(body[:n])] == [len(body)]
+    assert response_json.read_head(body) == response_json.Head({"status": "completed"}, empty=False)
 
 
 def test_a_head_without_data_is_whole_at_its_end() -> None:
-    assert wire.read_head(b'{"success":false,"error":"Job not found"}') == wire.Head(
+    assert response_json.read_head(b'{"success":false,"error":"Job not found"}') == response_json.Head(
         {"success": False, "error": "Job not found"}, empty=True
     )
-    assert wire.read_head(b'{"status":"x","data":null') is None
-    assert wire.read_head(b'{"status":"x","data":null,') == wire.Head({"status": "x"}, empty=True)
+    assert response_json.read_head(b'{"status":"x","data":null') is None
+    assert response_json.read_head(b'{"status":"x","data":null,') == response_json.Head({"status": "x"}, empty=True)
 
 
 @pytest.mark.parametrize(
     "body", [b"", b"[]", b"<html>}", b'{"status":"x","data":{}}', b'{"status":"x","data":{"a":1}}']
 )
 def test_what_is_no_status_reply_has_no_head(body: bytes) -> None:
-    assert wire.read_head(body) is None
+    assert response_json.read_head(body) is None
 
 
 def test_a_reader_can_go_on_filling_what_it_showed() -> None:
     seen = bytearray(b'{"status":"x","data":[')
-    assert wire.read_head(seen) is None
+    assert response_json.read_head(seen) is None
     seen.extend(b"1]}" * 10_000)
-    assert wire.read_head(seen) == wire.Head({"status": "x"}, empty=False)
+    assert response_json.read_head(seen) == response_json.Head({"status": "x"}, empty=False)

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from weblake import wire
+from weblake.api import response_json
 from weblake.errors import MalformedReply
 
 
@@ -29,10 +29,10 @@ def test_time_grows_with_the_length_alone(data: bytes) -> None:
     begun = time.monotonic()
     body = b'{"status":"completed","data":[' + data
     for text in (body, body + b"]}"):
-        for read in (wire.read_chunk, wire.loads, wire.split_object):
+        for read in (response_json.read_chunk, response_json.loads, response_json.split_object):
             with contextlib.suppress(MalformedReply):
                 read(text)
-        wire.is_json(text)
-        wire.mend(text)
-        assert wire.read_head(text) is None or text.startswith(b'{"status"')
+        response_json.is_json(text)
+        response_json.mend(text)
+        assert response_json.read_head(text) is None or text.startswith(b'{"status"')
     assert time.monotonic() - begun < 100

@@ -22,7 +22,7 @@ from project_shell import dagster_home, environment, said
 
 import dagster_weblake
 from weblake import Client
-from weblake.models import ExecutionResult, SessionClosed
+from weblake.api.models import ExecutionResult, SessionClosed
 from weblake.testing import WeblakeService
 from weblake_service.server import LocalService
 

@@ -15,7 +15,7 @@ from gated_site import GatedSite
 
 import weblake
 from weblake import orchestration
-from weblake.models import ActivityEntry, UsagePeriod
+from weblake.api.models import ActivityEntry, UsagePeriod
 from weblake.testing import WeblakeService
 
 

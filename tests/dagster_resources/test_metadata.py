@@ -25,7 +25,7 @@ from dagster_weblake.metadata.shown_text import number, shown_table
 from dagster_weblake.metadata.usage import usage_metadata
 from dagster_weblake.progress import progress_of
 from weblake import orchestration
-from weblake.models import UsagePeriod
+from weblake.api.models import UsagePeriod
 from weblake.testing import WeblakeService
 from weblake.usage import Report
 

@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 
 from dagster_weblake.components.option_schema import options_schema
-from weblake import options
+from weblake.api import options
 from weblake.errors import InvalidOption
 
 CRAWL = jsonschema.Draft202012Validator(options_schema(options.CrawlOptions))

@@ -11,8 +11,8 @@ from landed_loads import landed
 from dagster_weblake.checks import build_usage_checks
 from dagster_weblake.metadata import definition_metadata
 from weblake import orchestration
+from weblake.api.models import UsagePeriod
 from weblake.errors import InvalidOption
-from weblake.models import UsagePeriod
 from weblake.testing import WeblakeService
 from weblake.usage import Report
 

@@ -16,7 +16,8 @@ from both_clients import FAR
 from lake_run import KEY, Lake, leaks
 from scripted_service import ScriptedService
 
-from weblake import load, operation, pages, starts, waiting
+from weblake import load, pages, starts, waiting
+from weblake.api import operation
 from weblake.retry import Retry
 
 

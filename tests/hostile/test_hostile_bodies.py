@@ -43,7 +43,7 @@ TRIES = 3
 )
 @proves(
     "H12",
-    at="src/weblake/wire.py",
+    at="src/weblake/api/response_json.py",
     line="return _chunk(split_object(view), _by_text(split_array))",
     becomes='return Chunk({"status": "completed", "next": None}, Documents(()))',
     case="2-html",
@@ -86,7 +86,7 @@ def test_h9_h12_what_cannot_be_read_once_is_not_noticed(service: ScriptedService
 
 @proves(
     "H9",
-    at="src/weblake/wire.py",
+    at="src/weblake/api/response_json.py",
     line="It begins with: {excerpt(body) or '(nothing)'}",
     becomes="It is: {bytes(memoryview(body))!r}",
 )
@@ -133,7 +133,7 @@ MENDED = {
 )
 @proves(
     "H25",
-    at="src/weblake/wire.py",
+    at="src/weblake/api/response_json.py",
     line='return _ESCAPE.sub(_mended_escape, text) if text[:1] == b\'"\' else b"null"',
     becomes="return _ESCAPE.sub(_mended_escape, text)",
     case="NaN",
@@ -147,7 +147,7 @@ MENDED = {
 )
 @proves(
     "H26",
-    at="src/weblake/wire.py",
+    at="src/weblake/api/response_json.py",
     line='return rb"\\ufffd"',
     becomes='return b""',
     case="surrogates in the wrong order",
@@ -165,7 +165,12 @@ def test_h25_h26_one_odd_document_sinks_neither_itself_nor_its_neighbours(
     assert row["repaired"] is repaired
 
 
-@proves("H12", at="src/weblake/wire.py", line="return view[3:] if view[:3] == _BOM else view", becomes="return view")
+@proves(
+    "H12",
+    at="src/weblake/api/response_json.py",
+    line="return view[3:] if view[:3] == _BOM else view",
+    becomes="return view",
+)
 def test_h12_a_byte_order_mark_is_passed_over(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(2))
     job.always(0, reply(b"\xef\xbb\xbf" + CHUNK))

@@ -71,7 +71,7 @@ def test_h26_what_a_service_says_is_one_plain_line(service: ScriptedService, lak
 
 @proves(
     "H26",
-    at="src/weblake/models/replies.py",
+    at="src/weblake/api/models/responses.py",
     line="status.lower() in TERMINAL",
     becomes='status.lower().strip("\\0") in TERMINAL',
 )

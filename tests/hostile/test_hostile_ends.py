@@ -19,7 +19,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from job_script import JOB, url_of
 
-from weblake import load, lost_starts, operations, orders, pages, starts, usage, waiting
+from weblake import load, lost_starts, orders, pages, starts, usage, waiting
+from weblake.api import operations
 from weblake.errors import WeblakeError
 from weblake.landing import open_dataset
 from weblake.orders import Naming, Order, Terms

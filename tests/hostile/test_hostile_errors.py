@@ -206,7 +206,9 @@ PLACES = {
     becomes="value, error = _outcome((yield from send(request)), operation, read)",
     case="302-itself",
 )
-@proves("H15", at="src/weblake/replies.py", line="if 300 <= status < 400:", becomes="if False:", case="302-itself")
+@proves(
+    "H15", at="src/weblake/api/responses.py", line="if 300 <= status < 400:", becomes="if False:", case="302-itself"
+)
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("status", [302, 307])
 def test_h15_no_redirect_is_followed_wherever_it_points(

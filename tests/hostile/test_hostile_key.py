@@ -19,7 +19,8 @@ from msgspec.structs import replace
 from scripted_service import Line, Play, ScriptedService, reply, reset, stall
 from shown_errors import everything_of
 
-from weblake import AsyncClient, Client, operations
+from weblake import AsyncClient, Client
+from weblake.api import operations
 from weblake.credentials import ApiKey
 from weblake.errors import WeblakeError
 from weblake.retry import Patience

@@ -79,7 +79,7 @@ ELSEWHERE = {
 )
 @proves(
     "H16",
-    at="src/weblake/next_link.py",
+    at="src/weblake/api/next_link.py",
     line='if not leads_to.lower().endswith(path.removeprefix("/v2").lower()):',
     becomes="if not link.startswith('http:') or leads_to != path:",
     case="ahead-another scheme",
@@ -106,12 +106,12 @@ def test_h16_nothing_is_the_end_however_it_is_written(service: ScriptedService, 
 
 @proves(
     "H16",
-    at="src/weblake/next_link.py",
+    at="src/weblake/api/next_link.py",
     line='if not leads_to.lower().endswith(path.removeprefix("/v2").lower()):',
     becomes="if False:",
     case="another job",
 )
-@proves("H16", at="src/weblake/next_link.py", line="MAX_QUERY = 4096", becomes="MAX_QUERY = 1 << 30", case="2 MB")
+@proves("H16", at="src/weblake/api/next_link.py", line="MAX_QUERY = 4096", becomes="MAX_QUERY = 1 << 30", case="2 MB")
 @pytest.mark.parametrize("link", ELSEWHERE.values(), ids=ELSEWHERE)
 def test_h16_a_link_that_leads_elsewhere_is_refused(
     service: ScriptedService, stranger: ScriptedService, lake: Lake, link: object

@@ -80,14 +80,14 @@ UNCLEAR = {
 @proves("H5", at="src/weblake/retry.py", line="if not operation.repeatable:", becomes="if False:", case="502")
 @proves(
     "H5",
-    at="src/weblake/start_answers.py",
+    at="src/weblake/api/start_responses.py",
     line='took the request on", _any, Verdict.OPEN',
     becomes='", _any, Verdict.REFUSED',
     case="500",
 )
 @proves(
     "H6",
-    at="src/weblake/start_answers.py",
+    at="src/weblake/api/start_responses.py",
     line="_status(409), Verdict.OPEN",
     becomes="_status(409), Verdict.REFUSED",
     case="409",
@@ -200,7 +200,7 @@ def test_h15_a_start_is_not_sent_after_a_redirect(
 
 
 @proves(
-    "H12", at="src/weblake/starts.py", line="    replies.value_of(reply, operation.name)", becomes="    _ = operation"
+    "H12", at="src/weblake/starts.py", line="    responses.value_of(reply, operation.name)", becomes="    _ = operation"
 )
 def test_h12_a_page_that_is_not_the_service_is_noticed_before_the_start(service: ScriptedService, lake: Lake) -> None:
     service.on(ACTIVITY, reply("<html>Please log in</html>", content_type="text/html"))

@@ -11,7 +11,7 @@ from scripted_service import ScriptedService, reply
 
 @proves(
     "H22",
-    at="src/weblake/models/replies.py",
+    at="src/weblake/api/models/responses.py",
     line="return isinstance(status, str) and status.lower() in TERMINAL",
     becomes="return isinstance(status, str) and status in TERMINAL",
     case="COMPLETED",
@@ -43,7 +43,7 @@ def test_h29_a_job_that_ended_badly_lands_only_when_that_is_allowed(
 
 @proves(
     "H22",
-    at="src/weblake/models/replies.py",
+    at="src/weblake/api/models/responses.py",
     line="return isinstance(status, str) and status.lower() in TERMINAL",
     becomes='return isinstance(status, str) and status != "scraping"',
     case="paused",
@@ -64,7 +64,7 @@ def test_h22_an_unknown_word_is_waited_on_until_the_time_limit(service: Scripted
 
 @proves(
     "H22",
-    at="src/weblake/models/replies.py",
+    at="src/weblake/api/models/responses.py",
     line="return isinstance(status, str) and status.lower() in TERMINAL",
     becomes="return status is None or str(status).lower() in TERMINAL",
 )

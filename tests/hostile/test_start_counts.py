@@ -12,7 +12,8 @@ from job_script import ACTIVITY, url_of
 from lake_run import KEY
 from scripted_service import Play, ScriptedService, close, reply, reset
 
-from weblake import AsyncClient, Client, load, operation, orders, starts, steps
+from weblake import AsyncClient, Client, load, orders, starts, steps
+from weblake.api import operation
 from weblake.errors import WeblakeError
 from weblake.landing import open_dataset
 from weblake.orders import Naming

@@ -10,9 +10,9 @@ from pathlib import Path
 import weblake
 from weblake import publishing
 from weblake.accounting import Tally
+from weblake.api.models import JobError, JobErrors
 from weblake.landing import open_dataset
 from weblake.ledger import Intent, Job
-from weblake.models import JobError, JobErrors
 from weblake.publishing import Dataset
 from weblake.receipt import Receipt
 from weblake.staging import Staged

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from weblake import operations
+from weblake.api import operations
 from weblake.retry import Retry
 from weblake.steps import Flow, NoReply, Reply, Request, run
 

@@ -13,7 +13,7 @@ from browser_lab import BrowserLab
 from contract_lab import validate
 from websockets.sync.client import ClientConnection, connect
 
-from weblake import contract
+from weblake.api import contract
 
 CLICKS = (
     b"<title>Start</title><main><h1>Counter</h1><button onclick=\"document.title = 'clicked ' + ++n\">Add</button>"

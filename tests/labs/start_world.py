@@ -17,9 +17,9 @@ from typing import Any
 from start_service import BEGAN, Service, reply, stamp
 
 from weblake import starts
+from weblake.api.operation import Operation
 from weblake.errors import WeblakeError
 from weblake.ledger import Intent, Ledger
-from weblake.operation import Operation
 from weblake.orders import Order
 from weblake.retry import Retry
 from weblake.steps import NoReply, Now, Reply, Send, Sleep

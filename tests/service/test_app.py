@@ -465,7 +465,7 @@ def test_a_reset_stops_running_jobs(bench: Any) -> None:
 
 
 def test_the_contract_is_served(bench: Any) -> None:
-    packaged = files("weblake").joinpath("spec/service-api.openapi.yaml").read_bytes()
+    packaged = files("weblake.api").joinpath("spec/service-api.openapi.yaml").read_bytes()
     assert bench.http.get("/openapi.yaml").content == packaged
 
 

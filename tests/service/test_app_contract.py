@@ -10,7 +10,7 @@ import pytest
 from contract_lab import validate
 from jsonschema import Draft202012Validator
 
-from weblake import contract
+from weblake.api import contract
 from weblake_service.failures import PageFailure
 
 A, B = "http://site.test/a", "http://site.test/b"

@@ -9,7 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator, FormatChecker
 from polling import until
 
-from weblake import contract
+from weblake.api import contract
 from weblake.testing import WeblakeService
 
 TITLE = {"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]}

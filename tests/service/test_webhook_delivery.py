@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
-from weblake import webhooks
+from weblake.api import webhooks
 from weblake_service.config import ServiceKey, TeamPlan
 from weblake_service.failures import PageFailure
 

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
 import weblake
-from weblake import Terms, webhooks
+from weblake import Terms
+from weblake.api import webhooks
 from weblake.pages import LAG_PAUSES_S
 
 SECRET = "test-secret"
@@ -80,13 +81,13 @@ class Deliveries(RuleBasedStateMachine):
 
 @proves(
     "S5",
-    at="src/weblake/webhooks.py",
+    at="src/weblake/api/webhooks.py",
     line="""return f"{event.type} {(event.id or '').lower()} {told}\"""",
     becomes="""return f"{event.type} {(event.id or '').lower()}\"""",
 )
 @proves(
     "S5",
-    at="src/weblake/webhooks.py",
+    at="src/weblake/api/webhooks.py",
     line="""return f"{event.type} {(event.id or '').lower()} {told}\"""",
     becomes="""return f"{id(event)} {told}\"""",
 )

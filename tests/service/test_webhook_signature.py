@@ -13,7 +13,7 @@ from catalogue import proves
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weblake import webhooks
+from weblake.api import webhooks
 from weblake.errors import FixRequest, InvalidOption
 
 SECRET = "test-secret"
@@ -28,13 +28,13 @@ def test_the_signature_is_the_documented_one() -> None:
 
 @proves(
     "S4",
-    at="src/weblake/webhooks.py",
+    at="src/weblake/api/webhooks.py",
     line="if not hmac.compare_digest(expected.encode(), given):",
     becomes="if given and not hmac.compare_digest(expected.encode(), given):",
 )
 @proves(
     "S4",
-    at="src/weblake/webhooks.py",
+    at="src/weblake/api/webhooks.py",
     line='given = (signature or "").encode("utf-8", "surrogateescape")',
     becomes='given = (signature or "").strip().lower().encode("utf-8", "surrogateescape")',
 )
@@ -57,7 +57,7 @@ def test_s4_nothing_but_the_signature_is_taken(body: bytes, signature: str | Non
 
 @proves(
     "S4",
-    at="src/weblake/webhooks.py",
+    at="src/weblake/api/webhooks.py",
     line="hmac.new(key, body, hashlib.sha256)",
     becomes='hmac.new(key, b"".join(body.split()), hashlib.sha256)',
 )
@@ -73,7 +73,7 @@ def test_s4_a_body_that_was_written_anew_is_another_one(event: list[object]) -> 
 
 @proves(
     "S4",
-    at="src/weblake/webhooks.py",
+    at="src/weblake/api/webhooks.py",
     line="    verify(body, signature, secret)",
     becomes="    verify(body, signature, secret) if parse(body) else None",
 )
@@ -83,7 +83,7 @@ def test_s4_what_is_not_signed_is_not_even_read() -> None:
             webhooks.receive(body, "sha256=00", SECRET)
 
 
-@proves("S4", at="src/weblake/webhooks.py", line="if not key:", becomes="if False:")
+@proves("S4", at="src/weblake/api/webhooks.py", line="if not key:", becomes="if False:")
 def test_s4_an_empty_secret_verifies_nothing() -> None:
     for secret in ("", b""):
         for signature in (None, "", "sha256=" + hmac.new(b"", b"", hashlib.sha256).hexdigest()):
@@ -95,7 +95,7 @@ def test_s4_an_empty_secret_verifies_nothing() -> None:
 
 @proves(
     "S4",
-    at="src/weblake/webhooks.py",
+    at="src/weblake/api/webhooks.py",
     line="if not hmac.compare_digest(expected.encode(), given):",
     becomes="if expected.encode() != given:",
 )

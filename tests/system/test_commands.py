@@ -243,7 +243,7 @@ def test_a_webhook_signature(weblake_command: Any, tmp_path: Path) -> None:
     body = json.dumps({"type": "crawl.completed"}).encode()
     (tmp_path / "body").write_bytes(body)
     weblake_command.env["WEBLAKE_WEBHOOK_SECRET"] = "test-secret"
-    good = weblake.webhooks.sign("test-secret", body)
+    good = weblake.api.webhooks.sign("test-secret", body)
     assert weblake_command("webhook", "verify", str(tmp_path / "body"), "--signature", good).code == 0
     bad = weblake_command("webhook", "verify", str(tmp_path / "body"), "--signature", good[:-1] + "0")
     assert bad.code == 1 or good.endswith("0")

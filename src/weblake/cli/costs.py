@@ -44,7 +44,7 @@ def confirm(client: Client, dataset: Dataset, order: Order, *, yes: bool) -> Ord
 def _credits_left(client: Client) -> str:
     from msgspec import structs
 
-    from weblake.operations import credit_usage
+    from weblake.api.operations import credit_usage
     from weblake.retry import Patience
 
     operation = credit_usage()

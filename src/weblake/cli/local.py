@@ -123,7 +123,7 @@ def verify(
     """Checks a delivery's signature; the secret is WEBLAKE_WEBHOOK_SECRET."""
     import sys
 
-    from weblake import webhooks
+    from weblake.api import webhooks
 
     try:
         raw = sys.stdin.buffer.read() if str(body) == "-" else body.read_bytes()

@@ -27,8 +27,8 @@ from weblake.cli.tree import (
 from weblake.errors import InvalidOption, WeblakeError
 
 if TYPE_CHECKING:
+    from weblake.api.models import ScrapeResponse
     from weblake.client import Client
-    from weblake.models import ScrapeResponse
     from weblake.orders import Order, Terms
 
 

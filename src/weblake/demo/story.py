@@ -17,6 +17,8 @@ from rich.markup import escape
 
 from weblake import load, orders, output, publishing, starts, usage_landing
 from weblake import usage as reports
+from weblake.api.models import is_terminal
+from weblake.api.options import BatchScrapeOptions, CrawlOptions
 from weblake.client import Client
 from weblake.demo import airflow_step, dagster_step
 from weblake.demo.guest_process import GuestFailed, Lake, told_missing
@@ -25,8 +27,6 @@ from weblake.embedded import needs_local
 from weblake.errors import InvalidOption, StorageRefused
 from weblake.home import home
 from weblake.landing import open_dataset
-from weblake.models import is_terminal
-from weblake.options import BatchScrapeOptions, CrawlOptions
 from weblake.orders import Naming, Order, Terms
 from weblake.publishing import Dataset, Landing
 from weblake.receipt import LandedFile, Receipt

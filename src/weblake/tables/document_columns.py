@@ -13,7 +13,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Raw
 
-from weblake import wire
+from weblake.api import response_json
 from weblake.tables import arrays, fields, schemas, texts
 from weblake.tables.documents import Parsed
 
@@ -137,7 +137,7 @@ def _maps(documents: Sequence[Parsed]) -> tuple[arrays.Maps, Set[str]]:
             elif type(value) is bool:
                 items[begins + at] = "true" if value else "false"
             else:
-                raws = raws or wire.split_object(document.fields[_METADATA])
+                raws = raws or response_json.split_object(document.fields[_METADATA])
                 items[begins + at] = fields.verbatim(raws[key])
     kind = schemas.DOCUMENTS.field(_METADATA).type
     return arrays.Maps(kind, shapes, items), {key for odd in places.values() for _, key in odd}

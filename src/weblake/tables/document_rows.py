@@ -11,7 +11,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from weblake import wire
+from weblake.api import response_json
 from weblake.errors import MalformedReply
 from weblake.tables import arrays, fields, schemas
 from weblake.tables.document_columns import Left, all_columns, columns, left_columns
@@ -40,11 +40,11 @@ class DocumentBatches:
         self._columns_rows = -1
         self._documents: list[Parsed] = []
 
-    def parse(self, raw: wire.JsonBytes) -> Parsed | None:
+    def parse(self, raw: response_json.JsonBytes) -> Parsed | None:
         """Returns the document, or None where the entry is no JSON object."""
-        return next(self.parse_all(wire.Documents((raw,))))
+        return next(self.parse_all(response_json.Documents((raw,))))
 
-    def parse_all(self, documents: wire.Documents) -> Iterator[Parsed | None]:
+    def parse_all(self, documents: response_json.Documents) -> Iterator[Parsed | None]:
         """Yields the same of each document of a chunk."""
         for place in range(len(documents)):
             try:

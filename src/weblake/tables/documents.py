@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Raw
 
-from weblake import wire
+from weblake.api import response_json
 from weblake.errors import MalformedReply
 from weblake.tables import fields
 
@@ -24,7 +24,7 @@ class Parsed(msgspec.Struct, gc=False):  # made in a tenth of a dataclass's time
     """A document that can be a row. It keeps the chunk alive that it was cut from."""
 
     #: Where its JSON text is, and at which place.
-    texts: wire.Documents
+    texts: response_json.Documents
     place: int
     #: The top-level fields, undecoded.
     fields: Mapping[str, Raw]
@@ -38,7 +38,7 @@ class Parsed(msgspec.Struct, gc=False):  # made in a tenth of a dataclass's time
     repaired: bool = False
 
     @property
-    def raw(self) -> wire.JsonBytes:
+    def raw(self) -> response_json.JsonBytes:
         """Its JSON text as it came."""
         return self.texts[self.place]
 
@@ -58,26 +58,26 @@ class Parsed(msgspec.Struct, gc=False):  # made in a tenth of a dataclass's time
         return self.scrape_id, self.source_url, self.url, self.digest
 
 
-def parse(texts: wire.Documents, place: int) -> Parsed:
+def parse(texts: response_json.Documents, place: int) -> Parsed:
     """Returns the document at this place of a chunk; raises MalformedReply where it is no JSON object."""
     try:
         split = _fields_of(texts[place]) if texts.objects is None else texts.objects[place]
         return _parsed(texts, place, split, repaired=False)
-    except wire.REFUSALS:
+    except response_json.REFUSALS:
         return parse_odd(texts, place)
 
 
-def parse_odd(texts: wire.Documents, place: int) -> Parsed:
+def parse_odd(texts: response_json.Documents, place: int) -> Parsed:
     """The same, with everything mended that a strict reader refuses."""
     raw = texts[place]
-    mended = wire.mend(raw)
-    split = wire.split_object(mended)
-    if not all(wire.is_json(value) for value in split.values()):
+    mended = response_json.mend(raw)
+    split = response_json.split_object(mended)
+    if not all(response_json.is_json(value) for value in split.values()):
         raise MalformedReply("A document is no JSON.")
     return _parsed(texts, place, split, repaired=mended != bytes(raw))
 
 
-def _parsed(texts: wire.Documents, place: int, split: dict[str, Raw], *, repaired: bool) -> Parsed:
+def _parsed(texts: response_json.Documents, place: int, split: dict[str, Raw], *, repaired: bool) -> Parsed:
     found = split.get("metadata")
     metadata = None if found is None else _metadata(found)
     if not metadata:
@@ -102,7 +102,7 @@ def _metadata(raw: Raw) -> Mapping[str, object] | None:
     except (msgspec.DecodeError, RecursionError):
         pass
     try:
-        split = wire.split_object(raw)
+        split = response_json.split_object(raw)
     except MalformedReply:  # no object: it stands in `extra`
         return None
     return {key: _value(part) for key, part in split.items()}  # one of them is odd: the others are as good as ever
@@ -118,11 +118,13 @@ def _value(raw: Raw) -> object:
 def _odd_value(raw: Raw) -> object:
     """A value with a number or a depth that msgspec refuses; something that is no JSON type where nothing reads it."""
     try:
-        return wire.loads(raw)
+        return response_json.loads(raw)
     except MalformedReply:
         pass
     try:
-        return [_string(item) for item in wire.split_array(raw)]  # too deep for a value: a list's strings can be told
+        return [
+            _string(item) for item in response_json.split_array(raw)
+        ]  # too deep for a value: a list's strings can be told
     except MalformedReply:
         return ...
 

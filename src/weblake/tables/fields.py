@@ -13,7 +13,8 @@ from datetime import datetime, timezone
 import msgspec
 from msgspec import Raw
 
-from weblake import headroom, wire
+from weblake import headroom
+from weblake.api import response_json
 from weblake.compat import read_time
 from weblake.errors import MalformedReply
 
@@ -21,10 +22,10 @@ from weblake.errors import MalformedReply
 WRONG = (msgspec.ValidationError, RecursionError, MalformedReply)
 
 #: Returns the string in this JSON text, or None for null.
-text: Callable[[wire.JsonBytes], str | None] = msgspec.json.Decoder(str | None).decode
+text: Callable[[response_json.JsonBytes], str | None] = msgspec.json.Decoder(str | None).decode
 #: Bytes from which on it is worth asking for the memory of a text.
 _LONG = 64 << 10
-_texts: Callable[[wire.JsonBytes], list[str] | None] = msgspec.json.Decoder(list[str] | None).decode
+_texts: Callable[[response_json.JsonBytes], list[str] | None] = msgspec.json.Decoder(list[str] | None).decode
 
 
 class Fit:
@@ -110,14 +111,14 @@ def _struct(spec: Spec) -> Reader:
 
 def _structs(spec: Spec) -> Reader:
     def read(raw: Raw, fit: Fit) -> list[dict[str, object]] | None:
-        return None if is_null(raw) else [_read_struct(item, spec, fit) for item in wire.split_array(raw)]
+        return None if is_null(raw) else [_read_struct(item, spec, fit) for item in response_json.split_array(raw)]
 
     return read
 
 
 def _read_struct(raw: Raw, spec: Spec, fit: Fit) -> dict[str, object]:
     values: dict[str, object] = {}
-    for name, part in wire.split_object(raw).items():
+    for name, part in response_json.split_object(raw).items():
         reader = spec.get(name)
         if reader is None:
             fit.whole = False

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from weblake import headroom, wire
+from weblake import headroom
+from weblake.api import response_json
 
 #: Texts shorter than these bytes on average are decoded sooner one by one.
 WORTH_BYTES = 1 << 10
@@ -18,7 +19,9 @@ WORTH_BYTES = 1 << 10
 _TIMES = 4
 
 
-def columns(values: Mapping[str, Sequence[wire.JsonBytes | None]], schema: pa.Schema) -> dict[str, pa.Array] | None:
+def columns(
+    values: Mapping[str, Sequence[response_json.JsonBytes | None]], schema: pa.Schema
+) -> dict[str, pa.Array] | None:
     """Returns JSON, each good JSON but for its encoding, as these columns of the schema; None stays null.
 
     None for all of it where Arrow refuses one of them (a lone surrogate, bytes that are no UTF-8, what is not of its
@@ -37,7 +40,7 @@ def columns(values: Mapping[str, Sequence[wire.JsonBytes | None]], schema: pa.Sc
     import pyarrow.json as reader  # costs a small job more than it saves
 
     separators = [b'{"%d":' % at if at == 0 else b',"%d":' % at for at in range(len(values))]
-    parts: list[wire.JsonBytes] = []
+    parts: list[response_json.JsonBytes] = []
     for row in zip(*values.values(), strict=True):
         for separator, raw in zip(separators, row, strict=True):
             parts += (separator, b"null" if raw is None else raw)

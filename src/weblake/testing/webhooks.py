@@ -12,7 +12,7 @@ from typing import Any
 
 from typing_extensions import Self
 
-from weblake import webhooks
+from weblake.api import webhooks
 from weblake.loopback import Answer, Asked, LoopbackServer
 
 #: What weblake_service signs with.

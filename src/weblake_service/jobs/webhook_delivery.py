@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from sqlite3 import Connection, Row
 
-from weblake import aio, webhooks
+from weblake import aio
+from weblake.api import webhooks
 from weblake_service.clock import Clock
 from weblake_service.config import ServiceConfig
 from weblake_service.failures import PageFailure

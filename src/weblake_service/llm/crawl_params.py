@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from weblake import aio, options
+from weblake import aio
+from weblake.api import options
 from weblake.errors import InvalidOption
 from weblake_service.answers import Refusal
 from weblake_service.failures import PageFailure

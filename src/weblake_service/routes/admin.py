@@ -124,7 +124,7 @@ class AdminRoutes:
 
     async def contract(self, request: Request) -> Response:
         """The API's OpenAPI file."""
-        file = files("weblake").joinpath("spec/service-api.openapi.yaml")
+        file = files("weblake.api").joinpath("spec/service-api.openapi.yaml")
         if not file.is_file():
             not_found("The contract file is not packaged.")
         return Response(file.read_bytes(), media_type="application/yaml")

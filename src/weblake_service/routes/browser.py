@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from weblake import options
+from weblake.api import options
 from weblake_service.answers import Refusal, answer, bad_request, encode, not_found, raw_answer
 from weblake_service.browser.chromium import demand_browser
 from weblake_service.browser.settings import settings_of

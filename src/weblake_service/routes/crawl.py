@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from weblake import options
+from weblake.api import options
 from weblake_service.answers import answer, bad_request, encode, raw_answer
 from weblake_service.clock import iso
 from weblake_service.config import Access

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from weblake import options
+from weblake.api import options
 from weblake_service.answers import answer, read_object
 from weblake_service.features import missing
 from weblake_service.llm.crawl_params import generate

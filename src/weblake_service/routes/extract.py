@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from weblake import options
+from weblake.api import options
 from weblake_service.answers import bad_request
 from weblake_service.config import Access
 from weblake_service.features import check_page_options, missing

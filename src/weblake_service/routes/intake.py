@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from starlette.requests import Request
 from starlette.responses import Response
 
-from weblake import options, webhooks
+from weblake.api import options, webhooks
 from weblake.errors import InvalidOption
 from weblake_service.answers import Refusal, bad_request, encode, read_object
 from weblake_service.config import Access, Plan, ServiceConfig

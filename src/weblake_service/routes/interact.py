@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from weblake import options
+from weblake.api import options
 from weblake_service.answers import Refusal, answer, encode, job_id, raw_answer
 from weblake_service.browser.chromium import demand_browser
 from weblake_service.config import Access

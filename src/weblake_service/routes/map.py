@@ -9,7 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from weblake import aio, options
+from weblake import aio
+from weblake.api import options
 from weblake_service.answers import Refusal, bad_request, encode, raw_answer, read_object
 from weblake_service.config import Access
 from weblake_service.failures import PageFailure

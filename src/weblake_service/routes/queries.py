@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.requests import Request
 
-from weblake import options
+from weblake.api import options
 from weblake_service.answers import bad_request
 from weblake_service.routes.intake import naming_options
 

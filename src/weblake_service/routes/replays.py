@@ -15,7 +15,7 @@ from sqlite3 import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
-from weblake.options.values import uuid_problem
+from weblake.api.options.values import uuid_problem
 from weblake_service.answers import Refusal, bad_request, raw_answer
 from weblake_service.clock import Clock
 from weblake_service.config import Access

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from weblake import options
+from weblake.api import options
 from weblake_service.answers import Refusal, answer, job_id
 from weblake_service.config import Access
 from weblake_service.failures import PageFailure

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from weblake import options
+from weblake.api import options
 from weblake_service.answers import bad_request
 from weblake_service.config import Plan
 from weblake_service.features import check_page_options, check_retention, missing

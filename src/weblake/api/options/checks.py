@@ -13,10 +13,10 @@ from typing import NoReturn
 
 import msgspec
 
+from weblake.api.options import values
+from weblake.api.options.fields import Field, Shape, base, by_wire, choices, expected, fields, tagged, tags, wire_name
+from weblake.api.options.rules import Rule
 from weblake.errors import InvalidOption
-from weblake.options import values
-from weblake.options.fields import Field, Shape, base, by_wire, choices, expected, fields, tagged, tags, wire_name
-from weblake.options.rules import Rule
 
 
 def to_wire_names(cls: type, checked: Mapping[str, object]) -> dict[str, object]:

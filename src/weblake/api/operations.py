@@ -13,12 +13,12 @@ from pathlib import Path
 from msgspec.structs import replace
 from typing_extensions import Unpack
 
-from weblake import models as m
-from weblake import options as o
-from weblake.operation import Operation as Operation
-from weblake.operation import code_deadline, delete, given, many, page_deadline, post, read, start, upload
-from weblake.options.values import job_id as checked_job
-from weblake.options.values import session_id as checked_session
+from weblake.api import models as m
+from weblake.api import options as o
+from weblake.api.operation import Operation as Operation
+from weblake.api.operation import code_deadline, delete, given, many, page_deadline, post, read, start, upload
+from weblake.api.options.values import job_id as checked_job
+from weblake.api.options.values import session_id as checked_session
 from weblake.steps import Request
 
 

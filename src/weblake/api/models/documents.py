@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec import field
 
-from weblake.models.branding import Branding
-from weblake.models.lenient import FirstText, Model, Number
+from weblake.api.models.branding import Branding
+from weblake.api.models.lenient import FirstText, Model, Number
 
 
 class PageMetadata(Model, frozen=True):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec import field
 
-from weblake.models.documents import Document
-from weblake.models.lenient import Model, Number
+from weblake.api.models.documents import Document
+from weblake.api.models.lenient import Model, Number
 
 
 class Place(Model, frozen=True):

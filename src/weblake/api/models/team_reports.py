@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from msgspec import field
 
-from weblake.models.lenient import Model, Number
+from weblake.api.models.lenient import Model, Number
 
 
 class ActivityEntry(Model, frozen=True):

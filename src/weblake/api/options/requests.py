@@ -13,8 +13,8 @@ from typing import Annotated, Literal, TypedDict
 from msgspec import Meta
 from typing_extensions import Required
 
-from weblake.options import rules, shapes
-from weblake.options.fields import by_wire
+from weblake.api.options import rules, shapes
+from weblake.api.options.fields import by_wire
 
 
 class PageOptions(TypedDict, total=False):

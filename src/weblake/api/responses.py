@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import timezone
 from email.utils import parsedate_to_datetime
 
-from weblake import wire
+from weblake.api import response_json
 from weblake.credentials import one_line
 from weblake.errors import (
     AskPerson,
@@ -51,7 +51,7 @@ def value_of(reply: Reply, what: str) -> object:
     """
     if not 200 <= reply.status < 300:
         raise error_of(reply, what)
-    value = wire.loads(bytes(reply.body))
+    value = response_json.loads(bytes(reply.body))
     if isinstance(value, dict) and tells_error(value):
         raise error_of(reply, what)
     return value
@@ -147,7 +147,7 @@ def goes_on(reply: Reply) -> bool:
 def _told(reply: Reply) -> tuple[str, str | None, object]:
     """Text, code and details of an error body, whatever it is: proxies answer with HTML."""
     try:
-        body = wire.loads(bytes(reply.body)) if reply.body else {}
+        body = response_json.loads(bytes(reply.body)) if reply.body else {}
     except MalformedReply:
         return "", None, None
     if not isinstance(body, Mapping):

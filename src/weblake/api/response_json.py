@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import msgspec
 from msgspec import Raw
 
-from weblake import scan
+from weblake.api import json_scanner
 from weblake.compat import re
 from weblake.errors import MalformedReply
 
@@ -147,7 +147,7 @@ def is_json(text: JsonBytes) -> bool:
     try:
         msgspec.json.decode(text, type=Raw)
     except RecursionError:
-        return scan.is_json(memoryview(text))
+        return json_scanner.is_json(memoryview(text))
     except msgspec.DecodeError:
         return False
     return True
@@ -163,8 +163,8 @@ def split_object(raw: JsonBytes) -> dict[str, Raw]:
     with contextlib.suppress(*REFUSALS):
         return _object(view)
     try:
-        return {_name(view[start:end]): Raw(view[at:to]) for start, end, at, to in scan.fields(view)}
-    except (scan.Short, scan.Broken) as e:
+        return {_name(view[start:end]): Raw(view[at:to]) for start, end, at, to in json_scanner.fields(view)}
+    except (json_scanner.Short, json_scanner.Broken) as e:
         raise _malformed(raw, str(e)) from None
 
 
@@ -174,8 +174,8 @@ def split_array(raw: JsonBytes) -> list[Raw]:
     with contextlib.suppress(*REFUSALS):
         return _array(view)
     try:
-        return [Raw(view[start:end]) for start, end in scan.elements(view)]
-    except (scan.Short, scan.Broken) as e:
+        return [Raw(view[start:end]) for start, end in json_scanner.elements(view)]
+    except (json_scanner.Short, json_scanner.Broken) as e:
         raise _malformed(raw, str(e)) from None
 
 
@@ -185,13 +185,13 @@ def read_chunk(body: JsonBytes) -> Chunk:
     Raises MalformedReply where the body is truncated or no object, or its `data` no list; null or absent is empty.
     """
     view = _without_mark(body)
-    with contextlib.suppress(*REFUSALS, scan.Short, scan.Broken):
+    with contextlib.suppress(*REFUSALS, json_scanner.Short, json_scanner.Broken):
         return _data_last(view, Documents.of_objects)
-    with contextlib.suppress(*REFUSALS, scan.Short, scan.Broken):
+    with contextlib.suppress(*REFUSALS, json_scanner.Short, json_scanner.Broken):
         return _data_last(view, _by_text(_array))
     with contextlib.suppress(*REFUSALS):
         return _chunk(_object(view), _by_text(_array))
-    with contextlib.suppress(*REFUSALS, scan.Short, scan.Broken):
+    with contextlib.suppress(*REFUSALS, json_scanner.Short, json_scanner.Broken):
         return _data_last(view, _by_text(_array_by_mask))
     return _chunk(split_object(view), _by_text(split_array))
 
@@ -203,7 +203,7 @@ def read_head(body: JsonBytes) -> Head | None:
     body will do. None too for what will never be a status reply: `read_chunk` of the whole body says why.
     """
     head = None
-    with contextlib.suppress(scan.Short, scan.Broken):
+    with contextlib.suppress(json_scanner.Short, json_scanner.Broken):
         # A copy, because a view that lives on in a traceback would keep a bytearray from growing.
         head = _prefix(_without_mark(bytes(body[:HEAD_BYTES])))
     if head is None and bytes(body[-64:]).rstrip().endswith(b"}"):
@@ -224,8 +224,8 @@ def _prefix(view: memoryview) -> Head | None:
     if at < 0 or "status" not in fields:
         return None
     if view[at] == ord("["):
-        return Head(fields, empty=view[scan.past_space(view, at + 1)] == ord("]"))
-    if bytes(view[at : scan.value_end(view, at)]) == b"null":
+        return Head(fields, empty=view[json_scanner.past_space(view, at + 1)] == ord("]"))
+    if bytes(view[at : json_scanner.value_end(view, at)]) == b"null":
         return Head(fields, empty=True)
     return None
 
@@ -241,7 +241,7 @@ def _data_last(view: memoryview, cut: _Cut) -> Chunk:
     tail = bytes(view[-64:])
     end = len(view) - len(tail) + len(tail.rstrip()) - 1
     if at < 0 or view[end] != ord("}"):
-        raise scan.Broken
+        raise json_scanner.Broken
     return Chunk(fields, cut(view[at:end]))
 
 
@@ -256,11 +256,11 @@ def _array_by_mask(view: memoryview) -> list[Raw]:
     its elements end where those of the text do.
     """
     masked = bytes(view).translate(_BLANKED).replace(b"NaN", b"1e0").replace(b"Infinity", b"1e000000")
-    elements, at = [], scan.open_(view, "[")
+    elements, at = [], json_scanner.open_(view, "[")
     for element in _array(_SURROGATE.sub(rb"\\u0000", masked)):
         end = at + memoryview(element).nbytes
         elements.append(Raw(view[at:end]))
-        at = scan.next_member(view, end, "]")
+        at = json_scanner.next_member(view, end, "]")
     return elements
 
 
@@ -289,15 +289,15 @@ def _front_at_once(begin: bytes) -> tuple[dict[str, object], int] | None:
 
 def _front_by_steps(view: memoryview) -> tuple[dict[str, object], int]:
     fields: dict[str, Raw] = {}
-    at = scan.open_(view, "{")
+    at = json_scanner.open_(view, "{")
     while at >= 0:
-        start, end, at = scan.key(view, at)
+        start, end, at = json_scanner.key(view, at)
         name = _name(view[start:end])
         if name == "data":
             return _values(fields), at
-        end = scan.value_end(view, at)
+        end = json_scanner.value_end(view, at)
         fields[name] = Raw(view[at:end])
-        at = scan.next_member(view, end, "}")
+        at = json_scanner.next_member(view, end, "}")
     return _values(fields), -1
 
 

@@ -9,9 +9,9 @@ from datetime import datetime, timezone
 
 from msgspec import field
 
+from weblake.api.models.documents import Document
+from weblake.api.models.lenient import Model, Number
 from weblake.compat import read_time
-from weblake.models.documents import Document
-from weblake.models.lenient import Model, Number
 
 #: Status words after which a job does not change any more. Any other word means: not finished.
 TERMINAL = frozenset({"completed", "failed", "cancelled"})

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from weblake.options.checks import Reader, to_wire_names
-from weblake.options.requests import (
+from weblake.api.options.checks import Reader, to_wire_names
+from weblake.api.options.requests import (
     RULES,
     ActivityOptions,
     AgentOptions,
@@ -39,7 +39,7 @@ from weblake.options.requests import (
     UsageOptions,
     sent_by_sdk,
 )
-from weblake.options.values import url_problem
+from weblake.api.options.values import url_problem
 
 __all__ = [
     "ActivityOptions",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import cast
 
-from weblake.options.values import shown, url_problem
+from weblake.api.options.values import shown, url_problem
 
 Values = Mapping[str, object]
 Say = Callable[[str], str]

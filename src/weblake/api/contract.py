@@ -16,7 +16,7 @@ NAME = "spec/service-api.openapi.yaml"
 
 def text() -> str:
     """The contract file's text, YAML."""
-    return files("weblake").joinpath(NAME).read_text(encoding="utf-8")
+    return files("weblake.api").joinpath(NAME).read_text(encoding="utf-8")
 
 
 def load() -> dict[str, object]:

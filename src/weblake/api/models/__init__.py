@@ -5,7 +5,7 @@ Names are those of the contract in snake_case. See lenient.Model for what happen
 
 from __future__ import annotations
 
-from weblake.models.branding import (
+from weblake.api.models.branding import (
     BrandButton,
     BrandColors,
     BrandComponents,
@@ -19,7 +19,7 @@ from weblake.models.branding import (
     Spacing,
     Typography,
 )
-from weblake.models.discovery import (
+from weblake.api.models.discovery import (
     ActiveCrawl,
     ActiveCrawlOptions,
     ActiveCrawls,
@@ -37,7 +37,7 @@ from weblake.models.discovery import (
     UsedScrapeOptions,
     WebResult,
 )
-from weblake.models.documents import (
+from weblake.api.models.documents import (
     ActionScrape,
     ActionsResult,
     ChangeTracking,
@@ -46,8 +46,8 @@ from weblake.models.documents import (
     JavascriptReturn,
     PageMetadata,
 )
-from weblake.models.lenient import Model
-from weblake.models.replies import (
+from weblake.api.models.lenient import Model
+from weblake.api.models.responses import (
     TERMINAL,
     AgentStatus,
     BrowserList,
@@ -66,7 +66,7 @@ from weblake.models.replies import (
     is_terminal,
     parse_time,
 )
-from weblake.models.team_reports import (
+from weblake.api.models.team_reports import (
     ActivityEntry,
     ActivityPage,
     Balance,

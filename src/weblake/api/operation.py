@@ -13,9 +13,9 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from weblake.api.options import to_wire
+from weblake.api.options.values import file_name, uuid_problem
 from weblake.errors import InvalidOption
-from weblake.options import to_wire
-from weblake.options.values import file_name, uuid_problem
 from weblake.steps import Request, Upload
 
 T = TypeVar("T")

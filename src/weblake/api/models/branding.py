@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import field
 
-from weblake.models.lenient import Model, Number
+from weblake.api.models.lenient import Model, Number
 
 
 class BrandColors(Model, frozen=True):

@@ -113,7 +113,7 @@ def triggers(plan: Plan) -> list[Callable[[], Awaitable[None]]]:
     if plan.way == "httpx loop":
         return [lambda number=number: httpx_loop(plan, number) for number in range(plan.jobs)]  # type: ignore[misc]
     from airflow_provider_weblake.triggers import weblake as ours
-    from weblake import waiting
+    from weblake.jobs import polling
 
     if plan.way == "own client":
         vars(ours)["shared_client"] = own_client
@@ -125,7 +125,7 @@ def triggers(plan: Plan) -> list[Callable[[], Awaitable[None]]]:
             job_id=job_id(number),
             deadline=time.time() + 3600,
             # Pauses are spread below the interval; the plan says how far apart polls are on average.
-            poll_interval=plan.poll_s / (1 - waiting.SPREAD / 2),
+            poll_interval=plan.poll_s / (1 - polling.SPREAD / 2),
             owns_job=True,
             cancel_on_kill=True,
         )

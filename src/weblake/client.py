@@ -20,7 +20,7 @@ from weblake.api import operations
 from weblake.api.operation import Operation
 from weblake.credentials import ApiKey
 from weblake.errors import WeblakeError
-from weblake.retry import Patience, Retry
+from weblake.jobs.retry import Patience, Retry
 from weblake.steps import AsyncTransport, Flow, Transport, arun, run
 from weblake.transport import AsyncHttpTransport, HttpTransport
 

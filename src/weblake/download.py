@@ -24,10 +24,10 @@ from weblake.api.next_link import Query, query_of
 from weblake.background import begun
 from weblake.bodies import Spares
 from weblake.errors import FixRequest, JobGone, MalformedReply
-from weblake.pages import Walk, reading
-from weblake.retry import Patience, Retry
+from weblake.jobs.polling import JobRef, glance
+from weblake.jobs.result_pages import Walk, reading
+from weblake.jobs.retry import Patience, Retry
 from weblake.steps import Flow, NoReply, Reply, Request, Send, send
-from weblake.waiting import JobRef, glance
 
 T = TypeVar("T")
 

@@ -23,10 +23,10 @@ from weblake import layout, publishing, starts
 from weblake.download import Runs
 from weblake.errors import AskPerson, JobGone
 from weblake.identity import load_id_of
+from weblake.jobs.polling import JobRef, glance, over_budget
 from weblake.ledger import Intent, Job
 from weblake.orders import Order, Slot, Terms
 from weblake.publishing import Dataset
-from weblake.waiting import JobRef, glance, over_budget
 
 #: Words with which a job ends without having done what was asked.
 _IN_VAIN = frozenset({"failed", "cancelled"})

@@ -20,7 +20,7 @@ from weblake.ledger_listing import DONE, JOB, OWNER, START, id_of, read_each, st
 from weblake.submitted import url_key
 
 if TYPE_CHECKING:
-    from weblake.ended_jobs import ListedJob
+    from weblake.jobs.ended_jobs import ListedJob
     from weblake.publishing import Dataset
 
 _LOG = logging.getLogger(__name__)

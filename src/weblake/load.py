@@ -32,6 +32,7 @@ from weblake.errors import (
     WeblakeError,
 )
 from weblake.identity import JOB_KINDS
+from weblake.jobs.polling import JobRef, OverBudget, wait
 from weblake.ledger import Intent, Job, Start, new_nonce, utc_now
 from weblake.orders import Order, Terms, check_cost
 from weblake.possible_costs import find_possible_cost
@@ -39,7 +40,6 @@ from weblake.publishing import Dataset, Landing
 from weblake.receipt import Receipt
 from weblake.staging import Identity, Staged, stage_document, stage_job
 from weblake.steps import Reply
-from weblake.waiting import JobRef, OverBudget, wait
 
 #: Seconds in which a job just started may not be found yet, and in which one started elsewhere may not.
 JUST_STARTED_S, ELSEWHERE_S = 10.0, 3.0

@@ -11,9 +11,9 @@ from weblake.api.operations import list_activity
 from weblake.api.options import ActivityOptions
 from weblake.api.options.values import uuid_problem
 from weblake.errors import DeadlineExceeded, MalformedReply, OutcomeUnknown
+from weblake.jobs.retry import SINGLE, Patience, Retry
 from weblake.ledger import Intent, Ledger
 from weblake.orders import Endpoint
-from weblake.retry import SINGLE, Patience, Retry
 from weblake.steps import Flow, Reply, now
 from weblake.submitted import url_key
 

@@ -14,14 +14,17 @@ if TYPE_CHECKING:
     from weblake.api.models import is_terminal, parse_time
     from weblake.compacted_files import load_batches
     from weblake.detached import collect, detach
-    from weblake.ended_jobs import ENDS as JOB_ENDS
-    from weblake.ended_jobs import MAX_OVER, Answers, EndedJobs, ListedJob, Round, Seen, ask_all
     from weblake.generations import Task, place, place_elsewhere
     from weblake.generations import choose as choose_generation
     from weblake.generations import known as known_task
     from weblake.hints import Words
-    from weblake.job_pages import check_template as check_job_page
-    from weblake.job_pages import job_page
+    from weblake.jobs.ended_jobs import ENDS as JOB_ENDS
+    from weblake.jobs.ended_jobs import MAX_OVER, Answers, EndedJobs, ListedJob, Round, Seen, ask_all
+    from weblake.jobs.job_links import check_template as check_job_page
+    from weblake.jobs.job_links import job_page
+    from weblake.jobs.polling import STATUS_PATHS, UNSEEN_S, JobRef, OverBudget, glance, over_budget, wait
+    from weblake.jobs.retry import Patience
+    from weblake.jobs.usage_reports import ClosedPeriod, Report, activity, closed_periods, report
     from weblake.landing import open_dataset
     from weblake.layout import is_compacted
     from weblake.ledger import Intent, Job
@@ -34,7 +37,6 @@ if TYPE_CHECKING:
     from weblake.orders import parse as parse_order
     from weblake.orders import scrape as scrape_order
     from weblake.publishing import Dataset, Landed, Landing, find, history
-    from weblake.retry import Patience
     from weblake.starts import cancel
     from weblake.steps import Flow
     from weblake.storage import refuse_memory
@@ -42,61 +44,59 @@ if TYPE_CHECKING:
     from weblake.unlanded import of_slot as open_loads
     from weblake.url_lists import parquet_list, read_urls
     from weblake.url_shards import UrlShard, read_shard, url_shards
-    from weblake.usage import ClosedPeriod, Report, activity, closed_periods, report
     from weblake.usage_landing import land_activity, land_report
-    from weblake.waiting import STATUS_PATHS, UNSEEN_S, JobRef, OverBudget, glance, over_budget, wait
 
 #: The room and the name that each is known by there.
 _HOMES = {
-    "Answers": "weblake.ended_jobs:Answers",
+    "Answers": "weblake.jobs.ended_jobs:Answers",
     "Begun": "weblake.load:Begun",
-    "ClosedPeriod": "weblake.usage:ClosedPeriod",
+    "ClosedPeriod": "weblake.jobs.usage_reports:ClosedPeriod",
     "Dataset": "weblake.publishing:Dataset",
-    "EndedJobs": "weblake.ended_jobs:EndedJobs",
+    "EndedJobs": "weblake.jobs.ended_jobs:EndedJobs",
     "Flow": "weblake.steps:Flow",
     "Intent": "weblake.ledger:Intent",
-    "JOB_ENDS": "weblake.ended_jobs:ENDS",
+    "JOB_ENDS": "weblake.jobs.ended_jobs:ENDS",
     "Job": "weblake.ledger:Job",
-    "JobRef": "weblake.waiting:JobRef",
+    "JobRef": "weblake.jobs.polling:JobRef",
     "Landed": "weblake.publishing:Landed",
     "Landing": "weblake.publishing:Landing",
     "LedgerNews": "weblake.ledger_news:LedgerNews",
-    "ListedJob": "weblake.ended_jobs:ListedJob",
-    "MAX_OVER": "weblake.ended_jobs:MAX_OVER",
+    "ListedJob": "weblake.jobs.ended_jobs:ListedJob",
+    "MAX_OVER": "weblake.jobs.ended_jobs:MAX_OVER",
     "Naming": "weblake.orders:Naming",
     "Order": "weblake.orders:Order",
-    "OverBudget": "weblake.waiting:OverBudget",
-    "Patience": "weblake.retry:Patience",
-    "Report": "weblake.usage:Report",
-    "Round": "weblake.ended_jobs:Round",
-    "Seen": "weblake.ended_jobs:Seen",
-    "STATUS_PATHS": "weblake.waiting:STATUS_PATHS",
+    "OverBudget": "weblake.jobs.polling:OverBudget",
+    "Patience": "weblake.jobs.retry:Patience",
+    "Report": "weblake.jobs.usage_reports:Report",
+    "Round": "weblake.jobs.ended_jobs:Round",
+    "Seen": "weblake.jobs.ended_jobs:Seen",
+    "STATUS_PATHS": "weblake.jobs.polling:STATUS_PATHS",
     "Slot": "weblake.orders:Slot",
     "TABLES": "weblake.tables.schemas:TABLES",
     "Task": "weblake.generations:Task",
     "Terms": "weblake.orders:Terms",
-    "UNSEEN_S": "weblake.waiting:UNSEEN_S",
+    "UNSEEN_S": "weblake.jobs.polling:UNSEEN_S",
     "UrlShard": "weblake.url_shards:UrlShard",
     "Watch": "weblake.load:Watch",
     "Words": "weblake.hints:Words",
-    "activity": "weblake.usage:activity",
-    "ask_all": "weblake.ended_jobs:ask_all",
+    "activity": "weblake.jobs.usage_reports:activity",
+    "ask_all": "weblake.jobs.ended_jobs:ask_all",
     "batch_order": "weblake.orders:batch",
     "begin": "weblake.load:begin",
     "cancel": "weblake.starts:cancel",
-    "check_job_page": "weblake.job_pages:check_template",
+    "check_job_page": "weblake.jobs.job_links:check_template",
     "choose_generation": "weblake.generations:choose",
-    "closed_periods": "weblake.usage:closed_periods",
+    "closed_periods": "weblake.jobs.usage_reports:closed_periods",
     "collect": "weblake.detached:collect",
     "crawl_order": "weblake.orders:crawl",
     "detach": "weblake.detached:detach",
     "elsewhere_order": "weblake.orders:elsewhere",
     "find": "weblake.publishing:find",
-    "glance": "weblake.waiting:glance",
+    "glance": "weblake.jobs.polling:glance",
     "history": "weblake.publishing:history",
     "is_compacted": "weblake.layout:is_compacted",
     "is_terminal": "weblake.api.models:is_terminal",
-    "job_page": "weblake.job_pages:job_page",
+    "job_page": "weblake.jobs.job_links:job_page",
     "known_task": "weblake.generations:known",
     "land": "weblake.load:land",
     "land_activity": "weblake.usage_landing:land_activity",
@@ -105,7 +105,7 @@ _HOMES = {
     "landed": "weblake.load:landed",
     "open_dataset": "weblake.landing:open_dataset",
     "open_loads": "weblake.unlanded:of_slot",
-    "over_budget": "weblake.waiting:over_budget",
+    "over_budget": "weblake.jobs.polling:over_budget",
     "parquet_list": "weblake.url_lists:parquet_list",
     "parse_order": "weblake.orders:parse",
     "parse_time": "weblake.api.models:parse_time",
@@ -114,10 +114,10 @@ _HOMES = {
     "read_shard": "weblake.url_shards:read_shard",
     "read_urls": "weblake.url_lists:read_urls",
     "refuse_memory": "weblake.storage:refuse_memory",
-    "report": "weblake.usage:report",
+    "report": "weblake.jobs.usage_reports:report",
     "scrape_order": "weblake.orders:scrape",
     "url_shards": "weblake.url_shards:url_shards",
-    "wait": "weblake.waiting:wait",
+    "wait": "weblake.jobs.polling:wait",
 }
 
 __all__ = [

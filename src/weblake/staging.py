@@ -25,6 +25,7 @@ from weblake.background import by_two
 from weblake.credentials import one_line
 from weblake.download import Download, Runs
 from weblake.errors import JobGone, MalformedReply
+from weblake.jobs.polling import JobRef
 from weblake.receipt import Receipt
 from weblake.steps import Reply
 from weblake.tables import schemas
@@ -32,7 +33,6 @@ from weblake.tables.document_rows import DocumentBatches
 from weblake.tables.documents import Parsed
 from weblake.tables.parquet import GROUP_BYTES, ParquetFile, Written
 from weblake.tables.row_groups import Gathering, RowGroup, row_group
-from weblake.waiting import JobRef
 
 #: The status of a load whose job expired while it was read: what is left of it is never whole.
 EXPIRED = "expired"

@@ -36,11 +36,11 @@ from weblake.errors import (
     WeblakeError,
 )
 from weblake.identity import JOB_KINDS, job_load_id
+from weblake.jobs.polling import JobRef
+from weblake.jobs.retry import MALFORMED_TRIES, SINGLE, Course, Patience, Pause, Retry
 from weblake.ledger import Intent, Job, Ledger, Start, new_nonce
 from weblake.orders import Endpoint, Started, read_started
-from weblake.retry import MALFORMED_TRIES, SINGLE, Course, Patience, Pause, Retry
 from weblake.steps import Flow, Reply, now, sleep
-from weblake.waiting import JobRef
 
 #: Seconds after its record within which a start is sent, or not at all.
 PROMPT_S = 5.0

@@ -18,6 +18,7 @@ from weblake.compat import read_time
 from weblake.download import Runs
 from weblake.errors import FixRequest, GiveUp, JobGone, OutcomeUnknown, StorageRefused, WeblakeError
 from weblake.identity import JOB_KINDS
+from weblake.jobs.polling import JobRef, glance
 from weblake.landing import open_dataset
 from weblake.ledger import Intent, Job
 from weblake.ledger_listing import DONE, INTENT
@@ -25,7 +26,6 @@ from weblake.lost_starts import Listing
 from weblake.orders import Endpoint
 from weblake.publishing import DOCUMENTS, Dataset
 from weblake.storage import RootPath
-from weblake.waiting import JobRef, glance
 
 #: What is on record of a load, in the order in which it comes about.
 NOT_STARTED, OPEN, STARTED, PUBLISHED = "not started", "start unanswered", "started", "published"

@@ -21,10 +21,10 @@ import msgspec
 from weblake import layout
 from weblake.api.models import ActivityEntry, UsagePeriod, parse_time
 from weblake.errors import StorageRefused
+from weblake.jobs.usage_reports import Report
 from weblake.receipt import LandedFile
 from weblake.storage import Storage
 from weblake.tables import arrays, parquet, schemas
-from weblake.usage import Report
 
 #: Where a run puts what it has read of a day: `<day>.<when>-<nonce>.json`.
 PENDING = layout.PENDING_ACTIVITY

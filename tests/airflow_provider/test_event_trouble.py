@@ -16,8 +16,8 @@ from gated_site import GatedSite
 
 from airflow_provider_weblake.triggers import watching
 from airflow_provider_weblake.triggers.events import WeblakeJobsCompletedTrigger, WeblakeUsagePeriodTrigger
-from weblake import ended_jobs
 from weblake.errors import AuthenticationFailed, InvalidOption, WeblakeError
+from weblake.jobs import ended_jobs
 from weblake.testing import WeblakeService
 
 __all__ = ["supervisor"]

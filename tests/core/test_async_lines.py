@@ -12,11 +12,12 @@ from uuid import uuid4
 import pytest
 from stream_server import stream_server
 
-from weblake import AsyncClient, aio, steps, waiting
+from weblake import AsyncClient, aio, steps
 from weblake.errors import ServiceUnreachable
+from weblake.jobs import polling
+from weblake.jobs.polling import JobRef
 from weblake.starts import cancel
 from weblake.transport import MAX_CONNECTIONS, MAX_POLLS
-from weblake.waiting import JobRef
 
 pytestmark = pytest.mark.system
 
@@ -70,7 +71,7 @@ async def service() -> AsyncIterator[tuple[Service, AsyncClient]]:
 
 async def poll(client: AsyncClient) -> object:
     job = JobRef("batch_scrape", str(uuid4()))
-    return (await client.run(waiting.glance(job, client.retry)))["status"]
+    return (await client.run(polling.glance(job, client.retry)))["status"]
 
 
 def test_thousands_of_polls_at_once_take_few_connections_and_time_in_proportion() -> None:
@@ -192,7 +193,7 @@ def test_each_loop_has_connections_of_its_own() -> None:
 
     async def later() -> None:
         with pytest.raises(ServiceUnreachable):  # its service is gone; its semaphores belonged to another loop
-            await client.call(waiting.JobRef("crawl", str(uuid4())).read())
+            await client.call(polling.JobRef("crawl", str(uuid4())).read())
 
     asyncio.run(later())
 
@@ -214,9 +215,9 @@ def test_pauses_between_polls_grow_from_the_first_to_the_most_and_are_spread(fir
         pauses.append(seconds)
 
     job = JobRef("batch_scrape", str(uuid4()))
-    flow = waiting.wait(job, client.retry, until=1e6, first_s=first_s, poll_s=30.0)
+    flow = polling.wait(job, client.retry, until=1e6, first_s=first_s, poll_s=30.0)
     head = steps.run(flow, Transport(), sleep=sleep, clock=lambda: clock)
     assert head["status"] == "completed"
-    assert (1 - waiting.SPREAD) * first_s <= pauses[0] <= first_s
-    assert all((1 - waiting.SPREAD) * 30 <= pause <= 30 for pause in pauses[-2:])
+    assert (1 - polling.SPREAD) * first_s <= pauses[0] <= first_s
+    assert all((1 - polling.SPREAD) * 30 <= pause <= 30 for pause in pauses[-2:])
     assert len({round(pause, 6) for pause in pauses}) == len(pauses)

@@ -9,13 +9,14 @@ import pytest
 from catalogue import proves
 from scripted_line import Line, reply, retry
 
-from weblake import download, waiting
+from weblake import download
 from weblake.api import operations
 from weblake.errors import DeadlineExceeded, ServiceUnreachable
-from weblake.pages import Walk
-from weblake.retry import Patience, Retry
+from weblake.jobs import polling
+from weblake.jobs.polling import JobRef
+from weblake.jobs.result_pages import Walk
+from weblake.jobs.retry import Patience, Retry
 from weblake.steps import Flow, NoReply, Reply, Request
-from weblake.waiting import JobRef
 
 JOB = JobRef("crawl", "0b8f3c52-6f0d-4a41-9d1c-3f5a7e9b2c11")
 
@@ -39,14 +40,14 @@ class Linked(Line):
     def waited(self, seconds: float) -> int:
         """Waits for the end that never comes, and returns how many requests that took."""
         with pytest.raises(DeadlineExceeded):
-            self.run(waiting.wait(JOB, retry(), until=self.at + seconds))  # type: ignore[arg-type]
+            self.run(polling.wait(JOB, retry(), until=self.at + seconds))  # type: ignore[arg-type]
         assert self.at < 1000 + seconds + 1
         return len(self.sent)
 
 
 @proves(
     "H17",
-    at="src/weblake/waiting.py",
+    at="src/weblake/jobs/polling.py",
     line="if not head.empty and following is not None and following not in visited:",
     becomes="if not head.empty and following is not None:",
 )
@@ -56,7 +57,7 @@ def test_h17_a_running_job_in_a_circle_is_polled_with_pauses() -> None:
 
 @proves(
     "H17",
-    at="src/weblake/waiting.py",
+    at="src/weblake/jobs/polling.py",
     line="if not head.empty and following is not None and following not in visited:",
     becomes="if following is not None:",
 )
@@ -64,15 +65,15 @@ def test_h17_a_running_job_without_news_is_polled_with_pauses() -> None:
     assert Linked([], empty=True).waited(600) < 100
 
 
-@proves("H17", at="src/weblake/waiting.py", line="if len(visited) % MAX_HOPS:", becomes="if True:")
+@proves("H17", at="src/weblake/jobs/polling.py", line="if len(visited) % MAX_HOPS:", becomes="if True:")
 def test_h17_a_running_job_whose_chunks_never_end_is_polled_with_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "MAX_HOPS", 10)
+    monkeypatch.setattr(polling, "MAX_HOPS", 10)
     assert Linked([], following=lambda skip: skip + 1).waited(600) < 1000
 
 
 @proves(
     "H17",
-    at="src/weblake/pages.py",
+    at="src/weblake/jobs/result_pages.py",
     line="self._patience = Patience(tries=8, cap_s=30.0, until=until)",
     becomes="self._patience = Patience(tries=8, cap_s=30.0)",
 )
@@ -92,8 +93,8 @@ def test_h17_a_chain_of_new_documents_ends_with_the_time_limit() -> None:
 
 #: What reads a job: each of these may be given a reply that drips for ever.
 READS: dict[str, Callable[[Retry, float], Flow[object]]] = {
-    "the first poll": lambda rules, until: waiting.wait(JOB, rules, until=until, keep=lambda reply: None),
-    "a glance": lambda rules, until: waiting.glance(JOB, rules, Patience(until=until)),
+    "the first poll": lambda rules, until: polling.wait(JOB, rules, until=until, keep=lambda reply: None),
+    "a glance": lambda rules, until: polling.glance(JOB, rules, Patience(until=until)),
     "a chunk": lambda rules, until: Walk(JOB, rules, until=until).step(),
     "the list of errors": lambda rules, until: download._errors(JOB, rules, until),
     "a single read": lambda rules, until: rules.call(operations.credit_usage()),
@@ -116,7 +117,7 @@ class Dripping(Line):
 
 @proves(
     "5.5",
-    at="src/weblake/retry.py",
+    at="src/weblake/jobs/retry.py",
     line="or course.timeouts >= patience.timeouts",
     becomes="or False",
     case="a chunk-0",

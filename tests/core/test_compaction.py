@@ -25,13 +25,13 @@ from weblake import layout, ledger_listing, publishing, unlanded
 from weblake.api.models import parse_time
 from weblake.cli.compaction import bytes_of
 from weblake.errors import InvalidOption, StorageRefused
+from weblake.jobs.usage_reports import Report
 from weblake.landing import open_dataset
 from weblake.ledger import LEDGER
 from weblake.receipt import Receipt
 from weblake.storage import open_storage
 from weblake.storage.local import LocalStorage
 from weblake.tables import parquet
-from weblake.usage import Report
 from weblake.usage_landing import land_activity, land_report
 
 SIZE = 60_000

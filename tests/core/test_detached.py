@@ -13,8 +13,8 @@ from landing_lab import LandingLab, landing_lab
 from weblake import Terms, detached, errors, layout, orders, starts
 from weblake.api import operations
 from weblake.api.operation import Operation
+from weblake.jobs.polling import JobRef
 from weblake.orders import Naming, Order
-from weblake.waiting import JobRef
 
 URLS = [f"http://pages.test/{n}" for n in range(4)]
 SOON = Terms(poll_s=0.2, timeout_s=60)

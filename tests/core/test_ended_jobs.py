@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weblake import AsyncClient
-from weblake.ended_jobs import MAX_PENDING, ROUND_TRIES, WINDOW_MS, Answers, EndedJobs, ListedJob, Seen, ask_all
 from weblake.errors import JobGone
+from weblake.jobs.ended_jobs import MAX_PENDING, ROUND_TRIES, WINDOW_MS, Answers, EndedJobs, ListedJob, Seen, ask_all
+from weblake.jobs.polling import JobRef
 from weblake.testing import WeblakeService
-from weblake.waiting import JobRef
 
 HOUR = 3_600_000
 COMPLETED = {"status": "completed"}

@@ -17,7 +17,7 @@ from task_lab import CLEAR, RETRY, URLS, TaskLab, task_lab
 
 from weblake import Terms, errors, generations, load, orders, starts
 from weblake.generations import Task
-from weblake.waiting import JobRef, glance
+from weblake.jobs.polling import JobRef, glance
 
 
 @pytest.fixture

@@ -27,13 +27,13 @@ from weblake import (
     starts,
 )
 from weblake.generations import Task
+from weblake.jobs.polling import JobRef, glance
 from weblake.landing import open_dataset
 from weblake.ledger_listing import RETIRED
 from weblake.ledger_news import LedgerNews
 from weblake.orders import Naming, Order
 from weblake.publishing import Dataset
 from weblake.storage import Storage
-from weblake.waiting import JobRef, glance
 from weblake_service.failures import PageFailure
 
 URLS = [f"http://pages.test/{n}" for n in range(3)]

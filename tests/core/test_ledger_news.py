@@ -8,7 +8,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from weblake.ended_jobs import ListedJob
+from weblake.jobs.ended_jobs import ListedJob
 from weblake.layout import LEDGER
 from weblake.ledger import Intent, Job, Start
 from weblake.ledger_news import LedgerNews

@@ -20,10 +20,10 @@ from weblake import Client, Terms, errors, generations, load, orders, starts, un
 from weblake.cli.orphans import advice
 from weblake.generations import Task
 from weblake.identity import job_load_id
+from weblake.jobs.polling import JobRef
 from weblake.ledger import Start, new_nonce, utc_now
 from weblake.orders import Naming, Order
 from weblake.unlanded import Orphan
-from weblake.waiting import JobRef
 
 URLS = [f"http://pages.test/{n}" for n in range(3)]
 SOON = Terms(poll_s=0.2, timeout_s=60)

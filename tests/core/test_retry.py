@@ -27,13 +27,13 @@ from weblake.errors import (
     ServiceUnreachable,
     WeblakeError,
 )
-from weblake.retry import Patience, Retry, RetryBudget
+from weblake.jobs.retry import Patience, Retry, RetryBudget
 from weblake.steps import NoReply, Reply
 
 HTML = reply(200, b"<html>")
 
 
-@proves("H4", at="src/weblake/retry.py", line="return isinstance(error, RetryLater) or (", becomes="return (")
+@proves("H4", at="src/weblake/jobs/retry.py", line="return isinstance(error, RetryLater) or (", becomes="return (")
 @pytest.mark.parametrize("trouble", [*(reply(s) for s in (500, 502, 503, 504)), NoReply("reset"), HTML])
 @pytest.mark.parametrize("operation", [READ, CANCEL], ids=["read", "cancel"])
 def test_h4_a_read_and_a_cancel_are_repeated(operation: Operation[object], trouble: Reply | NoReply) -> None:
@@ -43,7 +43,7 @@ def test_h4_a_read_and_a_cancel_are_repeated(operation: Operation[object], troub
     assert 0 < line.slept[0] < 1
 
 
-@proves("H4", at="src/weblake/retry.py", line="if not self.budget.take():", becomes="if False:")
+@proves("H4", at="src/weblake/jobs/retry.py", line="if not self.budget.take():", becomes="if False:")
 def test_h4_repeats_come_out_of_one_budget_of_all_calls_of_a_client() -> None:
     rules = Retry(budget=RetryBudget(20), jitter=lambda: 0.0)
     line = Line([reply(503)])
@@ -57,7 +57,7 @@ def test_h4_repeats_come_out_of_one_budget_of_all_calls_of_a_client() -> None:
 COME_AGAIN = {"should-retry": "true", "x-should-retry": "true", "retry-after": "0"}
 
 
-@proves("H5", at="src/weblake/retry.py", line="if not operation.repeatable:", becomes="if False:")
+@proves("H5", at="src/weblake/jobs/retry.py", line="if not operation.repeatable:", becomes="if False:")
 @pytest.mark.parametrize(
     "trouble",
     [*(reply(s) for s in (500, 502, 503, 504)), reply(503, {}, COME_AGAIN), NoReply("reset"), HTML],
@@ -114,7 +114,7 @@ GROUPS = {
 
 @proves(
     "H7",
-    at="src/weblake/retry.py",
+    at="src/weblake/jobs/retry.py",
     line="return isinstance(error, RetryLater) or (",
     becomes="return True or (",
     case="401-read",
@@ -148,7 +148,7 @@ def test_h7_a_refusal_ends_a_call_and_its_type_says_what_to_do(operation: Operat
 
 @proves(
     "H14",
-    at="src/weblake/retry.py",
+    at="src/weblake/jobs/retry.py",
     line="(operation.repeatable or not reply.sent)",
     becomes="operation.repeatable",
     case="trouble1",
@@ -227,7 +227,7 @@ def test_a_try_that_only_the_deadline_ended_does_not_hide_what_was_wrong(late: f
     assert len(line.sent) == (1 if late else 2)
 
 
-@proves("5.2", at="src/weblake/retry.py", line="return waited + wait <= patience.wait_s", becomes="return True")
+@proves("5.2", at="src/weblake/jobs/retry.py", line="return waited + wait <= patience.wait_s", becomes="return True")
 @given(
     statuses=st.lists(st.sampled_from([429, 500, 502, 503, 504, 408, 0, -1]), min_size=1, max_size=40),
     hints=st.lists(st.sampled_from(["", "0", "1", "59", "9e9", "9000000000", "x"]), min_size=40, max_size=40),

@@ -16,16 +16,16 @@ from scripted_line import READ, START, Line, reply, retry
 from weblake.api import responses
 from weblake.api.operation import Operation
 from weblake.errors import RateLimited
-from weblake.retry import SINGLE, Patience, Retry, RetryBudget
+from weblake.jobs.retry import SINGLE, Patience, Retry, RetryBudget
 
 #: What is added to what the service asks for: a moment, and a tenth, which is for chance.
 AT_LEAST_S, SPREAD = 0.05, 0.1
 
 
-@proves("H1", at="src/weblake/retry.py", line="2.0 ** min(failures - 1, 16)", becomes="1.0")
+@proves("H1", at="src/weblake/jobs/retry.py", line="2.0 ** min(failures - 1, 16)", becomes="1.0")
 @proves(
     "H1",
-    at="src/weblake/retry.py",
+    at="src/weblake/jobs/retry.py",
     line="return self.jitter() * min(patience.cap_s",
     becomes="return min(patience.cap_s",
 )
@@ -41,7 +41,7 @@ def test_h1_a_bare_429_is_waited_out_in_pauses_that_grow_and_are_left_to_chance(
     assert line.slept == pytest.approx([AT_LEAST_S + chance * 0.5 * 2**n for n in range(SINGLE.tries - 1)])
 
 
-@proves("H1", at="src/weblake/retry.py", line="if not self.budget.take():", becomes="if False:")
+@proves("H1", at="src/weblake/jobs/retry.py", line="if not self.budget.take():", becomes="if False:")
 def test_h1_a_bare_429_spends_what_all_calls_may_repeat() -> None:
     rules, line = Retry(budget=RetryBudget(10), jitter=lambda: 0.0), Line([reply(429)])
     for _ in range(3):
@@ -88,8 +88,8 @@ NUMBERS = st.one_of(
 )
 
 
-@proves("H2", at="src/weblake/retry.py", line="return waited + wait <= patience.wait_s", becomes="return True")
-@proves("H2", at="src/weblake/retry.py", line="return error.retry_after + 0.05 +", becomes="return 0.05 +")
+@proves("H2", at="src/weblake/jobs/retry.py", line="return waited + wait <= patience.wait_s", becomes="return True")
+@proves("H2", at="src/weblake/jobs/retry.py", line="return error.retry_after + 0.05 +", becomes="return 0.05 +")
 @given(number=NUMBERS, chance=st.floats(0, 0.999))
 def test_h2_a_number_of_seconds_is_obeyed_up_to_a_minute_and_handed_on_above(number: str, chance: float) -> None:
     asked = max(0.0, float(number))
@@ -132,7 +132,7 @@ def test_h2_a_wait_beyond_a_minute_is_handed_to_the_caller() -> None:
 
 @proves(
     "H2",
-    at="src/weblake/retry.py",
+    at="src/weblake/jobs/retry.py",
     line="return wait < (yield from _left(patience))",
     becomes="return wait < (yield from _left(patience)) and wait < 60",
 )

@@ -15,8 +15,8 @@ from catalogue import proves
 from weblake import layout, usage_landing
 from weblake.api.models import ActivityEntry, UsagePeriod
 from weblake.errors import StorageRefused
+from weblake.jobs.usage_reports import Report
 from weblake.storage import Storage, open_storage
-from weblake.usage import Report
 from weblake.usage_landing import PENDING, land_activity, land_report
 
 DAY, OTHER = "2026-11-20", "2026-11-18"

@@ -26,8 +26,8 @@ from dagster_weblake.metadata.usage import usage_metadata
 from dagster_weblake.progress import progress_of
 from weblake import orchestration
 from weblake.api.models import UsagePeriod
+from weblake.jobs.usage_reports import Report
 from weblake.testing import WeblakeService
-from weblake.usage import Report
 
 #: Everything that could become something else on a page: links, images, HTML, cells, code, headings, bidi overrides.
 HOSTILE = (

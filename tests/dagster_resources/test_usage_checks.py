@@ -13,8 +13,8 @@ from dagster_weblake.metadata import definition_metadata
 from weblake import orchestration
 from weblake.api.models import UsagePeriod
 from weblake.errors import InvalidOption
+from weblake.jobs.usage_reports import Report
 from weblake.testing import WeblakeService
-from weblake.usage import Report
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from lake_run import KEY
 
 from weblake import AsyncClient, Client
-from weblake.retry import Patience
+from weblake.jobs.retry import Patience
 
 #: What the service is asked.
 READ = "GET /v2/team/credit-usage"

@@ -16,9 +16,10 @@ from both_clients import FAR
 from lake_run import KEY, Lake, leaks
 from scripted_service import ScriptedService
 
-from weblake import load, pages, starts, waiting
+from weblake import load, starts
 from weblake.api import operation
-from weblake.retry import Retry
+from weblake.jobs import polling, result_pages
+from weblake.jobs.retry import Retry
 
 
 @pytest.fixture
@@ -73,9 +74,9 @@ def far_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
 def haste(monkeypatch: pytest.MonkeyPatch) -> None:
     """Backoff and the waits of a lost start, shortened for commands that run in this process."""
     monkeypatch.setattr("weblake.client.Retry", lambda: Retry(jitter=lambda: 0.0))
-    monkeypatch.setattr(waiting, "FIRST_POLL_S", 0.02)
+    monkeypatch.setattr(polling, "FIRST_POLL_S", 0.02)
     monkeypatch.setattr(load, "ELSEWHERE_S", 1.0)
-    monkeypatch.setattr(pages, "LAG_PAUSES_S", (0.02, 0.02))
+    monkeypatch.setattr(result_pages, "LAG_PAUSES_S", (0.02, 0.02))
     # A start may take half a second; one whose answer is lost is looked for 0.1 s after it was sent.
     monkeypatch.setattr(starts, "MARGIN_S", -0.4 - starts.PROMPT_S)
     monkeypatch.setattr(starts, "BETWEEN_S", 0.05)

@@ -10,7 +10,7 @@ from typing import TypeVar
 from virtual_world import Clock, Page
 
 from weblake import steps
-from weblake.retry import Retry
+from weblake.jobs.retry import Retry
 from weblake.steps import Flow, NoReply, Reply, Request
 
 T = TypeVar("T")

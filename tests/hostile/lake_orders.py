@@ -11,9 +11,9 @@ from virtual_world import Content, Page, cut
 
 from weblake import detached, generations, load, orders
 from weblake.generations import Task
+from weblake.jobs.polling import JobRef, glance
 from weblake.orders import Naming, Order, Terms
 from weblake.publishing import Dataset, Landing
-from weblake.waiting import JobRef, glance
 
 TERMS = Terms(timeout_s=3600.0)
 #: What the pages of an order come to, by its name and by how often it was started before.

@@ -18,7 +18,7 @@ from virtual_world import World
 
 from weblake import steps
 from weblake.errors import WeblakeError
-from weblake.retry import Retry
+from weblake.jobs.retry import Retry
 from weblake.steps import Flow, NoReply, Reply, Request
 from weblake.storage import Storage
 

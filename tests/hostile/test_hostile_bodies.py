@@ -36,7 +36,7 @@ TRIES = 3
 
 @proves(
     "H9",
-    at="src/weblake/retry.py",
+    at="src/weblake/jobs/retry.py",
     line="course.malformed >= MALFORMED_TRIES",
     becomes="False",
     case="2-cut off in data",
@@ -64,14 +64,14 @@ def test_h9_h12_what_cannot_be_read_is_asked_again_and_then_given_up(
 
 @proves(
     "H9",
-    at="src/weblake/retry.py",
+    at="src/weblake/jobs/retry.py",
     line="(isinstance(error, MalformedReply) and reply.status < 300)",
     becomes="False",
     case="cut off in data",
 )
 @proves(
     "H12",
-    at="src/weblake/retry.py",
+    at="src/weblake/jobs/retry.py",
     line="(isinstance(error, MalformedReply) and reply.status < 300)",
     becomes="False",
     case="UTF-16",

@@ -10,8 +10,8 @@ from job_script import JOB, Job, pages
 from lake_run import Lake
 from scripted_service import Play, ScriptedService, Seen, each, reply
 
-from weblake import pages as walks
-from weblake import waiting
+from weblake.jobs import polling
+from weblake.jobs import result_pages as walks
 from weblake.steps import Flow, sleep
 
 pytestmark = pytest.mark.usefixtures("ahead_or_in_turn")
@@ -30,7 +30,9 @@ def test_h17_an_empty_chunk_that_names_itself_while_running_is_no_busy_loop(
     assert len(service.asked(job.read)) == 5  # four polls of a running job, one that sees its end and reads on
 
 
-@proves("H17", at="src/weblake/pages.py", line="if following is None:", becomes="if following is None or empty:")
+@proves(
+    "H17", at="src/weblake/jobs/result_pages.py", line="if following is None:", becomes="if following is None or empty:"
+)
 def test_h17_an_empty_chunk_whose_cursor_advances_is_followed(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(6), cut=2)
     job.chunks[2]["data"] = []
@@ -41,7 +43,7 @@ def test_h17_an_empty_chunk_whose_cursor_advances_is_followed(service: ScriptedS
 
 @proves(
     "H17",
-    at="src/weblake/pages.py",
+    at="src/weblake/jobs/result_pages.py",
     line="self.ended, self._repolled = self._repolled, True",
     becomes="self._repolled = True",
 )
@@ -59,7 +61,7 @@ def test_h17_next_of_a_cancelled_job_never_goes_away(service: ScriptedService, l
 
 @proves(
     "H17",
-    at="src/weblake/pages.py",
+    at="src/weblake/jobs/result_pages.py",
     line="self.ended, self._repolled = self._repolled, True",
     becomes="self.ended = True",
 )
@@ -69,7 +71,7 @@ def test_h17_an_empty_last_chunk_is_asked_once_more(service: ScriptedService, la
     lake.land(job=JOB).landed(pages(4))
 
 
-@proves("H17", at="src/weblake/pages.py", line="elif following in self._visited:", becomes="elif False:")
+@proves("H17", at="src/weblake/jobs/result_pages.py", line="elif following in self._visited:", becomes="elif False:")
 def test_h17_a_chunk_that_names_itself_is_a_circle(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(4), cut=2)
     job.chunk(2, pages(2, first=2), 2)
@@ -84,7 +86,10 @@ def test_h17_the_first_chunk_that_names_itself_is_a_circle(service: ScriptedServ
 
 
 @proves(
-    "H17", at="src/weblake/pages.py", line="elif following in self._visited:", becomes="elif following == self._asked:"
+    "H17",
+    at="src/weblake/jobs/result_pages.py",
+    line="elif following in self._visited:",
+    becomes="elif following == self._asked:",
 )
 def test_h17_two_chunks_that_name_each_other_are_a_circle(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(6), cut=2)
@@ -94,7 +99,7 @@ def test_h17_two_chunks_that_name_each_other_are_a_circle(service: ScriptedServi
 
 @proves(
     "H17",
-    at="src/weblake/pages.py",
+    at="src/weblake/jobs/result_pages.py",
     line="(self._stale > MAX_STALE or len(self._visited) > MAX_CHUNKS)",
     becomes="len(self._visited) > MAX_CHUNKS",
 )
@@ -142,7 +147,7 @@ def endless(service: ScriptedService) -> Job:
 
 @proves(
     "H17",
-    at="src/weblake/pages.py",
+    at="src/weblake/jobs/result_pages.py",
     line="(self._stale > MAX_STALE or len(self._visited) > MAX_CHUNKS)",
     becomes="self._stale > MAX_STALE",
 )
@@ -172,13 +177,13 @@ def test_h17_a_running_job_whose_chunks_never_end_is_no_busy_loop(
     service: ScriptedService, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It ends after three pauses: how many chunks are read in a second says how busy the machine is."""
-    monkeypatch.setattr(waiting, "MAX_HOPS", 20)
+    monkeypatch.setattr(polling, "MAX_HOPS", 20)
     job = Job(service, pages(2), word="scraping")
     link = f"{service.url}{job.path}?skip="
     pauses: list[int] = []
 
     def pause(seconds: float) -> Flow[None]:
-        assert seconds >= (1 - waiting.SPREAD) * waiting.FIRST_POLL_S
+        assert seconds >= (1 - polling.SPREAD) * polling.FIRST_POLL_S
         pauses.append(len(service.seen))
         return sleep(seconds)
 
@@ -187,7 +192,7 @@ def test_h17_a_running_job_whose_chunks_never_end_is_no_busy_loop(
             return reply(job.chunks[0] | {"status": "failed", "next": None})
         return reply(job.chunks[0] | {"next": f"{link}{skip_of(seen) + 2}"})
 
-    monkeypatch.setattr(waiting, "sleep", pause)
+    monkeypatch.setattr(polling, "sleep", pause)
     service.on(job.read, each(more))
     lake.land(job=JOB, timeout=60).refused("JobEnded")
-    assert pauses == [waiting.MAX_HOPS * n - 1 for n in (1, 2, 3)]
+    assert pauses == [polling.MAX_HOPS * n - 1 for n in (1, 2, 3)]

@@ -75,7 +75,10 @@ def test_h18_overlapping_chunks_without_scrape_ids(service: ScriptedService, lak
 
 
 @proves(
-    "H18", at="src/weblake/pages.py", line="elif following in self._visited:", becomes="elif following < self._asked:"
+    "H18",
+    at="src/weblake/jobs/result_pages.py",
+    line="elif following in self._visited:",
+    becomes="elif following < self._asked:",
 )
 def test_h18_a_cursor_that_goes_back_loses_and_doubles_nothing(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(8), cut=2)

@@ -19,19 +19,20 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from job_script import JOB, url_of
 
-from weblake import load, lost_starts, orders, pages, starts, usage, waiting
+from weblake import load, lost_starts, orders, starts
 from weblake.api import operations
 from weblake.errors import WeblakeError
+from weblake.jobs import polling, result_pages, usage_reports
+from weblake.jobs.retry import SINGLE, Patience
 from weblake.landing import open_dataset
 from weblake.orders import Naming, Order, Terms
-from weblake.retry import SINGLE, Patience
 
 QUIET = settings(max_examples=30, print_blob=True, suppress_health_check=list(HealthCheck))
 
 #: Seconds: of one start, of one read, of one call's waits.
 START_S, READ_S, WAIT_S = 30.0, 120.0, SINGLE.wait_s
 #: The smallest pause after an answer that asks for patience, and the smallest between two polls.
-PAUSE_S, POLL_S = 0.05, 0.75 * waiting.FIRST_POLL_S
+PAUSE_S, POLL_S = 0.05, 0.75 * polling.FIRST_POLL_S
 #: What sums of floating point numbers are off by.
 ROUNDING_S = 0.001
 #: Seconds of one round of a start: sent, waited for in the activity list, and that read twice.
@@ -46,17 +47,19 @@ latencies = st.sampled_from([0.0, 0.02, 3.0])
 @pytest.fixture(autouse=True)
 def haste(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock is virtual, so the waits are the real ones; chains are shorter, for each of their steps is work."""
-    monkeypatch.setattr(waiting, "MAX_HOPS", 40)
-    monkeypatch.setattr(pages, "MAX_CHUNKS", 60)
-    monkeypatch.setattr(pages, "MAX_STALE", 20)
+    monkeypatch.setattr(polling, "MAX_HOPS", 40)
+    monkeypatch.setattr(result_pages, "MAX_CHUNKS", 60)
+    monkeypatch.setattr(result_pages, "MAX_STALE", 20)
     monkeypatch.setattr(lost_starts, "MAX_ACTIVITY_PAGES", 50)
-    monkeypatch.setattr(usage, "MAX_PAGES", 100)
+    monkeypatch.setattr(usage_reports, "MAX_PAGES", 100)
 
 
 def most_requests(seconds: float) -> int:
     """Of a wait and a read of that long: a chain of hops between two polls, retries at their smallest pause, chunks."""
-    retries = min(seconds / PAUSE_S, RETRIES + (waiting.MAX_HOPS * (seconds / POLL_S + 1) + pages.MAX_CHUNKS) / 5)
-    return math.ceil(waiting.MAX_HOPS * (seconds / POLL_S + 2) + retries + 2 * pages.MAX_CHUNKS)
+    retries = min(
+        seconds / PAUSE_S, RETRIES + (polling.MAX_HOPS * (seconds / POLL_S + 1) + result_pages.MAX_CHUNKS) / 5
+    )
+    return math.ceil(polling.MAX_HOPS * (seconds / POLL_S + 2) + retries + 2 * result_pages.MAX_CHUNKS)
 
 
 def landed(service: EndlessService, order: Callable[[str], Order], terms: Terms) -> None:
@@ -66,11 +69,18 @@ def landed(service: EndlessService, order: Callable[[str], Order], terms: Terms)
             load.land(Patient(service), open_dataset(root), order(root), terms)
 
 
-@proves("5.1", at="src/weblake/retry.py", line="return replace(request, deadline_s=left)", becomes="return request")
-@proves("5.1", at="src/weblake/pages.py", line="yield from sleep(min(pause, left))", becomes="yield from sleep(pause)")
+@proves(
+    "5.1", at="src/weblake/jobs/retry.py", line="return replace(request, deadline_s=left)", becomes="return request"
+)
 @proves(
     "5.1",
-    at="src/weblake/waiting.py",
+    at="src/weblake/jobs/result_pages.py",
+    line="yield from sleep(min(pause, left))",
+    becomes="yield from sleep(pause)",
+)
+@proves(
+    "5.1",
+    at="src/weblake/jobs/polling.py",
     line="tries=SEEN_TRIES if seen else UNSEEN_TRIES, cap_s=30.0, until=until)",
     becomes="tries=SEEN_TRIES if seen else UNSEEN_TRIES, cap_s=30.0)",
 )
@@ -110,7 +120,7 @@ def test_a_purchase_ends_by_its_deadline_and_one_round_of_a_start(
     assert service.starts <= starts.MAX_STARTS + starts.REPEATS + RETRIES
 
 
-@proves("5.1", at="src/weblake/retry.py", line="course.waited += (yield from now()) - begun", becomes="pass")
+@proves("5.1", at="src/weblake/jobs/retry.py", line="course.waited += (yield from now()) - begun", becomes="pass")
 @settings(QUIET, max_examples=10)
 @given(cycles, latencies, st.sampled_from([4.0, 600.0]))
 @example(["slow 429, 0"], 0.0, 4.0)
@@ -128,7 +138,7 @@ def ended(service: EndlessService, flow: Callable[[Patient], object]) -> None:
         flow(Patient(service))
 
 
-@proves("5.1", at="src/weblake/retry.py", line="return waited + wait <= patience.wait_s", becomes="return True")
+@proves("5.1", at="src/weblake/jobs/retry.py", line="return waited + wait <= patience.wait_s", becomes="return True")
 @QUIET
 @given(cycles, latencies, st.sampled_from([None, 10.0, 300.0]))
 def test_a_single_call_ends_within_its_patience(moods: list[str], latency_s: float, wait_s: float | None) -> None:
@@ -140,23 +150,23 @@ def test_a_single_call_ends_within_its_patience(moods: list[str], latency_s: flo
     assert service.clock.passed <= patience.wait_s + service.sent * READ_S
 
 
-@proves("5.1", at="src/weblake/usage.py", line="if (yield from now()) >= until:", becomes="if False:")
+@proves("5.1", at="src/weblake/jobs/usage_reports.py", line="if (yield from now()) >= until:", becomes="if False:")
 @QUIET
 @given(cycles, latencies)
 @example(["leads on", "429, 59"], 0.0)
 def test_a_list_without_end_is_given_up(moods: list[str], latency_s: float) -> None:
-    service = EndlessService(moods, 2 * usage.MAX_PAGES + 2 * RETRIES, latency_s)
-    ended(service, lambda client: client.run(usage.activity(client.retry)))
-    assert service.clock.passed <= usage.LISTING_S + WAIT_S + SINGLE.tries * READ_S
+    service = EndlessService(moods, 2 * usage_reports.MAX_PAGES + 2 * RETRIES, latency_s)
+    ended(service, lambda client: client.run(usage_reports.activity(client.retry)))
+    assert service.clock.passed <= usage_reports.LISTING_S + WAIT_S + SINGLE.tries * READ_S
 
 
-@proves("5.1", at="src/weblake/retry.py", line="if not self.budget.take():", becomes="if False:")
+@proves("5.1", at="src/weblake/jobs/retry.py", line="if not self.budget.take():", becomes="if False:")
 @QUIET
 @given(cycles, latencies, st.sampled_from(["credits", "tokens"]))
 @example(["429, 0"], 0.0, "credits")
 def test_a_report_ends_within_the_patience_of_a_call(moods: list[str], latency_s: float, what: str) -> None:
     service = EndlessService(moods, SINGLE.tries + RETRIES, latency_s)
-    ended(service, lambda client: client.run(usage.report(what, client.retry)))
+    ended(service, lambda client: client.run(usage_reports.report(what, client.retry)))
     assert service.slept <= WAIT_S
 
 

@@ -201,7 +201,7 @@ PLACES = {
 )
 @proves(
     "H15",
-    at="src/weblake/retry.py",
+    at="src/weblake/jobs/retry.py",
     line="value, error = _outcome(reply, operation, read)",
     becomes="value, error = _outcome((yield from send(request)), operation, read)",
     case="302-itself",

@@ -57,7 +57,13 @@ def landed(root: Path, sizes: list[int]) -> None:
         assert not any(group.column(at).is_stats_set for group in groups)
 
 
-@proves("H27", at="src/weblake/pages.py", line="MAX_CHUNK = 256 << 20", becomes="MAX_CHUNK = 10 << 20", case="hundred")
+@proves(
+    "H27",
+    at="src/weblake/jobs/result_pages.py",
+    line="MAX_CHUNK = 256 << 20",
+    becomes="MAX_CHUNK = 10 << 20",
+    case="hundred",
+)
 @pytest.mark.parametrize("sizes", [[1, 10, 1, 12], [1, 100, 1]], ids=["ten", "hundred"])
 def test_h27_documents_beyond_a_chunk_land(service: ScriptedService, lake: Lake, sizes: list[int]) -> None:
     told(service, sizes)

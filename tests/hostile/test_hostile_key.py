@@ -23,7 +23,7 @@ from weblake import AsyncClient, Client
 from weblake.api import operations
 from weblake.credentials import ApiKey
 from weblake.errors import WeblakeError
-from weblake.retry import Patience
+from weblake.jobs.retry import Patience
 from weblake.settings import Settings
 from weblake.steps import Upload
 

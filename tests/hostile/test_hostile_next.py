@@ -63,7 +63,7 @@ ELSEWHERE = {
 # A naive reader goes where the link says; to another host it cannot, a connection has its origin from the transport.
 @proves(
     "H16",
-    at="src/weblake/pages.py",
+    at="src/weblake/jobs/result_pages.py",
     line="operation = replace(self._read, request=replace(self._read.request, query=asked))",
     becomes="operation = replace(self._read, request=replace(self._read.request, query=asked, path='/' + "
     "str(self.head['next']).partition('?')[0].split('/', 3)[-1] if asked else self._read.request.path))",

@@ -63,7 +63,7 @@ def case(made: Made, elsewhere: bool, replay: bool) -> None:
 
 @proves(
     "2.2",
-    at="src/weblake/retry.py",
+    at="src/weblake/jobs/retry.py",
     line="return not reply.final and (operation.repeatable or not reply.sent)",
     becomes="return not reply.final",
 )

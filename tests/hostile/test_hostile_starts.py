@@ -77,7 +77,7 @@ UNCLEAR = {
 }
 
 
-@proves("H5", at="src/weblake/retry.py", line="if not operation.repeatable:", becomes="if False:", case="502")
+@proves("H5", at="src/weblake/jobs/retry.py", line="if not operation.repeatable:", becomes="if False:", case="502")
 @proves(
     "H5",
     at="src/weblake/api/start_responses.py",

@@ -75,7 +75,12 @@ def test_h22_a_reply_without_a_status_is_waited_on(service: ScriptedService, lak
     lake.land(job=JOB).landed(pages(3))
 
 
-@proves("H22", at="src/weblake/pages.py", line="for pause in (*LAG_PAUSES_S, None):", becomes="for pause in (None,):")
+@proves(
+    "H22",
+    at="src/weblake/jobs/result_pages.py",
+    line="for pause in (*LAG_PAUSES_S, None):",
+    becomes="for pause in (None,):",
+)
 def test_h22_a_server_that_lags_behind_is_asked_again(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(6), cut=2)
     for skip in job.chunks:
@@ -84,7 +89,12 @@ def test_h22_a_server_that_lags_behind_is_asked_again(service: ScriptedService, 
     lake.land(job=JOB).landed(pages(6))
 
 
-@proves("H22", at="src/weblake/pages.py", line='if models.is_terminal(chunk.head.get("status")):', becomes="if True:")
+@proves(
+    "H22",
+    at="src/weblake/jobs/result_pages.py",
+    line='if models.is_terminal(chunk.head.get("status")):',
+    becomes="if True:",
+)
 def test_h22_a_job_that_goes_back_to_running_is_not_landed_half(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(6), cut=2)
     service.first(job.at(2), *[reply(job.chunks[2] | {"status": "scraping"})] * 3)
@@ -92,7 +102,12 @@ def test_h22_a_job_that_goes_back_to_running_is_not_landed_half(service: Scripte
     lake.land(job=JOB).landed(pages(6))
 
 
-@proves("H19", at="src/weblake/pages.py", line='if models.is_terminal(chunk.head.get("status")):', becomes="if True:")
+@proves(
+    "H19",
+    at="src/weblake/jobs/result_pages.py",
+    line='if models.is_terminal(chunk.head.get("status")):',
+    becomes="if True:",
+)
 def test_h19_documents_are_read_when_the_job_is_over(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(4), cut=2)
     drafts = job.chunks[0] | {"status": "scraping", "data": [page(n, markdown="a draft") for n in range(2)]}
@@ -108,7 +123,12 @@ def test_h19_a_page_that_reads_otherwise_the_second_time_is_stored_once(service:
     lake.land(job=JOB).landed(pages(4))
 
 
-@proves("H19", at="src/weblake/pages.py", line="self.head = chunk.head", becomes="self.head = self.head or chunk.head")
+@proves(
+    "H19",
+    at="src/weblake/jobs/result_pages.py",
+    line="self.head = chunk.head",
+    becomes="self.head = self.head or chunk.head",
+)
 def test_h19_the_word_of_the_last_chunk_is_the_last_word(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(4), cut=2)
     job.chunks[2]["status"] = "failed"
@@ -152,7 +172,12 @@ def test_h21_more_counted_than_delivered_is_missing(
     lake.land("--missing-ratio", "0.4", job=JOB).landed(pages(3), complete=False, missing=2)
 
 
-@proves("H21", at="src/weblake/pages.py", line="self.head = chunk.head", becomes="self.head = self.head or chunk.head")
+@proves(
+    "H21",
+    at="src/weblake/jobs/result_pages.py",
+    line="self.head = chunk.head",
+    becomes="self.head = self.head or chunk.head",
+)
 def test_h21_a_total_that_shrinks_is_believed_at_the_end(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(4), cut=2)
     job.chunks[0] |= {"total": 9, "completed": 4}

@@ -42,7 +42,7 @@ CUT = {
 
 @proves(
     "H8",
-    at="src/weblake/retry.py",
+    at="src/weblake/jobs/retry.py",
     line="(operation.repeatable or not reply.sent)",
     becomes="not reply.sent",
     case="reset in the body",

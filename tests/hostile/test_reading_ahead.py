@@ -10,7 +10,8 @@ from job_script import JOB, OTHER, Job, Page, page
 from lake_run import Lake
 from scripted_service import Line, Play, ScriptedService, encoded, head, reply
 
-from weblake import download, waiting
+from weblake import download
+from weblake.jobs import polling
 
 #: More than one read of a socket brings, so that a head arrives without its documents.
 LONG = "word " * 40_000
@@ -148,7 +149,7 @@ def test_the_poll_that_finds_the_end_brings_the_first_chunk(service: ScriptedSer
 def test_a_first_chunk_that_is_too_large_to_keep_is_asked_for_again(
     service: ScriptedService, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "MOST_KEPT", 300_000)
+    monkeypatch.setattr(polling, "MOST_KEPT", 300_000)
     documents = long_pages(40)
     job = Job(service, documents)
     lake.land(job=JOB).landed(documents)
@@ -158,7 +159,7 @@ def test_a_first_chunk_that_is_too_large_to_keep_is_asked_for_again(
 def test_a_large_first_chunk_whose_head_stands_behind_the_documents_is_read_to_its_end(
     service: ScriptedService, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "MOST_KEPT", 300_000)
+    monkeypatch.setattr(polling, "MOST_KEPT", 300_000)
     documents = long_pages(40)
     job = Job(service, documents)
     job.chunks[0]["status"] = job.chunks[0].pop("status")

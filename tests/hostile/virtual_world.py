@@ -19,7 +19,7 @@ from unittest import mock
 from urllib.parse import urlencode
 
 from weblake import background, download, ledger, load, steps
-from weblake.retry import Retry
+from weblake.jobs.retry import Retry
 from weblake.steps import Flow, NoReply, Reply, Request
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from weblake.api import operations
-from weblake.retry import Retry
+from weblake.jobs.retry import Retry
 from weblake.steps import Flow, NoReply, Reply, Request, run
 
 OK = {"success": True, "id": "11111111-2222-4333-8444-555555555555"}

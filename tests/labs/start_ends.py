@@ -6,8 +6,8 @@ from typing import Any
 
 from start_world import Process, State, World
 
+from weblake.jobs.retry import Retry
 from weblake.publishing import Dataset
-from weblake.retry import Retry
 from weblake.steps import NoReply, Reply, Request, run
 from weblake.unlanded import Orphan, look
 

@@ -12,10 +12,10 @@ import fake_web
 
 from weblake import Client, Terms, generations, load, orders, publishing, starts
 from weblake.generations import Task
+from weblake.jobs.polling import JobRef
 from weblake.landing import open_dataset
 from weblake.orders import Naming, Order
 from weblake.publishing import Dataset
-from weblake.waiting import JobRef
 from weblake_service.server import LocalService
 
 URLS = [f"http://pages.test/{n}" for n in range(3)]

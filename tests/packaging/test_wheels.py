@@ -95,7 +95,7 @@ def test_public_names_exist() -> None:
 @pytest.mark.parametrize(
     ("imported", "unwanted"),
     [
-        ("weblake.client, weblake.waiting, weblake.starts", ["pyarrow", "pandas"]),
+        ("weblake.client, weblake.jobs.polling, weblake.starts", ["pyarrow", "pandas"]),
         ("weblake.landing, weblake.load, weblake.staging", ["pyarrow.compute", "pyarrow.dataset", "pandas"]),
     ],
     ids=["waiting for a job", "landing a small one"],

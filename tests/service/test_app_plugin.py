@@ -47,7 +47,7 @@ def test_every_test_finds_it_empty(weblake_service: Any, turn: int) -> None:
 def test_faults_reach_the_client(weblake_service: Any) -> None:
     weblake_service.faults({"times": None, "effect": {"status": 503, "body": {"success": False, "error": "no"}}})
     from weblake.client import Client
-    from weblake.retry import Patience
+    from weblake.jobs.retry import Patience
 
     environment = weblake_service.environment()
     with (

@@ -16,7 +16,7 @@ import pytest
 import weblake
 from weblake import aio
 from weblake.errors import CreditsExhausted, RateLimited
-from weblake.retry import Patience
+from weblake.jobs.retry import Patience
 from weblake.testing import (
     WeblakeFaults,
     WeblakeService,

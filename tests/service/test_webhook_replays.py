@@ -21,7 +21,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 import weblake
 from weblake import Terms
 from weblake.api import webhooks
-from weblake.pages import LAG_PAUSES_S
+from weblake.jobs.result_pages import LAG_PAUSES_S
 
 SECRET = "test-secret"
 KINDS = st.sampled_from(["crawl.page", "batch_scrape.page", "crawl.completed", "batch_scrape.started"])
@@ -117,7 +117,7 @@ def test_s5_a_delivery_that_is_made_anew_after_a_crash_is_the_same(bench: Any) -
 
 @proves(
     "S5",
-    at="src/weblake/waiting.py",
+    at="src/weblake/jobs/polling.py",
     line='if models.is_terminal(head.fields.get("status")):',
     becomes="if True:",
 )

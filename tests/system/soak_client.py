@@ -21,13 +21,14 @@ from functools import partial
 from typing import Any
 
 import weblake
-from weblake import AsyncClient, Client, detached, load, orders, usage, usage_landing
+from weblake import AsyncClient, Client, detached, load, orders, usage_landing
 from weblake.errors import WeblakeError
+from weblake.jobs import usage_reports
+from weblake.jobs.polling import JobRef, wait
 from weblake.landing import open_dataset
 from weblake.orders import Naming, Terms
 from weblake.receipt import Receipt
 from weblake.testing.webhooks import WeblakeWebhooks
-from weblake.waiting import JobRef, wait
 
 #: Loads that are landed at the same time.
 AT_ONCE = 6
@@ -122,9 +123,9 @@ class Landings:
 
     def usage(self) -> None:
         storage = open_dataset(self.root).storage
-        entries = self.until_it_works(lambda: self.client.run(usage.activity(self.client.retry)))
+        entries = self.until_it_works(lambda: self.client.run(usage_reports.activity(self.client.retry)))
         usage_landing.land_activity(entries, storage)
-        report = self.until_it_works(lambda: self.client.run(usage.report("credits", self.client.retry)))
+        report = self.until_it_works(lambda: self.client.run(usage_reports.report("credits", self.client.retry)))
         usage_landing.land_report(report, storage)
 
     def webhooks(self) -> None:

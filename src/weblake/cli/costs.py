@@ -45,7 +45,7 @@ def _credits_left(client: Client) -> str:
     from msgspec import structs
 
     from weblake.api.operations import credit_usage
-    from weblake.retry import Patience
+    from weblake.jobs.retry import Patience
 
     operation = credit_usage()
     operation = structs.replace(operation, request=structs.replace(operation.request, deadline_s=_DEADLINE_S))

@@ -17,8 +17,8 @@ def status(
     kind: Kind, job_id: JobId, as_json: Json = False, base_url: BaseUrl = None, insecure: Insecure = False
 ) -> None:
     """Says how far a job is, without reading its documents."""
+    from weblake.jobs.polling import JobRef, glance
     from weblake.orders import elsewhere
-    from weblake.waiting import JobRef, glance
 
     order = elsewhere(kind, job_id)
     with connect(base_url, insecure) as client:

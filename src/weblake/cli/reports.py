@@ -28,7 +28,7 @@ def usage(
     insecure: Insecure = False,
 ) -> None:
     """Shows usage month by month, or lands it with --to: one file a month, replaced whole."""
-    from weblake import usage as reports
+    from weblake.jobs import usage_reports as reports
 
     with connect(base_url, insecure) as client:
         found = client.run(reports.report(what.value, client.retry, by_api_key=by_api_key))
@@ -65,7 +65,7 @@ def activity(
     insecure: Insecure = False,
 ) -> None:
     """Shows the team's calls of the last 24 hours, or lands them with --to: one file a day, merged by id."""
-    from weblake import usage as reports
+    from weblake.jobs import usage_reports as reports
 
     with connect(base_url, insecure) as client:
         entries = client.run(reports.activity(client.retry, endpoint=endpoint))

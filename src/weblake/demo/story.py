@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, TypeVar
 from rich.markup import escape
 
 from weblake import load, orders, output, publishing, starts, usage_landing
-from weblake import usage as reports
 from weblake.api.models import is_terminal
 from weblake.api.options import BatchScrapeOptions, CrawlOptions
 from weblake.client import Client
@@ -26,12 +25,13 @@ from weblake.demo.site_server import SiteServer
 from weblake.embedded import needs_local
 from weblake.errors import InvalidOption, StorageRefused
 from weblake.home import home
+from weblake.jobs import usage_reports as reports
+from weblake.jobs.polling import JobRef, glance
+from weblake.jobs.usage_reports import Report
 from weblake.landing import open_dataset
 from weblake.orders import Naming, Order, Terms
 from weblake.publishing import Dataset, Landing
 from weblake.receipt import LandedFile, Receipt
-from weblake.usage import Report
-from weblake.waiting import JobRef, glance
 
 if TYPE_CHECKING:
     from weblake_service.server import LocalService

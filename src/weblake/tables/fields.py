@@ -13,10 +13,10 @@ from datetime import datetime, timezone
 import msgspec
 from msgspec import Raw
 
-from weblake import headroom
 from weblake.api import response_json
 from weblake.compat import read_time
 from weblake.errors import MalformedReply
+from weblake.tables import free_memory
 
 #: What a reader raises where the value is not of its type.
 WRONG = (msgspec.ValidationError, RecursionError, MalformedReply)
@@ -60,7 +60,7 @@ def _read_long_text(raw: Raw, fit: Fit) -> str | None:
     """Returns the string, which may be long; raises MemoryError where there is no memory for it."""
     size = memoryview(raw).nbytes
     if size > _LONG:
-        headroom.need(2 * size)  # what is gathered grows by doubling
+        free_memory.need(2 * size)  # what is gathered grows by doubling
     return text(raw)
 
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from weblake import headroom
 from weblake.api import response_json
+from weblake.tables import free_memory
 
 #: Texts shorter than these bytes on average are decoded sooner one by one.
 WORTH_BYTES = 1 << 10
@@ -47,7 +47,7 @@ def columns(
         parts.append(b"}\n")
     lines = b"".join(parts)
     del parts
-    headroom.need(_TIMES * len(lines) + headroom.THREAD_BYTES)
+    free_memory.need(_TIMES * len(lines) + free_memory.THREAD_BYTES)
     try:
         read = reader.read_json(
             pa.BufferReader(lines),

@@ -18,7 +18,7 @@ from weblake.api.next_link import Query, query_of
 from weblake.api.operation import Operation
 from weblake.api.operations import get_batch_scrape, get_crawl
 from weblake.errors import DeadlineExceeded, JobGone, RetryLater, WeblakeError
-from weblake.retry import SINGLE, Patience, Retry
+from weblake.jobs.retry import SINGLE, Patience, Retry
 from weblake.steps import Flow, Reply, now, sleep
 
 #: Seconds between polls: small jobs are seen soon, long ones cost little.

@@ -14,7 +14,7 @@ from weblake.api.models import ActivityEntry, UsagePeriod, parse_time
 from weblake.api.operations import historical_credit_usage, historical_token_usage, list_activity
 from weblake.api.options import ActivityOptions
 from weblake.errors import DeadlineExceeded, MalformedReply
-from weblake.retry import Retry
+from weblake.jobs.retry import Retry
 from weblake.steps import Flow, now
 
 #: Pages of the activity list that are read: 100 entries each.

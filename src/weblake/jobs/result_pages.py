@@ -16,9 +16,9 @@ from weblake.api import models, response_json, responses
 from weblake.api.next_link import Query, query_of
 from weblake.api.operation import Operation
 from weblake.errors import DeadlineExceeded, MalformedReply, RetryLater, WeblakeError
-from weblake.retry import Patience, Retry
+from weblake.jobs.polling import JobRef
+from weblake.jobs.retry import Patience, Retry
 from weblake.steps import Flow, Reply, now, sleep
-from weblake.waiting import JobRef
 
 T = TypeVar("T")
 

@@ -12,17 +12,19 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol, TypeVar
 
 from typing_extensions import Self
 
-from weblake import aio, usage
+from weblake import aio
 from weblake.api.models import parse_time
 from weblake.errors import FixRequest, JobGone, PermissionDenied, WeblakeError
-from weblake.waiting import JobRef, glance
+from weblake.jobs import usage_reports
+from weblake.jobs.polling import JobRef, glance
+from weblake.jobs.retry import Retry
+from weblake.steps import Flow
 
-if TYPE_CHECKING:
-    from weblake.client import AsyncClient
+T = TypeVar("T")
 
 #: A job's own words for its end, and ours for one that the service no longer knows.
 ENDS, GONE = ("completed", "failed", "cancelled"), "gone"
@@ -40,6 +42,17 @@ WINDOW_MS = 25 * 3_600_000
 
 #: What is known of a job's own: the service has no such job, or keeps this one from us.
 _ABOUT_THE_JOB = (JobGone, PermissionDenied, FixRequest)
+
+
+class AsyncCaller(Protocol):
+    """What is used of an `AsyncClient` here."""
+
+    @property
+    def retry(self) -> Retry:
+        """Its retry policy."""
+
+    async def run(self, flow: Flow[T]) -> T:
+        """Drive a conversation with the service and return what it comes to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +96,7 @@ class Answers:
 
 
 async def ask_all(
-    client: AsyncClient, jobs: Sequence[JobRef], *, at_once: int = AT_ONCE, until: float | None = None
+    client: AsyncCaller, jobs: Sequence[JobRef], *, at_once: int = AT_ONCE, until: float | None = None
 ) -> Answers:
     """Asks for the status of each job once, a few at a time, without its documents.
 
@@ -126,7 +139,7 @@ class EndedJobs:
         #: When a job was first not found (monotonic seconds), and how often since.
         self._missed: dict[str, tuple[float, int]] = {}
 
-    async def __call__(self, client: AsyncClient, *, watcher: Seen | None = None, until: float | None = None) -> Round:
+    async def __call__(self, client: AsyncCaller, *, watcher: Seen | None = None, until: float | None = None) -> Round:
         """One round; raises the last error where not one status could be read.
 
         Args:
@@ -135,7 +148,7 @@ class EndedJobs:
             until: Monotonic seconds at which the polls are broken off. With it they go in no order, so that each job
                 has its turn in some round.
         """
-        listed = await client.run(usage.activity(client.retry, endpoint=self._kind))
+        listed = await client.run(usage_reports.activity(client.retry, endpoint=self._kind))
         jobs = tuple(_jobs((entry.id, entry.created_at, entry.target) for entry in listed))
         also, self._also = self._also | (watcher.pending.keys() if watcher else set()), set()
         open_ids = [job.job_id for job in jobs if watcher is None or not watcher.knows(job)]
@@ -145,7 +158,7 @@ class EndedJobs:
         complete = await self._poll(client, [job_id for job_id in asked if job_id not in self._over], until)
         return Round(jobs, dict(self._over), complete, self._also.update)
 
-    async def _poll(self, client: AsyncClient, job_ids: list[str], until: float | None) -> bool:
+    async def _poll(self, client: AsyncCaller, job_ids: list[str], until: float | None) -> bool:
         """Polls these; returns whether each of them answered."""
         if until is not None:
             random.shuffle(job_ids)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from weblake.errors import InvalidOption
-from weblake.waiting import STATUS_PATHS
+from weblake.jobs.polling import STATUS_PATHS
 
 #: Other names of kinds.
 _ALSO = {"batch": "batch_scrape"}

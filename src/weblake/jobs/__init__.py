@@ -1,0 +1,1 @@
+"""Following a job of the service: requests and their retries, polls until its end, and its results page by page."""

@@ -31,12 +31,12 @@ from pathlib import Path
 from benchmark_report import DOCS, machine
 
 from weblake import Client, Terms, generations, load, orders
-from weblake.dataset import Dataset
+from weblake.dataset.identity import job_load_id
+from weblake.dataset.root import Dataset
+from weblake.dataset.slots import group_of
 from weblake.generations import Task
-from weblake.identity import job_load_id
 from weblake.landing import open_dataset
 from weblake.orders import Naming
-from weblake.slots import group_of
 from weblake.storage import Storage
 from weblake_service.server import LocalService
 

@@ -22,8 +22,8 @@ import msgspec
 import pyarrow as pa
 from made_jobs import SYLLABLES
 
-from weblake import layout
-from weblake.ledger import Done, Intent, Job
+from weblake.dataset import layout
+from weblake.dataset.ledger import Done, Intent, Job
 from weblake.receipt import LandedFile, Receipt
 from weblake.tables import arrays, schemas
 from weblake.tables.parquet import ParquetFile

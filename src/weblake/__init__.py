@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from weblake import errors, testing
     from weblake.api import webhooks
     from weblake.client import AsyncClient, Client
-    from weblake.compaction import compact
-    from weblake.compaction_record import Compacted
+    from weblake.dataset.compaction import compact
+    from weblake.dataset.compaction_record import Compacted
+    from weblake.dataset.reading import Reading, read
     from weblake.landing import land, land_batch, land_crawl
     from weblake.orders import Terms
-    from weblake.reading import Reading, read
     from weblake.receipt import LandedFile, Receipt
     from weblake.unlanded import Orphan, Unlanded, orphans
 
@@ -26,19 +26,19 @@ __version__ = "0.1.0"
 _HOMES = {
     "AsyncClient": "weblake.client",
     "Client": "weblake.client",
-    "Compacted": "weblake.compaction_record",
+    "Compacted": "weblake.dataset.compaction_record",
     "LandedFile": "weblake.receipt",
     "Orphan": "weblake.unlanded",
-    "Reading": "weblake.reading",
+    "Reading": "weblake.dataset.reading",
     "Receipt": "weblake.receipt",
     "Terms": "weblake.orders",
     "Unlanded": "weblake.unlanded",
-    "compact": "weblake.compaction",
+    "compact": "weblake.dataset.compaction",
     "land": "weblake.landing",
     "land_batch": "weblake.landing",
     "land_crawl": "weblake.landing",
     "orphans": "weblake.unlanded",
-    "read": "weblake.reading",
+    "read": "weblake.dataset.reading",
 }
 _MODULES = ("errors", "testing", "webhooks")
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weblake import load
+from weblake.dataset.ledger import Intent, Job
 from weblake.download import Runs
 from weblake.errors import AskPerson, JobGone
-from weblake.ledger import Intent, Job
 from weblake.orders import Order, Terms
 from weblake.publishing import Dataset, Landing
 

@@ -19,12 +19,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from weblake import layout, publishing, starts
+from weblake import publishing, starts
+from weblake.dataset import layout
+from weblake.dataset.identity import load_id_of
+from weblake.dataset.ledger import Intent, Job
 from weblake.download import Runs
 from weblake.errors import AskPerson, JobGone
-from weblake.identity import load_id_of
 from weblake.jobs.polling import JobRef, glance, over_budget
-from weblake.ledger import Intent, Job
 from weblake.orders import Order, Slot, Terms
 from weblake.publishing import Dataset
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from weblake.compat import read_time
+from weblake.dataset.identity import job_load_id
+from weblake.dataset.ledger import Intent, Ledger, Start
+from weblake.dataset.ledger_listing import DONE, JOB, OWNER, START, id_of, read_each, steps
 from weblake.errors import StorageRefused
-from weblake.identity import job_load_id
-from weblake.ledger import Intent, Ledger, Start
-from weblake.ledger_listing import DONE, JOB, OWNER, START, id_of, read_each, steps
 from weblake.submitted import url_key
 
 if TYPE_CHECKING:

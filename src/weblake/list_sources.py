@@ -14,13 +14,14 @@ from pathlib import Path
 
 import msgspec
 
-from weblake import layout, sent_lists
-from weblake.dataset import DOCUMENTS, Dataset
+from weblake import sent_lists
+from weblake.dataset import layout
+from weblake.dataset.identity import load_id_of
+from weblake.dataset.landed_loads import find, find_job
+from weblake.dataset.ledger import Record
+from weblake.dataset.root import DOCUMENTS, Dataset
 from weblake.errors import StorageRefused
 from weblake.home import home
-from weblake.identity import load_id_of
-from weblake.landed_loads import find, find_job
-from weblake.ledger import Record
 from weblake.orders import Naming
 
 #: Addresses of which each run reads something else: standard input, pipes of a shell.

@@ -21,6 +21,8 @@ from typing import TypeAlias
 from weblake import list_sources, publishing, recovery, sent_lists, starts
 from weblake.accounting import Tally
 from weblake.api.operation import Operation
+from weblake.dataset.identity import JOB_KINDS
+from weblake.dataset.ledger import Intent, Job, Start, new_nonce, utc_now
 from weblake.download import Runs
 from weblake.errors import (
     CreditsExhausted,
@@ -31,9 +33,7 @@ from weblake.errors import (
     StorageRefused,
     WeblakeError,
 )
-from weblake.identity import JOB_KINDS
 from weblake.jobs.polling import JobRef, OverBudget, wait
-from weblake.ledger import Intent, Job, Start, new_nonce, utc_now
 from weblake.orders import Order, Terms, check_cost
 from weblake.possible_costs import find_possible_cost
 from weblake.publishing import Dataset, Landing

@@ -10,9 +10,9 @@ from weblake.api.operation import Operation
 from weblake.api.operations import list_activity
 from weblake.api.options import ActivityOptions
 from weblake.api.options.values import uuid_problem
+from weblake.dataset.ledger import Intent, Ledger
 from weblake.errors import DeadlineExceeded, MalformedReply, OutcomeUnknown
 from weblake.jobs.retry import SINGLE, Patience, Retry
-from weblake.ledger import Intent, Ledger
 from weblake.orders import Endpoint
 from weblake.steps import Flow, Reply, now
 from weblake.submitted import url_key

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from weblake.api.models import is_terminal, parse_time
-    from weblake.compacted_files import load_batches
+    from weblake.dataset.compacted_files import load_batches
+    from weblake.dataset.layout import is_compacted
+    from weblake.dataset.ledger import Intent, Job
     from weblake.detached import collect, detach
     from weblake.generations import Task, place, place_elsewhere
     from weblake.generations import choose as choose_generation
@@ -26,8 +28,6 @@ if TYPE_CHECKING:
     from weblake.jobs.retry import Patience
     from weblake.jobs.usage_reports import ClosedPeriod, Report, activity, closed_periods, report
     from weblake.landing import open_dataset
-    from weblake.layout import is_compacted
-    from weblake.ledger import Intent, Job
     from weblake.ledger_news import LedgerNews
     from weblake.load import Begun, Watch, begin, land, landed
     from weblake.orders import Naming, Order, Slot, Terms
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from weblake.storage import refuse_memory
     from weblake.tables.schemas import TABLES
     from weblake.unlanded import of_slot as open_loads
-    from weblake.url_lists import parquet_list, read_urls
-    from weblake.url_shards import UrlShard, read_shard, url_shards
+    from weblake.urls.lists import parquet_list, read_urls
+    from weblake.urls.shards import UrlShard, read_shard, url_shards
     from weblake.usage_landing import land_activity, land_report
 
 #: The room and the name that each is known by there.
@@ -54,9 +54,9 @@ _HOMES = {
     "Dataset": "weblake.publishing:Dataset",
     "EndedJobs": "weblake.jobs.ended_jobs:EndedJobs",
     "Flow": "weblake.steps:Flow",
-    "Intent": "weblake.ledger:Intent",
+    "Intent": "weblake.dataset.ledger:Intent",
     "JOB_ENDS": "weblake.jobs.ended_jobs:ENDS",
-    "Job": "weblake.ledger:Job",
+    "Job": "weblake.dataset.ledger:Job",
     "JobRef": "weblake.jobs.polling:JobRef",
     "Landed": "weblake.publishing:Landed",
     "Landing": "weblake.publishing:Landing",
@@ -76,7 +76,7 @@ _HOMES = {
     "Task": "weblake.generations:Task",
     "Terms": "weblake.orders:Terms",
     "UNSEEN_S": "weblake.jobs.polling:UNSEEN_S",
-    "UrlShard": "weblake.url_shards:UrlShard",
+    "UrlShard": "weblake.urls.shards:UrlShard",
     "Watch": "weblake.load:Watch",
     "Words": "weblake.hints:Words",
     "activity": "weblake.jobs.usage_reports:activity",
@@ -94,29 +94,29 @@ _HOMES = {
     "find": "weblake.publishing:find",
     "glance": "weblake.jobs.polling:glance",
     "history": "weblake.publishing:history",
-    "is_compacted": "weblake.layout:is_compacted",
+    "is_compacted": "weblake.dataset.layout:is_compacted",
     "is_terminal": "weblake.api.models:is_terminal",
     "job_page": "weblake.jobs.job_links:job_page",
     "known_task": "weblake.generations:known",
     "land": "weblake.load:land",
     "land_activity": "weblake.usage_landing:land_activity",
     "land_report": "weblake.usage_landing:land_report",
-    "load_batches": "weblake.compacted_files:load_batches",
+    "load_batches": "weblake.dataset.compacted_files:load_batches",
     "landed": "weblake.load:landed",
     "open_dataset": "weblake.landing:open_dataset",
     "open_loads": "weblake.unlanded:of_slot",
     "over_budget": "weblake.jobs.polling:over_budget",
-    "parquet_list": "weblake.url_lists:parquet_list",
+    "parquet_list": "weblake.urls.lists:parquet_list",
     "parse_order": "weblake.orders:parse",
     "parse_time": "weblake.api.models:parse_time",
     "place": "weblake.generations:place",
     "place_elsewhere": "weblake.generations:place_elsewhere",
-    "read_shard": "weblake.url_shards:read_shard",
-    "read_urls": "weblake.url_lists:read_urls",
+    "read_shard": "weblake.urls.shards:read_shard",
+    "read_urls": "weblake.urls.lists:read_urls",
     "refuse_memory": "weblake.storage:refuse_memory",
     "report": "weblake.jobs.usage_reports:report",
     "scrape_order": "weblake.orders:scrape",
-    "url_shards": "weblake.url_shards:url_shards",
+    "url_shards": "weblake.urls.shards:url_shards",
     "wait": "weblake.jobs.polling:wait",
 }
 

@@ -18,8 +18,8 @@ from typing_extensions import Unpack
 from weblake.api import operations, options, response_json, responses
 from weblake.api.operation import Operation
 from weblake.api.options.values import uuid_problem
+from weblake.dataset.identity import job_load_id, load_id_of, new_load_id, request_digest
 from weblake.errors import CreditsExhausted, InvalidOption, MalformedReply
-from weblake.identity import job_load_id, load_id_of, new_load_id, request_digest
 from weblake.prices import per_page
 from weblake.steps import Reply
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weblake.dataset import Dataset
+from weblake.dataset.root import Dataset
 from weblake.download import Runs
 from weblake.orders import Order
 

@@ -14,18 +14,18 @@ from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 
-from weblake import layout, ledger_listing
 from weblake.accounting import PageError
 from weblake.api import models
-from weblake.dataset import DOCUMENTS as DOCUMENTS
-from weblake.dataset import PAGE_ERRORS as PAGE_ERRORS
-from weblake.dataset import Dataset as Dataset
-from weblake.dataset import Landing as Landing
+from weblake.dataset import layout, ledger_listing
+from weblake.dataset.landed_loads import find as find
+from weblake.dataset.landed_loads import find_job as find_job
+from weblake.dataset.landed_loads import receipt_of
+from weblake.dataset.ledger import Intent
+from weblake.dataset.root import DOCUMENTS as DOCUMENTS
+from weblake.dataset.root import PAGE_ERRORS as PAGE_ERRORS
+from weblake.dataset.root import Dataset as Dataset
+from weblake.dataset.root import Landing as Landing
 from weblake.errors import StorageRefused
-from weblake.landed_loads import find as find
-from weblake.landed_loads import find_job as find_job
-from weblake.landed_loads import receipt_of
-from weblake.ledger import Intent
 from weblake.receipt import Receipt
 from weblake.recovery import finish
 from weblake.staging import Staged

@@ -5,13 +5,13 @@ Every step can be repeated, so a run that died on the way is finished by the nex
 
 from __future__ import annotations
 
-from weblake import layout
-from weblake.dataset import Dataset, Landing
-from weblake.landed_loads import find_published, with_files
-from weblake.ledger import Intent
+from weblake.dataset import layout
+from weblake.dataset.landed_loads import find_published, with_files
+from weblake.dataset.ledger import Intent
+from weblake.dataset.root import Dataset, Landing
+from weblake.dataset.slots import group_of_intent, rivals
 from weblake.receipt import Receipt
 from weblake.retirement import is_there, retire
-from weblake.slots import group_of_intent, rivals
 
 
 def finish(dataset: Dataset, intent: Intent, receipt: Receipt) -> Receipt:

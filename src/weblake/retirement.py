@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from weblake import compacted_files, layout
-from weblake.dataset import DOCUMENTS, Dataset
+from weblake.dataset import compacted_files, layout
+from weblake.dataset.root import DOCUMENTS, Dataset
+from weblake.dataset.slots import SlotEntry
 from weblake.receipt import Receipt
-from weblake.slots import SlotEntry
 
 
 def retire(dataset: Dataset, entry: SlotEntry, *, by: str) -> None:

@@ -17,7 +17,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from weblake import layout
+from weblake.dataset import layout
 from weblake.errors import StorageRefused
 from weblake.storage import Storage
 

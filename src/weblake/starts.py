@@ -24,6 +24,8 @@ from weblake.api import models, responses
 from weblake.api.operation import Operation
 from weblake.api.operations import cancel_batch_scrape, cancel_crawl, get_scrape, list_activity
 from weblake.api.start_responses import Verdict
+from weblake.dataset.identity import JOB_KINDS, job_load_id
+from weblake.dataset.ledger import Intent, Job, Ledger, Start, new_nonce
 from weblake.errors import (
     CreditsExhausted,
     JobGone,
@@ -35,10 +37,8 @@ from weblake.errors import (
     ServiceUnreachable,
     WeblakeError,
 )
-from weblake.identity import JOB_KINDS, job_load_id
 from weblake.jobs.polling import JobRef
 from weblake.jobs.retry import MALFORMED_TRIES, SINGLE, Course, Patience, Pause, Retry
-from weblake.ledger import Intent, Job, Ledger, Start, new_nonce
 from weblake.orders import Endpoint, Started, read_started
 from weblake.steps import Flow, Reply, now, sleep
 

@@ -18,8 +18,8 @@ from datetime import datetime, timedelta, timezone
 
 import msgspec
 
-from weblake import layout
 from weblake.api.models import ActivityEntry, UsagePeriod, parse_time
+from weblake.dataset import layout
 from weblake.errors import StorageRefused
 from weblake.jobs.usage_reports import Report
 from weblake.receipt import LandedFile

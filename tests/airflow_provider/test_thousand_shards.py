@@ -51,7 +51,7 @@ async def in_time(done: Callable[[], bool]) -> None:
 @pytest.mark.system
 @proves(
     "O7",
-    at="src/weblake/url_shards.py",
+    at="src/weblake/urls/shards.py",
     line="digest=digest.text(),",
     becomes="digest=digest.text(), urls=[url],",
 )

@@ -13,10 +13,11 @@ from compact_lab import histories, intent, lake, land, load_id, rows
 from task_lab import RETRY, TaskLab, task_lab
 
 import weblake
-from weblake import layout, ledger_archive, ledger_listing, unlanded
+from weblake import unlanded
+from weblake.dataset import layout, ledger_archive, ledger_listing
+from weblake.dataset.ledger import LEDGER, Ledger, Start
 from weblake.errors import StorageRefused
 from weblake.landing import open_dataset
-from weblake.ledger import LEDGER, Ledger, Start
 from weblake.ledger_news import LedgerNews
 from weblake.publishing import Dataset
 from weblake.receipt import Receipt
@@ -44,7 +45,7 @@ def daily(root: Path, runs: int) -> Dataset:
 
 @proves(
     "2.7",
-    at="src/weblake/compaction.py",
+    at="src/weblake/dataset/compaction.py",
     line="                self._ledger.retires(load)",
     becomes="                pass",
 )

@@ -21,13 +21,14 @@ from compact_lab import histories, intent, lake, land, load_id, rows, same_rows,
 from polling import until
 
 import weblake
-from weblake import layout, ledger_listing, publishing, unlanded
+from weblake import publishing, unlanded
 from weblake.api.models import parse_time
 from weblake.cli.compaction import bytes_of
+from weblake.dataset import layout, ledger_listing
+from weblake.dataset.ledger import LEDGER
 from weblake.errors import InvalidOption, StorageRefused
 from weblake.jobs.usage_reports import Report
 from weblake.landing import open_dataset
-from weblake.ledger import LEDGER
 from weblake.receipt import Receipt
 from weblake.storage import open_storage
 from weblake.storage.local import LocalStorage
@@ -43,7 +44,7 @@ def files(root: Path | str, table: str = "documents") -> list[str]:
 
 @proves(
     "2.7",
-    at="src/weblake/merging.py",
+    at="src/weblake/dataset/merging.py",
     line="if output is not None and not output.has_room(each, self._size):",
     becomes="if False:",
 )
@@ -74,7 +75,7 @@ def test_every_row_and_record_is_there_in_fewer_files(tmp_path: Path) -> None:
 
 @proves(
     "2.7",
-    at="src/weblake/compacted_ledger.py",
+    at="src/weblake/dataset/compacted_ledger.py",
     line='if name.endswith(".done.json") or (name.startswith(layout.SLOTS) and name != layout.SLOT_INDEX):',
     becomes="if False:",
 )
@@ -242,7 +243,7 @@ def refuses_to_be_used(root: Path) -> None:
 
 @proves(
     "2.7",
-    at="src/weblake/compacted_ledger.py",
+    at="src/weblake/dataset/compacted_ledger.py",
     line="for folder, intents in ((layout.LEDGER, False), (layout.SLOTS, None), (layout.LEDGER, True)):",
     becomes="for folder, intents in ((layout.LEDGER, True), (layout.SLOTS, None), (layout.LEDGER, False)):",
 )

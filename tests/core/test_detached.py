@@ -10,9 +10,10 @@ import pytest
 from catalogue import proves
 from landing_lab import LandingLab, landing_lab
 
-from weblake import Terms, detached, errors, layout, orders, starts
+from weblake import Terms, detached, errors, orders, starts
 from weblake.api import operations
 from weblake.api.operation import Operation
+from weblake.dataset import layout
 from weblake.jobs.polling import JobRef
 from weblake.orders import Naming, Order
 

@@ -15,10 +15,10 @@ from polling import until
 
 from weblake import Terms, load, orders, read, starts, unlanded
 from weblake.api import operations
+from weblake.dataset.ledger import Intent, Ledger
 from weblake.errors import OutcomeUnknown
 from weblake.jobs.retry import Retry
 from weblake.landing import open_dataset
-from weblake.ledger import Intent, Ledger
 from weblake.orders import Naming, Order, with_key
 from weblake.steps import NoReply, Now, Reply, Send
 

@@ -14,22 +14,12 @@ from landing_lab import LandingLab, landing_lab
 from polling import until
 
 import weblake
-from weblake import (
-    Terms,
-    compacted_files,
-    detached,
-    errors,
-    generations,
-    ledger_listing,
-    load,
-    orders,
-    recovery,
-    starts,
-)
+from weblake import Terms, detached, errors, generations, load, orders, recovery, starts
+from weblake.dataset import compacted_files, ledger_listing
+from weblake.dataset.ledger_listing import RETIRED
 from weblake.generations import Task
 from weblake.jobs.polling import JobRef, glance
 from weblake.landing import open_dataset
-from weblake.ledger_listing import RETIRED
 from weblake.ledger_news import LedgerNews
 from weblake.orders import Naming, Order
 from weblake.publishing import Dataset
@@ -223,7 +213,7 @@ class Meddled:
 
 @proves(
     "2.7",
-    at="src/weblake/compacted_files.py",
+    at="src/weblake/dataset/compacted_files.py",
     line="if attempt == 0 and load_id not in held:",
     becomes="if attempt or load_id not in held:",
 )

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from weblake import layout
+from weblake.dataset import layout
+from weblake.dataset.layout import Layout, activity_path, check_partition, keys_of, load_path, refused_path, usage_path
 from weblake.errors import InvalidOption, StorageRefused
-from weblake.layout import Layout, activity_path, check_partition, keys_of, load_path, refused_path, usage_path
 from weblake.storage import Storage, open_storage
 
 LOAD = "0123456789abcdef"

@@ -12,9 +12,9 @@ from catalogue import proves
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from weblake import ledger_listing
+from weblake.dataset import ledger_listing
+from weblake.dataset.ledger import Done, Intent, Job, Ledger, Retired, Start, Void, new_nonce, utc_now
 from weblake.errors import InvalidOption, StorageRefused
-from weblake.ledger import Done, Intent, Job, Ledger, Retired, Start, Void, new_nonce, utc_now
 from weblake.storage import Storage, open_storage
 
 LOAD = "0123456789abcdef"
@@ -183,7 +183,7 @@ def _with(step: str, data: bytes) -> tuple[Ledger, Storage]:
 
 @proves(
     "P13",
-    at="src/weblake/ledger.py",
+    at="src/weblake/dataset/ledger.py",
     line='            raise self._unknown(name, "it is damaged") from error',
     becomes="            return None",
     case="job",

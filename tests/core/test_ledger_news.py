@@ -8,9 +8,9 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
+from weblake.dataset.layout import LEDGER
+from weblake.dataset.ledger import Intent, Job, Start
 from weblake.jobs.ended_jobs import ListedJob
-from weblake.layout import LEDGER
-from weblake.ledger import Intent, Job, Start
 from weblake.ledger_news import LedgerNews
 from weblake.publishing import Dataset
 from weblake.receipt import Receipt

@@ -12,11 +12,12 @@ from catalogue import proves
 from task_lab import URLS, TaskLab, task_lab
 from typer.testing import CliRunner, Result
 
-from weblake import layout, load
+from weblake import load
 from weblake.cli import _commands
+from weblake.dataset import layout
+from weblake.dataset.ledger import Ledger
 from weblake.errors import StorageRefused
 from weblake.landing import open_dataset
-from weblake.ledger import Ledger
 
 ANOTHER = "http://pages.test/new"
 

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 from catalogue import proves
 
-from weblake import layout
+from weblake.dataset import layout
+from weblake.dataset.ledger import Done, Intent
 from weblake.landing import open_dataset
-from weblake.ledger import Done, Intent
 from weblake.publishing import Dataset, find, history
 from weblake.receipt import Receipt
 from weblake.storage.local import LocalStorage
@@ -39,7 +39,7 @@ def filled(root: Path, count: int) -> Dataset:
 
 @proves(
     "P14",
-    at="src/weblake/ledger_listing.py",
+    at="src/weblake/dataset/ledger_listing.py",
     line="        self._order.sort()",
     becomes="        pass",
     case="2000",

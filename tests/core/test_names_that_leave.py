@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import weblake
-from weblake import ledger_listing
 from weblake.api import operations
+from weblake.dataset import ledger_listing
+from weblake.dataset.layout import LEDGER, keys_of, load_path, refused_path, submitted_path
+from weblake.dataset.ledger import Ledger
 from weblake.errors import FixRequest, InvalidOption, StorageRefused
-from weblake.layout import LEDGER, keys_of, load_path, refused_path, submitted_path
-from weblake.ledger import Ledger
 from weblake.storage import open_storage
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
@@ -84,7 +84,7 @@ def test_s6_a_request_with_such_an_id_is_never_sent(tmp_path: Path) -> None:
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-@proves("S6", at="src/weblake/identity.py", line="if not _LOAD_ID.fullmatch(load_id):", becomes="if False:")
+@proves("S6", at="src/weblake/dataset/identity.py", line="if not _LOAD_ID.fullmatch(load_id):", becomes="if False:")
 @pytest.mark.parametrize("away", AWAY)
 def test_s6_a_load_id_is_sixteen_digits_before_it_is_part_of_a_name(away: str, tmp_path: Path) -> None:
     ledger = Ledger(open_storage(str(tmp_path)))
@@ -122,7 +122,10 @@ def test_s6_no_name_leaves_the_root(tmp_path: Path) -> None:
 
 
 @proves(
-    "S6", at="src/weblake/layout.py", line="found: f'%{ord(found[0]):02X}', value", becomes="found: found[0], value"
+    "S6",
+    at="src/weblake/dataset/layout.py",
+    line="found: f'%{ord(found[0]):02X}', value",
+    becomes="found: found[0], value",
 )
 @given(st.text(min_size=1, max_size=60) | st.sampled_from([text for text in AWAY if text]))
 def test_s6_a_partition_value_is_one_folder_or_refused(value: str) -> None:
@@ -142,7 +145,7 @@ def test_s6_a_partition_value_is_one_folder_or_refused(value: str) -> None:
 
 @proves(
     "S6",
-    at="src/weblake/layout.py",
+    at="src/weblake/dataset/layout.py",
     line="if not isinstance(key, str) or not _KEY.fullmatch(key):",
     becomes="if not isinstance(key, str):",
 )

@@ -18,10 +18,10 @@ from landing_lab import LandingLab, landing_lab
 import weblake
 from weblake import Client, Terms, errors, generations, load, orders, starts, unlanded
 from weblake.cli.orphans import advice
+from weblake.dataset.identity import job_load_id
+from weblake.dataset.ledger import Start, new_nonce, utc_now
 from weblake.generations import Task
-from weblake.identity import job_load_id
 from weblake.jobs.polling import JobRef
-from weblake.ledger import Start, new_nonce, utc_now
 from weblake.orders import Naming, Order
 from weblake.unlanded import Orphan
 

@@ -42,7 +42,7 @@ def lab(tmp_path: Path) -> Iterator[TaskLab]:
 )
 @proves(
     "O6",
-    at="src/weblake/slots.py",
+    at="src/weblake/dataset/slots.py",
     line="self.slot_has_partition or",
     becomes="False or",
     case="a backfill of the same day",

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import weblake
-from weblake import layout
+from weblake.dataset import layout
+from weblake.dataset.layout import Layout
 from weblake.errors import InvalidOption, StorageRefused
-from weblake.layout import Layout
 from weblake.storage import Storage, open_storage
 from weblake.tables import arrays, parquet, schemas
 

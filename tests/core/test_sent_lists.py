@@ -16,8 +16,9 @@ from catalogue import proves
 from task_lab import CLEAR, RETRY, URLS, TaskLab, task_lab
 
 import weblake
-from weblake import Terms, detached, errors, layout, load, orders, sent_lists, starts
-from weblake.ledger import Ledger, Start
+from weblake import Terms, detached, errors, load, orders, sent_lists, starts
+from weblake.dataset import layout
+from weblake.dataset.ledger import Ledger, Start
 from weblake.orders import Naming, Order
 
 SOON = Terms(poll_s=0.2, timeout_s=60)

@@ -14,8 +14,8 @@ import weblake
 from weblake import publishing, recovery
 from weblake.accounting import Tally
 from weblake.api.models import JobError, JobErrors
+from weblake.dataset.ledger import Intent, Ledger
 from weblake.errors import InvalidOption
-from weblake.ledger import Intent, Ledger
 from weblake.publishing import Dataset
 from weblake.receipt import Receipt
 from weblake.staging import Identity, Staged, stage_document

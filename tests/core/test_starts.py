@@ -18,9 +18,10 @@ from start_ends import checked, explored, looked_at
 from start_service import BEGAN, Service, stamp
 from start_world import Process, State, World
 
-from weblake import ledger, lost_starts, orders, starts
+from weblake import lost_starts, orders, starts
 from weblake.api import operation
-from weblake.ledger import Ledger
+from weblake.dataset import ledger
+from weblake.dataset.ledger import Ledger
 from weblake.orders import Naming, Order
 
 URLS = ["http://a.test/1", "http://a.test/2"]

@@ -143,7 +143,7 @@ def test_a_missing_extra_is_named(url: str, extra: str, monkeypatch: pytest.Monk
 
 def test_local_roots_import_no_heavy_library(local_root: str) -> None:
     code = (
-        "import sys; from weblake.ledger import Ledger; from weblake.ledger_listing import loads\n"
+        "import sys; from weblake.dataset.ledger import Ledger; from weblake.dataset.ledger_listing import loads\n"
         "from weblake.storage import open_storage\n"
         "storage = open_storage(sys.argv[1]); storage.preflight('documents/k=1'); list(loads(Ledger(storage)))\n"
         "print([name for name in ('fsspec', 'pyarrow', 'pandas', 's3fs', 'numpy') if name in sys.modules])"

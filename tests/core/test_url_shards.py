@@ -21,10 +21,10 @@ from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from weblake import url_files, url_lists
 from weblake.errors import FeatureMissing, FixRequest, InvalidOption, StorageRefused
-from weblake.url_lists import read_urls
-from weblake.url_shards import UrlShard, read_shard, url_shards
+from weblake.urls import files, lists
+from weblake.urls.lists import read_urls
+from weblake.urls.shards import UrlShard, read_shard, url_shards
 
 URLS = [f"https://example.org/{n}" for n in range(10)]
 
@@ -68,7 +68,7 @@ def test_the_shards_of_a_text_file_are_the_list(
     file = tmp_path / "list.txt"
     file.write_bytes((b"\xef\xbb\xbf" if bom else b"") + content.encode())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(url_files, "BLOCK", block)
+        patch.setattr(files, "BLOCK", block)
         assert together(file, **sizes) == read_urls(file) == plain_text(file.read_bytes())
 
 
@@ -97,7 +97,7 @@ def test_the_shards_of_a_csv_file_are_the_list(
     file = tmp_path / "list.csv"
     file.write_bytes((b"\xef\xbb\xbf" if bom else b"") + content.encode())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(url_files, "BLOCK", block)
+        patch.setattr(files, "BLOCK", block)
         expected = plain_csv(file.read_bytes(), "page")
         assert together(file, "page", **sizes) == read_urls(file, "page") == expected
 
@@ -119,7 +119,7 @@ def test_the_shards_of_a_parquet_file_are_the_list(
     file = tmp_path / "list.parquet"
     pq.write_table(table, file, row_group_size=group)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(url_lists, "ROWS", rows)
+        patch.setattr(lists, "ROWS", rows)
         expected = [text for value in values if value and (text := value.strip())]
         assert together(file, **sizes) == read_urls(file) == expected
 
@@ -186,7 +186,7 @@ def test_a_relative_path_is_found_from_elsewhere(tmp_path: Path, monkeypatch: py
 
 def test_standard_input_and_pipes_are_read_but_not_cut(tmp_path: Path) -> None:
     content = write_list("txt", URLS)
-    code = "from weblake.url_lists import read_urls; print(read_urls('-'))"
+    code = "from weblake.urls.lists import read_urls; print(read_urls('-'))"
     run = subprocess.run([sys.executable, "-c", code], input=content, capture_output=True, check=True)
     assert run.stdout.decode().strip() == str(URLS)
     pipe = tmp_path / "pipe.txt"
@@ -265,7 +265,7 @@ def test_a_list_is_never_held_as_a_whole(tmp_path: Path) -> None:
     # 80 MB each, and as much again as a list; Arrow's allocator takes 50 MB for itself, however long the file is.
     code = """
 import sys
-from weblake.url_shards import read_shard, url_shards
+from weblake.urls.shards import read_shard, url_shards
 import pyarrow.parquet
 def peak():  # not getrusage: that one begins with what the parent had
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
@@ -329,7 +329,7 @@ def test_what_was_only_added_behind_does_no_harm(tmp_path: Path) -> None:
 def test_a_list_that_grows_while_it_is_cut_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "urls.txt"
     file.write_bytes(write_list("txt", URLS))
-    monkeypatch.setattr("weblake.url_shards._even", lambda *_: iter([4, 4]))
+    monkeypatch.setattr("weblake.urls.shards._even", lambda *_: iter([4, 4]))
     with pytest.raises(FixRequest, match="grew while it was being cut"):
         url_shards(file, shards=2)
 

@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 from catalogue import proves
 
-from weblake import layout, usage_landing
+from weblake import usage_landing
 from weblake.api.models import ActivityEntry, UsagePeriod
+from weblake.dataset import layout
 from weblake.errors import StorageRefused
 from weblake.jobs.usage_reports import Report
 from weblake.storage import Storage, open_storage

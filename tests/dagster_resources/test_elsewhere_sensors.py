@@ -21,8 +21,8 @@ from dagster_weblake import (
     build_weblake_assets,
 )
 from dagster_weblake.sensors import elsewhere_jobs, ticks
+from weblake.dataset.ledger import Intent, Start
 from weblake.errors import InvalidOption
-from weblake.ledger import Intent, Start
 
 pytestmark = pytest.mark.system
 

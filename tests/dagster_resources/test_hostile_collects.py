@@ -25,7 +25,7 @@ pytestmark = pytest.mark.system
     line="_finish_retirement(dataset, intent, intent.load_id, by=gone.by)",
     becomes="pass",
 )
-@proves("2.3", at="src/weblake/slots.py", line="and other.created() < self.created()", becomes="and True")
+@proves("2.3", at="src/weblake/dataset/slots.py", line="and other.created() < self.created()", becomes="and True")
 def test_an_older_job_that_is_collected_last_takes_nobodys_place(
     bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:

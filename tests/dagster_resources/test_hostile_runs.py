@@ -73,7 +73,7 @@ def test_two_processes_that_land_the_same_load_land_it_once(
 
 @proves(
     "O9",
-    at="src/weblake/landed_loads.py",
+    at="src/weblake/dataset/landed_loads.py",
     line="    if not dataset.storage.settled(name):",
     becomes="    if True:",
     case="finish",

@@ -14,7 +14,8 @@ from unittest import mock
 
 from virtual_world import Content, Driver, World
 
-from weblake import generations, layout, ledger, load, orders
+from weblake import generations, load, orders
+from weblake.dataset import layout, ledger
 from weblake.generations import Task
 from weblake.landing import open_dataset
 from weblake.orders import Naming, Order, Terms

@@ -59,21 +59,21 @@ def damage(dataset: Dataset, name: str, made: Callable[[bytes], bytes]) -> bytes
 
 @proves(
     "P13",
-    at="src/weblake/ledger.py",
+    at="src/weblake/dataset/ledger.py",
     line='            raise self._unknown(name, "it is damaged") from error',
     becomes="            return None",
     case="-cut off",
 )
 @proves(
     "P13",
-    at="src/weblake/ledger.py",
+    at="src/weblake/dataset/ledger.py",
     line='            raise self._unknown(name, f"it has version {version}, which this weblake does not know")',
     becomes="            return None",
     case=".job-another version",
 )
 @proves(
     "P13",
-    at="src/weblake/ledger.py",
+    at="src/weblake/dataset/ledger.py",
     line="        if record.load_id != load_id:",
     becomes="        if False:",
     case=".job-of another load",

@@ -11,7 +11,8 @@ import pytest
 from catalogue import proves
 from isolation_lab import DAMAGES, Lab, newer_weblake, overwrite, this_weblake
 
-from weblake import generations, layout, ledger, publishing, recovery, unlanded
+from weblake import generations, publishing, recovery, unlanded
+from weblake.dataset import layout, ledger
 from weblake.errors import StorageRefused
 from weblake.generations import Task
 from weblake.orders import Order
@@ -59,7 +60,7 @@ def step_of(name: str) -> str:
 
 @proves(
     "2.8",
-    at="src/weblake/slots.py",
+    at="src/weblake/dataset/slots.py",
     line="            found = msgspec.json.decode(data, type=SlotEntry)",
     becomes="            found = self.ledger.read_record(name, load_id, SlotEntry)",
     case="landed-slot entry-a newer version",
@@ -232,7 +233,7 @@ def test_finding_a_load_changes_nothing() -> None:
 
 @proves(
     "2.8",
-    at="src/weblake/ledger.py",
+    at="src/weblake/dataset/ledger.py",
     line="        version = min(version, VERSION)",
     becomes="        version = VERSION",
     case="False-record_done",

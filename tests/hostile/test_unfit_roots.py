@@ -108,14 +108,14 @@ def refused(dataset: Dataset) -> StorageRefused:
 )
 @proves(
     "P4",
-    at="src/weblake/dataset.py",
+    at="src/weblake/dataset/root.py",
     line="for table in layout.LOAD_TABLES]",
     becomes="for table in layout.LOAD_TABLES[:1]]",
     case="a_file_as_page_errors",
 )
 @proves(
     "P4",
-    at="src/weblake/dataset.py",
+    at="src/weblake/dataset/root.py",
     line="names.append(layout.refused_path(PAGE_ERRORS, load_id))",
     becomes="pass",
     case="a_file_as_refused",

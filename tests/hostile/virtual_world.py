@@ -18,7 +18,8 @@ from typing import TypeVar
 from unittest import mock
 from urllib.parse import urlencode
 
-from weblake import background, download, ledger, load, steps
+from weblake import background, download, load, steps
+from weblake.dataset import ledger
 from weblake.jobs.retry import Retry
 from weblake.steps import Flow, NoReply, Reply, Request
 

@@ -11,8 +11,8 @@ import weblake
 from weblake import publishing
 from weblake.accounting import Tally
 from weblake.api.models import JobError, JobErrors
+from weblake.dataset.ledger import Intent, Job
 from weblake.landing import open_dataset
-from weblake.ledger import Intent, Job
 from weblake.publishing import Dataset
 from weblake.receipt import Receipt
 from weblake.staging import Staged

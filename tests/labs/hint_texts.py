@@ -13,7 +13,7 @@ CORE = Path(weblake.__file__).parent
 #: Folders and modules that no integration enters: the command line's own, and the two ways to the embedded service,
 #: which an integration never means (its connection or resource has a base URL); and compaction.
 ELSEWHERE = {"cli", "demo", "output.py", "embedded.py", "settings.py", "testing", "loopback.py"}
-ELSEWHERE |= {"compaction.py", "compaction_record.py", "merging.py"}
+ELSEWHERE |= {f"dataset/{name}.py" for name in ("compaction", "compaction_record", "merging")}
 #: Flags of commands that no integration stands for: `weblake ls --since`.
 ONLY_ON_THE_COMMAND_LINE = {"--since"}
 OF_THE_COMMAND_LINE = re.compile(r"--[a-z][a-z-]*|`weblake [a-z]+[^`]*`|WEBLAKE_[A-Z_]+|the same command")

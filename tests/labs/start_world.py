@@ -18,9 +18,9 @@ from start_service import BEGAN, Service, reply, stamp
 
 from weblake import starts
 from weblake.api.operation import Operation
+from weblake.dataset.ledger import Intent, Ledger
 from weblake.errors import WeblakeError
 from weblake.jobs.retry import Retry
-from weblake.ledger import Intent, Ledger
 from weblake.orders import Order
 from weblake.steps import NoReply, Now, Reply, Send, Sleep
 

@@ -121,7 +121,7 @@ def test_p3_the_disk_fails_at_any_point(lab: Lab, runs: Runs) -> None:
     in_trouble(lab, runs, every)
 
 
-@proves("P6", at="src/weblake/layout.py", line="{checked_load_id(load_id)}-0", becomes="part-0")
+@proves("P6", at="src/weblake/dataset/layout.py", line="{checked_load_id(load_id)}-0", becomes="part-0")
 def test_p6_two_processes_land_two_loads_at_one_moment(lab: Lab, runs: Runs, tmp_path: Path) -> None:
     root = lab.root("lake")
     with failpoint_runs(lab.env, tmp_path / "other") as others:

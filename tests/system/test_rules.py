@@ -81,7 +81,7 @@ def test_interrupted_with_json_is_one_object(weblake_command: Any, service: Any,
 INTERRUPTED_AT_THE_RECORD = """
 import os, signal
 from weblake import cli
-from weblake.ledger import Ledger
+from weblake.dataset.ledger import Ledger
 record_job = Ledger.record_job
 def recorded(self, job):
     record_job(self, job)

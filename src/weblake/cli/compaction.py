@@ -14,7 +14,7 @@ from weblake.cli.tree import Interrupted, Json
 from weblake.errors import InvalidOption
 
 if TYPE_CHECKING:
-    from weblake.compaction_record import Compacted
+    from weblake.dataset.compaction_record import Compacted
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(I?)B?", re.IGNORECASE)
 #: Load ids that a line names.
@@ -30,8 +30,8 @@ def compact(
     as_json: Json = False,
 ) -> None:
     """Rewrites a dataset into NEW_ROOT with its small files merged. ROOT is only read; stop what lands there before."""
-    from weblake import compaction
     from weblake.cli.interrupts import terminable
+    from weblake.dataset import compaction
 
     size = bytes_of(file_size)
     try:

@@ -101,7 +101,7 @@ def batch(
 def _urls_of(file: str, column: str | None, sent: Sequence[str] | None) -> Sequence[str]:
     """The URLs of a file; those of the load that was started with it and has not landed, where they have changed."""
     from weblake.load import CHANGED
-    from weblake.url_lists import read_urls
+    from weblake.urls.lists import read_urls
 
     try:
         listed = read_urls(file, column)
@@ -185,7 +185,7 @@ def loads(
     as_json: Json = False,
 ) -> None:
     """Lists what has landed and what was retired, oldest first."""
-    from weblake import layout
+    from weblake.dataset import layout
     from weblake.landing import open_dataset
     from weblake.publishing import history
 

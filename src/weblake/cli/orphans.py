@@ -39,7 +39,8 @@ def orphans(
     """Lists loads that were meant and have not landed, finds their jobs, and says what to do. Changes nothing."""
     from dataclasses import replace
 
-    from weblake import layout, unlanded
+    from weblake import unlanded
+    from weblake.dataset import layout
     from weblake.landing import open_dataset
 
     dataset = open_dataset(root)

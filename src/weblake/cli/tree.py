@@ -11,7 +11,7 @@ from weblake.errors import InvalidOption, WeblakeError
 
 if TYPE_CHECKING:
     from weblake.client import Client
-    from weblake.dataset import Dataset
+    from weblake.dataset.root import Dataset
 
 FAILED, BAD_USAGE = 1, 2
 

@@ -16,8 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from weblake import output
+from weblake.dataset.reading import read
 from weblake.demo.story import Story
-from weblake.reading import read
 from weblake.receipt import Receipt
 
 #: The page that is shown as a sample, and how many of its lines.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weblake.dataset import DOCUMENTS, PAGE_ERRORS, Dataset, Landing
+from weblake.dataset.ledger import Intent
+from weblake.dataset.root import DOCUMENTS, PAGE_ERRORS, Dataset, Landing
 from weblake.errors import StorageRefused
-from weblake.ledger import Intent
 from weblake.receipt import LandedFile, Receipt
 from weblake.tables import parquet
 

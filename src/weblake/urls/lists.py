@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from weblake.errors import FixRequest, InvalidOption
 from weblake.storage import RootPath
-from weblake.url_files import BLOCK, Blocks, Ranges, UrlFile, open_url_file
+from weblake.urls.files import BLOCK, Blocks, Ranges, UrlFile, open_url_file
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from weblake import layout
+from weblake.dataset import layout
 from weblake.errors import StorageRefused
 from weblake.storage import Storage
 

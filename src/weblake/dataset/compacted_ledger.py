@@ -13,12 +13,12 @@ from itertools import chain
 
 import msgspec
 
-from weblake import layout, ledger_archive
-from weblake.compaction_record import changed
-from weblake.identity import job_load_id
-from weblake.ledger import Ledger
-from weblake.ledger_listing import INTENT, LATER_START, VOID, LoadRecords, do_each, id_of, names_of, read_each
-from weblake.merging import strange
+from weblake.dataset import layout, ledger_archive
+from weblake.dataset.compaction_record import changed
+from weblake.dataset.identity import job_load_id
+from weblake.dataset.ledger import Ledger
+from weblake.dataset.ledger_listing import INTENT, LATER_START, VOID, LoadRecords, do_each, id_of, names_of, read_each
+from weblake.dataset.merging import strange
 from weblake.storage import Storage
 
 #: Start records that a load can have.

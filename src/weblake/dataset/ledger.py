@@ -25,10 +25,10 @@ from typing import Annotated, TypeVar
 import msgspec
 
 from weblake.compat import read_time
+from weblake.dataset.identity import JOB_KINDS, checked_load_id, job_load_id
+from weblake.dataset.layout import LEDGER
+from weblake.dataset.ledger_archive import LedgerArchive
 from weblake.errors import StorageRefused
-from weblake.identity import JOB_KINDS, checked_load_id, job_load_id
-from weblake.layout import LEDGER
-from weblake.ledger_archive import LedgerArchive
 from weblake.storage import Storage
 
 #: The version of every record that is written here.

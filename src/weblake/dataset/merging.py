@@ -22,9 +22,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from weblake import compacted_files, layout
+from weblake.dataset import compacted_files, layout
+from weblake.dataset.prefetch import each_ahead
 from weblake.errors import StorageRefused
-from weblake.read_ahead import each_ahead
 from weblake.storage import Storage
 from weblake.tables import parquet
 

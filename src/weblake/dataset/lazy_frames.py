@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from polars.io.plugins import register_io_source
 
-from weblake import layout
-from weblake.arrow_files import with_keys
-from weblake.compacted_files import batches
-from weblake.read_ahead import Source, in_order
+from weblake.dataset import layout
+from weblake.dataset.arrow_files import with_keys
+from weblake.dataset.compacted_files import batches
+from weblake.dataset.prefetch import Source, in_order
 from weblake.storage import Storage
 from weblake.tables import parquet
 

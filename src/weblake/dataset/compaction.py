@@ -15,13 +15,23 @@ from itertools import chain, groupby
 
 import msgspec
 
-from weblake import layout, ledger_listing
-from weblake.compacted_ledger import LedgerCopy
-from weblake.compaction_record import Compacted, Held, TableFiles, begin, changed, folder_of, look, parquet_files, read
+from weblake.dataset import layout, ledger_listing
+from weblake.dataset.compacted_ledger import LedgerCopy
+from weblake.dataset.compaction_record import (
+    Compacted,
+    Held,
+    TableFiles,
+    begin,
+    changed,
+    folder_of,
+    look,
+    parquet_files,
+    read,
+)
+from weblake.dataset.ledger import Ledger, utc_now
+from weblake.dataset.ledger_listing import DONE, INTENT, id_of, read_each
+from weblake.dataset.merging import Landed, Merge, Moved, copy_file, strange
 from weblake.errors import InvalidOption, StorageRefused
-from weblake.ledger import Ledger, utc_now
-from weblake.ledger_listing import DONE, INTENT, id_of, read_each
-from weblake.merging import Landed, Merge, Moved, copy_file, strange
 from weblake.storage import RootPath, Storage, open_storage
 from weblake.tables import schemas
 

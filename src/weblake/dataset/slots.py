@@ -19,12 +19,12 @@ from datetime import datetime
 
 import msgspec
 
-from weblake import layout, ledger_listing
 from weblake.compat import read_time
+from weblake.dataset import layout, ledger_listing
+from weblake.dataset.identity import load_id_of
+from weblake.dataset.ledger import Intent, Ledger, Record, UtcTime, new_nonce, utc_now
+from weblake.dataset.ledger_listing import DONE, RETIRED
 from weblake.errors import StorageRefused
-from weblake.identity import load_id_of
-from weblake.ledger import Intent, Ledger, Record, UtcTime, new_nonce, utc_now
-from weblake.ledger_listing import DONE, RETIRED
 from weblake.receipt import Receipt
 from weblake.storage import Storage
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from weblake import arrow_files, compacted_files, layout, read_ahead
+from weblake.dataset import arrow_files, compacted_files, layout, prefetch
+from weblake.dataset.identity import checked_load_id
+from weblake.dataset.ledger import Ledger
 from weblake.errors import FeatureMissing, InvalidOption
-from weblake.identity import checked_load_id
-from weblake.ledger import Ledger
 from weblake.storage import RootPath, Storage, open_storage
 from weblake.tables import parquet, schemas
 
@@ -99,12 +99,12 @@ class Reading:
         """How many rows there are: of each file only the footer is read, and of compacted ones that `loads` names."""
         names, _ = self._plan()
 
-        def read(name: str, source: read_ahead.Source) -> Iterator[int]:
+        def read(name: str, source: prefetch.Source) -> Iterator[int]:
             metadata = pq.read_metadata(source)
             held = parquet.read_loads(metadata) if self.loads is not None and layout.is_compacted(name) else None
             yield metadata.num_rows if held is None else sum(held.get(load_id, 0) for load_id in set(self.loads or ()))
 
-        return sum(read_ahead.in_order(self.storage, names, read))
+        return sum(prefetch.in_order(self.storage, names, read))
 
     def to_batches(self, batch_size: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
         """The rows in record batches, file by file: memory holds one batch and one row group, or a few small files."""
@@ -173,7 +173,7 @@ class Reading:
             import polars  # noqa: F401
         except ImportError:
             raise FeatureMissing("to_polars_lazy needs Polars.", hint="pip install 'weblake[polars]'") from None
-        from weblake import lazy_frames
+        from weblake.dataset import lazy_frames
 
         names, schema = self._plan()
         return lazy_frames.lazy_frame(self.storage, names, schema, self.loads)
@@ -217,14 +217,14 @@ class Reading:
                 )
 
     def _batches(self, names: list[str], schema: pa.Schema, batch_size: int) -> Iterator[pa.RecordBatch]:
-        def read(name: str, source: read_ahead.Source) -> Iterator[pa.RecordBatch]:
+        def read(name: str, source: prefetch.Source) -> Iterator[pa.RecordBatch]:
             file, keys = pq.ParquetFile(source), layout.keys_of(name)
             stored = parquet.stored(file, schema.names, schemas.TABLES[self.table])
             loads = self.loads if layout.is_compacted(name) else None
             for batch in compacted_files.batches(file, stored, batch_size, loads=loads):
                 yield arrow_files.with_keys(batch, keys, schema)
 
-        return read_ahead.in_order(self.storage, names, read)
+        return prefetch.in_order(self.storage, names, read)
 
 
 def _texts(values: str | Sequence[str]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from typing import IO, TypeAlias, TypeVar
 
 import pyarrow as pa
 
-from weblake.arrow_files import opened
+from weblake.dataset.arrow_files import opened
 from weblake.storage import Storage
 
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import msgspec
 
-from weblake import layout
+from weblake.dataset import layout
 from weblake.errors import StorageRefused
 from weblake.storage import Storage
 from weblake.tables import schemas

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
-from weblake import layout
-from weblake.layout import Layout
-from weblake.ledger import Intent, Ledger
+from weblake.dataset import layout
+from weblake.dataset.layout import Layout
+from weblake.dataset.ledger import Intent, Ledger
+from weblake.dataset.slots import Slots
 from weblake.receipt import Receipt
-from weblake.slots import Slots
 from weblake.storage import Storage
 
 DOCUMENTS, PAGE_ERRORS = layout.LOAD_TABLES

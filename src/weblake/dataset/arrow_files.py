@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, NoReturn
 import pyarrow as pa
 from pyarrow import fs
 
-from weblake import layout
+from weblake.dataset import layout
 from weblake.errors import StorageRefused
 from weblake.storage import Storage
 

@@ -11,8 +11,8 @@ import msgspec
 
 from weblake.errors import FixRequest, InvalidOption, StorageRefused
 from weblake.storage import RootPath
-from weblake.url_files import UrlFile, open_url_file
-from weblake.url_lists import Format, Found, Span, no_urls, urls_in, whole
+from weblake.urls.files import UrlFile, open_url_file
+from weblake.urls.lists import Format, Found, Span, no_urls, urls_in, whole
 
 #: URLs of a shard where neither their number nor that of the shards is given.
 PER_SHARD = 5000

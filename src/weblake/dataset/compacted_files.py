@@ -13,7 +13,7 @@ from typing import IO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from weblake import layout
+from weblake.dataset import layout
 from weblake.errors import StorageRefused
 from weblake.storage import Storage
 from weblake.tables import parquet

@@ -20,9 +20,9 @@ from typing import IO, TypeVar
 import msgspec
 
 from weblake.compat import read_time
+from weblake.dataset.layout import LEDGER, check_whole
+from weblake.dataset.ledger import READERS, Done, Intent, Ledger, Retired
 from weblake.errors import StorageRefused
-from weblake.layout import LEDGER, check_whole
-from weblake.ledger import READERS, Done, Intent, Ledger, Retired
 
 #: Which records there are of a load.
 INTENT, START, JOB, DONE, RETIRED, OWNER, LANDER, LATER_START, VOID = (1 << bit for bit in range(9))

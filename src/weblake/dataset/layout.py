@@ -14,8 +14,8 @@ from urllib.parse import unquote
 
 import msgspec
 
+from weblake.dataset.identity import checked_load_id
 from weblake.errors import InvalidOption, StorageRefused
-from weblake.identity import checked_load_id
 from weblake.storage import Storage
 
 #: All that weblake keeps about a root.

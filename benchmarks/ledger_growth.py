@@ -30,13 +30,14 @@ from pathlib import Path
 
 from benchmark_report import DOCS, machine
 
-from weblake import Client, Terms, generations, load, orders
+from weblake import Client, Terms
 from weblake.dataset.identity import job_load_id
 from weblake.dataset.root import Dataset
 from weblake.dataset.slots import group_of
-from weblake.generations import Task
 from weblake.landing import open_dataset
-from weblake.orders import Naming
+from weblake.loads import generations, load, load_request
+from weblake.loads.generations import Task
+from weblake.loads.load_request import Naming
 from weblake.storage import Storage
 from weblake_service.server import LocalService
 
@@ -109,7 +110,7 @@ def site() -> Iterator[str]:
 def land(client: Client, dataset: Dataset, url: str, run: str) -> None:
     """Land one run of a partitioned task, as an orchestrator does."""
     task, terms = Task(("benchmark", "dag", "task", -1), run, "try 1"), Terms(poll_s=0.05)
-    order = orders.batch([url], Naming(partition={"day": "2026-11-21"}))
+    order = load_request.batch([url], Naming(partition={"day": "2026-11-21"}))
     order = generations.place(order, task, generations.choose(client, dataset, task, terms))
     load.land(client, dataset, order, terms)
 

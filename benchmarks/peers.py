@@ -23,7 +23,14 @@ HEADERS = {"Authorization": f"Bearer {KEY}"}
 
 #: What each imports before its clock starts, and the function that runs.
 IMPORTS = {
-    "weblake": ("weblake", "weblake.landing", "weblake.load", "weblake.client", "pyarrow.parquet", "weblake.staging"),
+    "weblake": (
+        "weblake",
+        "weblake.landing",
+        "weblake.loads.load",
+        "weblake.client",
+        "pyarrow.parquet",
+        "weblake.loads.staging",
+    ),
     "orjson_pyarrow": ("httpx", "orjson", "pyarrow.parquet"),
     "orjson_pyarrow_zstd": ("httpx", "orjson", "pyarrow.parquet"),
     "httpx_pandas": ("httpx", "pandas", "pyarrow.parquet"),

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from weblake.dataset.compaction_record import Compacted
     from weblake.dataset.reading import Reading, read
     from weblake.landing import land, land_batch, land_crawl
-    from weblake.orders import Terms
+    from weblake.loads.load_request import Terms
+    from weblake.loads.orphans import Orphan, Unlanded, orphans
     from weblake.receipt import LandedFile, Receipt
-    from weblake.unlanded import Orphan, Unlanded, orphans
 
 __version__ = "0.1.0"
 
@@ -28,16 +28,16 @@ _HOMES = {
     "Client": "weblake.client",
     "Compacted": "weblake.dataset.compaction_record",
     "LandedFile": "weblake.receipt",
-    "Orphan": "weblake.unlanded",
+    "Orphan": "weblake.loads.orphans",
     "Reading": "weblake.dataset.reading",
     "Receipt": "weblake.receipt",
-    "Terms": "weblake.orders",
-    "Unlanded": "weblake.unlanded",
+    "Terms": "weblake.loads.load_request",
+    "Unlanded": "weblake.loads.orphans",
     "compact": "weblake.dataset.compaction",
     "land": "weblake.landing",
     "land_batch": "weblake.landing",
     "land_crawl": "weblake.landing",
-    "orphans": "weblake.unlanded",
+    "orphans": "weblake.loads.orphans",
     "read": "weblake.dataset.reading",
 }
 _MODULES = ("errors", "testing", "webhooks")

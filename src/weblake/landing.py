@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from typing_extensions import Unpack
 
-from weblake import load, orders
 from weblake.api import options
 from weblake.client import Client
-from weblake.orders import Naming, Order, Terms
-from weblake.publishing import Dataset
+from weblake.loads import load, load_request
+from weblake.loads.load_request import Naming, Order, Terms
+from weblake.loads.publishing import Dataset
 from weblake.receipt import Receipt
 from weblake.storage import RootPath, open_storage
 
@@ -51,7 +51,7 @@ def land(
         DeadlineExceeded: `terms.timeout_s` passed; the job goes on.
         WeblakeError: What else stood in the way; the same call resumes.
     """
-    return _land(orders.elsewhere(kind, job_id, partition), to, client, terms)
+    return _land(load_request.elsewhere(kind, job_id, partition), to, client, terms)
 
 
 def land_batch(
@@ -69,7 +69,7 @@ def land_batch(
 
     The same request to the same root is the same load and is paid once; `key` and `new` make it another one.
     """
-    return _land(orders.batch(urls, Naming(key, new, partition), **given), to, client, terms)
+    return _land(load_request.batch(urls, Naming(key, new, partition), **given), to, client, terms)
 
 
 def land_crawl(
@@ -85,7 +85,7 @@ def land_crawl(
 ) -> Receipt:
     """Crawls a site as one job, lands it, and returns its receipt; otherwise as `land_batch`."""
     terms = terms or Terms()
-    return _land(orders.crawl(url, Naming(key, new, partition), terms, **given), to, client, terms)
+    return _land(load_request.crawl(url, Naming(key, new, partition), terms, **given), to, client, terms)
 
 
 def _land(order: Order, to: RootPath, client: Client | None, terms: Terms | None) -> Receipt:

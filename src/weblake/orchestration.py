@@ -15,10 +15,6 @@ if TYPE_CHECKING:
     from weblake.dataset.compacted_files import load_batches
     from weblake.dataset.layout import is_compacted
     from weblake.dataset.ledger import Intent, Job
-    from weblake.detached import collect, detach
-    from weblake.generations import Task, place, place_elsewhere
-    from weblake.generations import choose as choose_generation
-    from weblake.generations import known as known_task
     from weblake.hints import Words
     from weblake.jobs.ended_jobs import ENDS as JOB_ENDS
     from weblake.jobs.ended_jobs import MAX_OVER, Answers, EndedJobs, ListedJob, Round, Seen, ask_all
@@ -28,94 +24,98 @@ if TYPE_CHECKING:
     from weblake.jobs.retry import Patience
     from weblake.jobs.usage_reports import ClosedPeriod, Report, activity, closed_periods, report
     from weblake.landing import open_dataset
-    from weblake.ledger_news import LedgerNews
-    from weblake.load import Begun, Watch, begin, land, landed
-    from weblake.orders import Naming, Order, Slot, Terms
-    from weblake.orders import batch as batch_order
-    from weblake.orders import crawl as crawl_order
-    from weblake.orders import elsewhere as elsewhere_order
-    from weblake.orders import parse as parse_order
-    from weblake.orders import scrape as scrape_order
-    from weblake.publishing import Dataset, Landed, Landing, find, history
-    from weblake.starts import cancel
+    from weblake.loads.detached import collect, detach
+    from weblake.loads.generations import Task, place, place_elsewhere
+    from weblake.loads.generations import choose as choose_generation
+    from weblake.loads.generations import known as known_task
+    from weblake.loads.ledger_watch import LedgerNews
+    from weblake.loads.load import Begun, Watch, begin, land, landed
+    from weblake.loads.load_request import Naming, Order, Slot, Terms
+    from weblake.loads.load_request import batch as batch_order
+    from weblake.loads.load_request import crawl as crawl_order
+    from weblake.loads.load_request import elsewhere as elsewhere_order
+    from weblake.loads.load_request import parse as parse_order
+    from weblake.loads.load_request import scrape as scrape_order
+    from weblake.loads.orphans import of_slot as open_loads
+    from weblake.loads.publishing import Dataset, Landed, Landing, find, history
+    from weblake.loads.starts import cancel
+    from weblake.loads.usage import land_activity, land_report
     from weblake.steps import Flow
     from weblake.storage import refuse_memory
     from weblake.tables.schemas import TABLES
-    from weblake.unlanded import of_slot as open_loads
     from weblake.urls.lists import parquet_list, read_urls
     from weblake.urls.shards import UrlShard, read_shard, url_shards
-    from weblake.usage_landing import land_activity, land_report
 
 #: The room and the name that each is known by there.
 _HOMES = {
     "Answers": "weblake.jobs.ended_jobs:Answers",
-    "Begun": "weblake.load:Begun",
+    "Begun": "weblake.loads.load:Begun",
     "ClosedPeriod": "weblake.jobs.usage_reports:ClosedPeriod",
-    "Dataset": "weblake.publishing:Dataset",
+    "Dataset": "weblake.loads.publishing:Dataset",
     "EndedJobs": "weblake.jobs.ended_jobs:EndedJobs",
     "Flow": "weblake.steps:Flow",
     "Intent": "weblake.dataset.ledger:Intent",
     "JOB_ENDS": "weblake.jobs.ended_jobs:ENDS",
     "Job": "weblake.dataset.ledger:Job",
     "JobRef": "weblake.jobs.polling:JobRef",
-    "Landed": "weblake.publishing:Landed",
-    "Landing": "weblake.publishing:Landing",
-    "LedgerNews": "weblake.ledger_news:LedgerNews",
+    "Landed": "weblake.loads.publishing:Landed",
+    "Landing": "weblake.loads.publishing:Landing",
+    "LedgerNews": "weblake.loads.ledger_watch:LedgerNews",
     "ListedJob": "weblake.jobs.ended_jobs:ListedJob",
     "MAX_OVER": "weblake.jobs.ended_jobs:MAX_OVER",
-    "Naming": "weblake.orders:Naming",
-    "Order": "weblake.orders:Order",
+    "Naming": "weblake.loads.load_request:Naming",
+    "Order": "weblake.loads.load_request:Order",
     "OverBudget": "weblake.jobs.polling:OverBudget",
     "Patience": "weblake.jobs.retry:Patience",
     "Report": "weblake.jobs.usage_reports:Report",
     "Round": "weblake.jobs.ended_jobs:Round",
     "Seen": "weblake.jobs.ended_jobs:Seen",
     "STATUS_PATHS": "weblake.jobs.polling:STATUS_PATHS",
-    "Slot": "weblake.orders:Slot",
+    "Slot": "weblake.loads.load_request:Slot",
     "TABLES": "weblake.tables.schemas:TABLES",
-    "Task": "weblake.generations:Task",
-    "Terms": "weblake.orders:Terms",
+    "Task": "weblake.loads.generations:Task",
+    "Terms": "weblake.loads.load_request:Terms",
     "UNSEEN_S": "weblake.jobs.polling:UNSEEN_S",
     "UrlShard": "weblake.urls.shards:UrlShard",
-    "Watch": "weblake.load:Watch",
+    "Watch": "weblake.loads.load:Watch",
     "Words": "weblake.hints:Words",
     "activity": "weblake.jobs.usage_reports:activity",
     "ask_all": "weblake.jobs.ended_jobs:ask_all",
-    "batch_order": "weblake.orders:batch",
-    "begin": "weblake.load:begin",
-    "cancel": "weblake.starts:cancel",
+    "batch_order": "weblake.loads.load_request:batch",
+    "begin": "weblake.loads.load:begin",
+    "cancel": "weblake.loads.starts:cancel",
     "check_job_page": "weblake.jobs.job_links:check_template",
-    "choose_generation": "weblake.generations:choose",
+    "choose_generation": "weblake.loads.generations:choose",
     "closed_periods": "weblake.jobs.usage_reports:closed_periods",
-    "collect": "weblake.detached:collect",
-    "crawl_order": "weblake.orders:crawl",
-    "detach": "weblake.detached:detach",
-    "elsewhere_order": "weblake.orders:elsewhere",
-    "find": "weblake.publishing:find",
+    "collect": "weblake.loads.detached:collect",
+    "crawl_order": "weblake.loads.load_request:crawl",
+    "detach": "weblake.loads.detached:detach",
+    "elsewhere_order": "weblake.loads.load_request:elsewhere",
+    "find": "weblake.loads.publishing:find",
     "glance": "weblake.jobs.polling:glance",
-    "history": "weblake.publishing:history",
+    "history": "weblake.loads.publishing:history",
     "is_compacted": "weblake.dataset.layout:is_compacted",
     "is_terminal": "weblake.api.models:is_terminal",
     "job_page": "weblake.jobs.job_links:job_page",
-    "known_task": "weblake.generations:known",
-    "land": "weblake.load:land",
-    "land_activity": "weblake.usage_landing:land_activity",
-    "land_report": "weblake.usage_landing:land_report",
+    "known_task": "weblake.loads.generations:known",
+    "land": "weblake.loads.load:land",
+    "land_activity": "weblake.loads.usage:land_activity",
+    "land_report": "weblake.loads.usage:land_report",
     "load_batches": "weblake.dataset.compacted_files:load_batches",
-    "landed": "weblake.load:landed",
+    "landed": "weblake.loads.load:landed",
     "open_dataset": "weblake.landing:open_dataset",
-    "open_loads": "weblake.unlanded:of_slot",
+    "open_loads": "weblake.loads.orphans:of_slot",
     "over_budget": "weblake.jobs.polling:over_budget",
     "parquet_list": "weblake.urls.lists:parquet_list",
-    "parse_order": "weblake.orders:parse",
+    "parse_order": "weblake.loads.load_request:parse",
     "parse_time": "weblake.api.models:parse_time",
-    "place": "weblake.generations:place",
-    "place_elsewhere": "weblake.generations:place_elsewhere",
+    "place": "weblake.loads.generations:place",
+    "place_elsewhere": "weblake.loads.generations:place_elsewhere",
     "read_shard": "weblake.urls.shards:read_shard",
     "read_urls": "weblake.urls.lists:read_urls",
     "refuse_memory": "weblake.storage:refuse_memory",
     "report": "weblake.jobs.usage_reports:report",
-    "scrape_order": "weblake.orders:scrape",
+    "scrape_order": "weblake.loads.load_request:scrape",
     "url_shards": "weblake.urls.shards:url_shards",
     "wait": "weblake.jobs.polling:wait",
 }

@@ -21,7 +21,7 @@ from weblake.errors import WeblakeError
 from weblake.receipt import Receipt
 
 if TYPE_CHECKING:
-    from weblake.load import Watch
+    from weblake.loads.load import Watch
 
 out = Console(soft_wrap=True, highlight=False, emoji=False)
 err = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
@@ -171,7 +171,7 @@ def counting(what: str, quiet: bool) -> Iterator[Callable[[int, int], None]]:
 @contextmanager
 def watching(what: str, quiet: bool) -> Iterator[Watch]:
     """A progress bar on standard error, for as long as a load takes; none where nobody watches."""
-    from weblake.load import Watch
+    from weblake.loads.load import Watch
 
     def noted(message: str) -> None:
         note(f"weblake: {message}")

@@ -9,10 +9,10 @@ from catalogue import proves
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weblake import submitted
-from weblake.accounting import Account, Tally
 from weblake.api.models import JobErrors
-from weblake.submitted import url_key
+from weblake.loads import submitted_urls
+from weblake.loads.accounting import Account, Tally
+from weblake.loads.submitted_urls import url_key
 
 HEAD: dict[str, object] = {"status": "completed"}
 
@@ -71,7 +71,7 @@ ALIKE = [
 ]
 
 
-@proves("2.1", at="src/weblake/accounting.py", line="and each.like_answered and respelled > 0:", becomes=":")
+@proves("2.1", at="src/weblake/loads/accounting.py", line="and each.like_answered and respelled > 0:", becomes=":")
 @pytest.mark.parametrize(("one", "other"), ALIKE)
 def test_of_two_pages_with_urls_alike_none_is_taken_for_the_other(one: str, other: str) -> None:
     tally = Tally([one, other])
@@ -82,7 +82,7 @@ def test_of_two_pages_with_urls_alike_none_is_taken_for_the_other(one: str, othe
 
 @proves(
     "2.1",
-    at="src/weblake/submitted.py",
+    at="src/weblake/loads/submitted_urls.py",
     line="return self._answered[url] < self._sent[url]",
     becomes="return self._arrived[url_key(url)] < self._keys[url_key(url)]",
 )
@@ -219,13 +219,13 @@ def test_what_makes_another_page_does_count(one: str, other: str) -> None:
 @settings(max_examples=500)
 def test_the_short_way_to_a_key_comes_to_the_same(scheme: str, www: str, host: str, port: str, path: str) -> None:
     url = scheme + www + host + port + path
-    assert url_key(url) == submitted.long_key(url)
+    assert url_key(url) == submitted_urls.long_key(url)
 
 
 names = st.sampled_from([f"http://a.test/{n}" for n in range(6)])
 
 
-@proves("2.1", at="src/weblake/accounting.py", line="account.duplicates += folded - kept", becomes="pass")
+@proves("2.1", at="src/weblake/loads/accounting.py", line="account.duplicates += folded - kept", becomes="pass")
 @given(
     submitted=st.lists(names, min_size=1, max_size=10),
     documents=st.lists(st.tuples(names, st.one_of(st.none(), st.integers(0, 30))), max_size=14),
@@ -285,7 +285,7 @@ def balances_but_foreign(account: Account) -> bool:
     return account.submitted == parts + account.missing + account.duplicates
 
 
-@proves("2.1", at="src/weblake/accounting.py", line="self.missing += pages", becomes="pass")
+@proves("2.1", at="src/weblake/loads/accounting.py", line="self.missing += pages", becomes="pass")
 @given(
     documents=st.lists(names, max_size=14),
     failed=st.lists(names, max_size=6),

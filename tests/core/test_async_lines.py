@@ -16,7 +16,7 @@ from weblake import AsyncClient, aio, steps
 from weblake.errors import ServiceUnreachable
 from weblake.jobs import polling
 from weblake.jobs.polling import JobRef
-from weblake.starts import cancel
+from weblake.loads.starts import cancel
 from weblake.transport import MAX_CONNECTIONS, MAX_POLLS
 
 pytestmark = pytest.mark.system

@@ -9,13 +9,13 @@ import pytest
 from catalogue import proves
 from scripted_line import Line, reply, retry
 
-from weblake import download
 from weblake.api import operations
 from weblake.errors import DeadlineExceeded, ServiceUnreachable
 from weblake.jobs import polling
 from weblake.jobs.polling import JobRef
 from weblake.jobs.result_pages import Walk
 from weblake.jobs.retry import Patience, Retry
+from weblake.loads import download
 from weblake.steps import Flow, NoReply, Reply, Request
 
 JOB = JobRef("crawl", "0b8f3c52-6f0d-4a41-9d1c-3f5a7e9b2c11")

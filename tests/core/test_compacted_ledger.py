@@ -13,13 +13,13 @@ from compact_lab import histories, intent, lake, land, load_id, rows
 from task_lab import RETRY, TaskLab, task_lab
 
 import weblake
-from weblake import unlanded
 from weblake.dataset import layout, ledger_archive, ledger_listing
 from weblake.dataset.ledger import LEDGER, Ledger, Start
 from weblake.errors import StorageRefused
 from weblake.landing import open_dataset
-from weblake.ledger_news import LedgerNews
-from weblake.publishing import Dataset
+from weblake.loads import orphans
+from weblake.loads.ledger_watch import LedgerNews
+from weblake.loads.publishing import Dataset
 from weblake.receipt import Receipt
 from weblake.storage import open_storage
 from weblake.storage.local import LocalStorage
@@ -122,7 +122,7 @@ def test_a_retired_load_that_is_asked_for_again_is_not_bought_again(lab: TaskLab
     assert news.refresh()
     assert news.holds("batch_scrape", bought.job_id)
     assert news.count == 1, "what was retired long ago is no news"
-    assert unlanded.on_record(lab.dataset) == unlanded.Unlanded(())
+    assert orphans.on_record(lab.dataset) == orphans.Unlanded(())
 
 
 @pytest.mark.parametrize("day", ["2026-11-21", None], ids=["partition", "no partition"])

@@ -21,7 +21,6 @@ from compact_lab import histories, intent, lake, land, load_id, rows, same_rows,
 from polling import until
 
 import weblake
-from weblake import publishing, unlanded
 from weblake.api.models import parse_time
 from weblake.cli.compaction import bytes_of
 from weblake.dataset import layout, ledger_listing
@@ -29,11 +28,12 @@ from weblake.dataset.ledger import LEDGER
 from weblake.errors import InvalidOption, StorageRefused
 from weblake.jobs.usage_reports import Report
 from weblake.landing import open_dataset
+from weblake.loads import orphans, publishing
+from weblake.loads.usage import land_activity, land_report
 from weblake.receipt import Receipt
 from weblake.storage import open_storage
 from weblake.storage.local import LocalStorage
 from weblake.tables import parquet
-from weblake.usage_landing import land_activity, land_report
 
 SIZE = 60_000
 
@@ -229,7 +229,7 @@ def refuses_to_be_used(root: Path) -> None:
         lambda: dataset.preflight(None),
         lambda: list(publishing.history(dataset)),
         lambda: ledger_listing.steps(dataset.ledger),
-        lambda: unlanded.on_record(dataset),
+        lambda: orphans.on_record(dataset),
         lambda: usage_of(dataset.storage),
         lambda: weblake.compact(root, to=root.parent / "newer"),
     ):

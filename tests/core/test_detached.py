@@ -10,12 +10,13 @@ import pytest
 from catalogue import proves
 from landing_lab import LandingLab, landing_lab
 
-from weblake import Terms, detached, errors, orders, starts
+from weblake import Terms, errors
 from weblake.api import operations
 from weblake.api.operation import Operation
 from weblake.dataset import layout
 from weblake.jobs.polling import JobRef
-from weblake.orders import Naming, Order
+from weblake.loads import detached, load_request, starts
+from weblake.loads.load_request import Naming, Order
 
 URLS = [f"http://pages.test/{n}" for n in range(4)]
 SOON = Terms(poll_s=0.2, timeout_s=60)
@@ -23,7 +24,7 @@ SOON = Terms(poll_s=0.2, timeout_s=60)
 
 class Lab(LandingLab):
     def batch(self, urls: list[str], key: str = "a") -> Order:
-        return orders.batch(urls, Naming(key=key))
+        return load_request.batch(urls, Naming(key=key))
 
     def named(self, urls: list[str], load_id: str) -> Order:
         order = self.batch(urls)
@@ -57,7 +58,7 @@ def test_what_was_sent_is_known_to_whoever_lands_it(lab: Lab) -> None:
 
 
 def test_a_crawl_needs_no_list(lab: Lab) -> None:
-    order = orders.crawl("http://pages.test/", Naming(), limit=2)
+    order = load_request.crawl("http://pages.test/", Naming(), limit=2)
     detached.detach(lab.client, lab.dataset, order)
     assert lab.kept() == []
     assert detached.collect(lab.client, lab.dataset, order.load_id, SOON).receipt.stored >= 1
@@ -65,7 +66,7 @@ def test_a_crawl_needs_no_list(lab: Lab) -> None:
 
 @proves(
     "3.6",
-    at="src/weblake/load.py",
+    at="src/weblake/loads/load.py",
     line="    return sent_lists.read(dataset.storage, job.load_id, job.urls)",
     becomes="    return urls",
 )
@@ -91,7 +92,7 @@ def test_what_is_missing_is_told_by_the_list(lab: Lab) -> None:
 
     def loses_a_page(key: str) -> Operation[object]:
         """The start as a service takes it that loses a page: one more was sent than it knows of."""
-        return orders.with_key(operations.start_batch_scrape(URLS), key)
+        return load_request.with_key(operations.start_batch_scrape(URLS), key)
 
     detached.detach(lab.client, lab.dataset, replace(order, start=loses_a_page))
     with pytest.raises(errors.LoadIncomplete, match=r"1 of 5 pages are missing: http://pages\.test/lost"):
@@ -104,7 +105,7 @@ def test_what_is_missing_is_told_by_the_list(lab: Lab) -> None:
 
 @proves(
     "3.6",
-    at="src/weblake/sent_lists.py",
+    at="src/weblake/loads/sent_lists.py",
     line="    if urls is None:",
     becomes="    if urls is None and not load_id:",
     case="gone",

@@ -15,9 +15,10 @@ import pytest
 from catalogue import proves
 from task_lab import CLEAR, RETRY, URLS, TaskLab, task_lab
 
-from weblake import Terms, errors, generations, load, orders, starts
-from weblake.generations import Task
+from weblake import Terms, errors
 from weblake.jobs.polling import JobRef, glance
+from weblake.loads import generations, load, load_request, starts
+from weblake.loads.generations import Task
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def lab(tmp_path: Path) -> Iterator[TaskLab]:
 
 @proves(
     "O1",
-    at="src/weblake/generations.py",
+    at="src/weblake/loads/generations.py",
     line="return generation if _is_over(",
     becomes="return generation if True or _is_over(",
 )
@@ -42,8 +43,15 @@ def test_o1_the_first_time_is_generation_zero_and_a_retry_stays_with_it(lab: Tas
     assert lab.started == 1
 
 
-@proves("O1", at="src/weblake/generations.py", line="again = newest.occasion != task.occasion", becomes="again = True")
-@proves("O2", at="src/weblake/generations.py", line="again = newest.occasion != task.occasion", becomes="again = False")
+@proves(
+    "O1", at="src/weblake/loads/generations.py", line="again = newest.occasion != task.occasion", becomes="again = True"
+)
+@proves(
+    "O2",
+    at="src/weblake/loads/generations.py",
+    line="again = newest.occasion != task.occasion",
+    becomes="again = False",
+)
 def test_o1_o2_a_retry_of_a_landed_load_returns_its_receipt_and_a_clear_buys_again(lab: TaskLab) -> None:
     first = lab.land(RETRY).receipt
     again = lab.land(RETRY)
@@ -58,7 +66,7 @@ def test_o1_o2_a_retry_of_a_landed_load_returns_its_receipt_and_a_clear_buys_aga
 
 @proves(
     "O2",
-    at="src/weblake/generations.py",
+    at="src/weblake/loads/generations.py",
     line='if str(head.get("status")).lower() not in _IN_VAIN:',
     becomes="if not again:",
 )
@@ -73,7 +81,7 @@ def test_o2_a_clear_lands_a_job_that_runs_or_has_ended_and_buys_nothing(lab: Tas
 
 @proves(
     "O2",
-    at="src/weblake/generations.py",
+    at="src/weblake/loads/generations.py",
     line='_IN_VAIN = frozenset({"failed", "cancelled"})',
     becomes='_IN_VAIN = frozenset({"failed"})',
     case="max_tries=1",
@@ -90,7 +98,7 @@ def test_o2_after_a_cancelled_job_both_buy_again(lab: TaskLab, occasion: str) ->
 
 @proves(
     "O2",
-    at="src/weblake/generations.py",
+    at="src/weblake/loads/generations.py",
     line='_IN_VAIN = frozenset({"failed", "cancelled"})',
     becomes='_IN_VAIN = frozenset({"cancelled"})',
     case="max_tries=1",
@@ -103,7 +111,9 @@ def test_o2_after_a_failed_job_both_buy_again(lab: TaskLab, occasion: str) -> No
     assert lab.choose(occasion) == 1
 
 
-@proves("O2", at="src/weblake/generations.py", line="return again  # to a retry", becomes="return True  # to a retry")
+@proves(
+    "O2", at="src/weblake/loads/generations.py", line="return again  # to a retry", becomes="return True  # to a retry"
+)
 def test_o2_an_expired_job_is_bought_again_by_a_clear_and_named_by_a_retry(lab: TaskLab) -> None:
     job = lab.start(RETRY)
     deadline = time.monotonic() + 20
@@ -118,7 +128,7 @@ def test_o2_an_expired_job_is_bought_again_by_a_clear_and_named_by_a_retry(lab: 
 
 @proves(
     "3.3",
-    at="src/weblake/generations.py",
+    at="src/weblake/loads/generations.py",
     line="return again or not _stopped_by_us(head, newest, terms)",
     becomes="return True",
 )
@@ -132,7 +142,7 @@ def test_o2_a_job_that_only_our_own_limit_has_stopped_is_bought_again_by_a_clear
 
 @proves(
     "3.3",
-    at="src/weblake/generations.py",
+    at="src/weblake/loads/generations.py",
     line="if terms.allow_partial and dataset.storage.exists(",
     becomes="if False and dataset.storage.exists(",
 )
@@ -149,7 +159,10 @@ def test_a_refused_load_is_promoted_where_the_terms_allow_it_now(lab: TaskLab) -
 
 
 @proves(
-    "3.3", at="src/weblake/generations.py", line="if newest.service not in (None, client.service):", becomes="if False:"
+    "3.3",
+    at="src/weblake/loads/generations.py",
+    line="if newest.service not in (None, client.service):",
+    becomes="if False:",
 )
 def test_a_job_of_another_service_is_never_taken_for_gone(lab: TaskLab) -> None:
     order = replace(lab.placed(RETRY), slot=None)
@@ -170,13 +183,13 @@ def test_a_job_of_another_service_is_never_taken_for_gone(lab: TaskLab) -> None:
 
 @proves(
     "3.3",
-    at="src/weblake/generations.py",
+    at="src/weblake/loads/generations.py",
     line="if job is not None and publishing.find_job",
     becomes="if False and publishing.find_job",
 )
 def test_a_job_that_was_landed_as_one_from_elsewhere_counts_as_landed(lab: TaskLab) -> None:
     job = lab.start(RETRY)
-    order = orders.elsewhere(job.kind, job.job_id)
+    order = load_request.elsewhere(job.kind, job.job_id)
     load.land(lab.client, lab.dataset, order, Terms(poll_s=0.2))
     assert lab.choose(RETRY) == 0
     assert lab.choose(CLEAR) == 1
@@ -184,7 +197,7 @@ def test_a_job_that_was_landed_as_one_from_elsewhere_counts_as_landed(lab: TaskL
 
 @proves(
     "O1",
-    at="src/weblake/generations.py",
+    at="src/weblake/loads/generations.py",
     line='return load_id_of("task", *self._whole(), self.run, generation)',
     becomes='return load_id_of("task", *self._whole()[:-1], self.run, generation)',
 )
@@ -205,7 +218,7 @@ def test_o1_other_runs_tasks_and_indexes_are_other_loads(lab: TaskLab) -> None:
 
 @proves(
     "3.3",
-    at="src/weblake/load.py",
+    at="src/weblake/loads/load.py",
     line="client.run(starts.cancel(ref, client.retry))",
     becomes='raise DeadlineExceeded("The time limit passed.")',
 )

@@ -13,13 +13,14 @@ from catalogue import proves
 from landing_lab import LandingLab, landing_lab
 from polling import until
 
-from weblake import Terms, load, orders, read, starts, unlanded
+from weblake import Terms, read
 from weblake.api import operations
 from weblake.dataset.ledger import Intent, Ledger
 from weblake.errors import OutcomeUnknown
 from weblake.jobs.retry import Retry
 from weblake.landing import open_dataset
-from weblake.orders import Naming, Order, with_key
+from weblake.loads import load, load_request, orphans, starts
+from weblake.loads.load_request import Naming, Order, with_key
 from weblake.steps import NoReply, Now, Reply, Send
 
 URLS = [f"http://pages.test/{n}" for n in range(3)]
@@ -34,18 +35,20 @@ def lab(tmp_path: Path) -> Iterator[LandingLab]:
 
 
 def batch() -> Order:
-    return orders.batch(URLS, Naming(key="a"))
+    return load_request.batch(URLS, Naming(key="a"))
 
 
 def rows(lab: LandingLab) -> int:
     return int(read(str(lab.root)).to_table().num_rows)
 
 
-@proves("2.6", at="src/weblake/load.py", line="job_id = order.job_id or (job and job.job_id)", becomes="job_id = None")
+@proves(
+    "2.6", at="src/weblake/loads/load.py", line="job_id = order.job_id or (job and job.job_id)", becomes="job_id = None"
+)
 def test_what_has_landed_by_its_request_does_not_land_by_its_id(lab: LandingLab) -> None:
     first = load.land(lab.client, lab.dataset, batch(), SOON)
     assert first.receipt.job_id is not None
-    again = load.land(lab.client, lab.dataset, orders.elsewhere("batch", first.receipt.job_id), SOON)
+    again = load.land(lab.client, lab.dataset, load_request.elsewhere("batch", first.receipt.job_id), SOON)
     assert again.receipt == first.receipt
     assert again.landed_at is not None
     assert rows(lab) == len(URLS)
@@ -53,24 +56,24 @@ def test_what_has_landed_by_its_request_does_not_land_by_its_id(lab: LandingLab)
 
 @proves(
     "2.6",
-    at="src/weblake/load.py",
+    at="src/weblake/loads/load.py",
     line="job_id = order.job_id or (job and job.job_id)",
     becomes="job_id = order.job_id",
 )
 def test_what_has_landed_by_its_id_does_not_land_by_its_request(lab: LandingLab) -> None:
     _, job, _ = load.begin(lab.client, lab.dataset, batch())
-    first = load.land(lab.client, lab.dataset, orders.elsewhere("batch", job.job_id), SOON)
+    first = load.land(lab.client, lab.dataset, load_request.elsewhere("batch", job.job_id), SOON)
     again = load.land(lab.client, lab.dataset, batch(), SOON)
     assert again.receipt == first.receipt
     assert again.landed_at is not None
     assert rows(lab) == len(URLS)
 
 
-@proves("2.6", at="src/weblake/publishing.py", line="if by != intent.load_id:", becomes="if False:")
+@proves("2.6", at="src/weblake/loads/publishing.py", line="if by != intent.load_id:", becomes="if False:")
 def test_two_commands_that_land_one_job_at_the_same_moment_land_it_once(lab: LandingLab) -> None:
     lab.web.held.add("*")
     _, job, _ = load.begin(lab.client, lab.dataset, batch())
-    orders_of_it = (batch(), orders.elsewhere("batch", job.job_id), orders.elsewhere("batch", job.job_id))
+    orders_of_it = (batch(), load_request.elsewhere("batch", job.job_id), load_request.elsewhere("batch", job.job_id))
     with ThreadPoolExecutor() as both:
         waiting = [both.submit(load.land, lab.client, lab.dataset, order, SOON) for order in orders_of_it]
         until(lambda: sum("/v2/batch/scrape/" in str(each["path"]) for each in lab.service.requests()) >= 6)
@@ -79,14 +82,14 @@ def test_two_commands_that_land_one_job_at_the_same_moment_land_it_once(lab: Lan
     assert len({receipt.load_id for receipt in receipts}) == 1
     assert {receipt.stored for receipt in receipts} == {len(URLS)}
     assert rows(lab) == len(URLS)
-    assert unlanded.look(lab.client, lab.dataset).orphans == ()
+    assert orphans.look(lab.client, lab.dataset).orphans == ()
 
 
-@proves("2.6", at="src/weblake/load.py", line="return read(its, scratch)", becomes="return read(intent, scratch)")
+@proves("2.6", at="src/weblake/loads/load.py", line="return read(its, scratch)", becomes="return read(intent, scratch)")
 def test_a_job_whose_claimant_died_is_landed_as_the_load_that_it_meant(lab: LandingLab) -> None:
     intent, job, _ = load.begin(lab.client, lab.dataset, batch())
     assert lab.dataset.ledger.land_as(job.kind, job.job_id, intent.load_id) == intent.load_id  # its last act
-    by_id = load.land(lab.client, lab.dataset, orders.elsewhere("batch", job.job_id), SOON)
+    by_id = load.land(lab.client, lab.dataset, load_request.elsewhere("batch", job.job_id), SOON)
     assert by_id.receipt.load_id == intent.load_id
     again = load.land(lab.client, lab.dataset, batch(), SOON)
     assert again.receipt == by_id.receipt
@@ -147,7 +150,7 @@ class Starting:
 
 @proves(
     "2.6",
-    at="src/weblake/starts.py",
+    at="src/weblake/loads/starts.py",
     line="if owner not in (load_id, job_load_id(kind, job_id)) and (adopted or kind in JOB_KINDS):",
     becomes="if 0:",
 )
@@ -164,7 +167,7 @@ def test_of_two_loads_that_find_the_same_job_one_takes_it(tmp_path: Path) -> Non
     assert [ledger.owner("batch_scrape", job) for job in JOBS[:2]] == ["a" * 16, "b" * 16]
 
 
-@proves("3.1", at="src/weblake/starts.py", line="        if adopted:", becomes="        if True:")
+@proves("3.1", at="src/weblake/loads/starts.py", line="        if adopted:", becomes="        if True:")
 @pytest.mark.parametrize("replay", [True, False])
 def test_a_service_that_answers_two_starts_with_one_job_is_asked_no_more(tmp_path: Path, *, replay: bool) -> None:
     ledger, clock = open_dataset(tmp_path / "lake").ledger, [1_800_000_000.0]

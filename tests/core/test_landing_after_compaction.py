@@ -14,15 +14,16 @@ from landing_lab import LandingLab, landing_lab
 from polling import until
 
 import weblake
-from weblake import Terms, detached, errors, generations, load, orders, recovery, starts
+from weblake import Terms, errors
 from weblake.dataset import compacted_files, ledger_listing
 from weblake.dataset.ledger_listing import RETIRED
-from weblake.generations import Task
 from weblake.jobs.polling import JobRef, glance
 from weblake.landing import open_dataset
-from weblake.ledger_news import LedgerNews
-from weblake.orders import Naming, Order
-from weblake.publishing import Dataset
+from weblake.loads import detached, generations, load, load_request, recovery, starts
+from weblake.loads.generations import Task
+from weblake.loads.ledger_watch import LedgerNews
+from weblake.loads.load_request import Naming, Order
+from weblake.loads.publishing import Dataset
 from weblake.storage import Storage
 from weblake_service.failures import PageFailure
 
@@ -38,7 +39,7 @@ def lab(tmp_path: Path) -> Iterator[LandingLab]:
 
 
 def batch(key: str, *urls: str) -> Order:
-    return orders.batch(urls or URLS, Naming(key=key))
+    return load_request.batch(urls or URLS, Naming(key=key))
 
 
 def compacted(lab: LandingLab) -> Dataset:
@@ -58,7 +59,12 @@ def started(lab: LandingLab) -> int:
 def test_what_landed_is_found_without_a_word_to_the_service(lab: LandingLab) -> None:
     lab.web.failures[URLS[1]] = PageFailure("SCRAPE_TIMEOUT", "too slow")
     lab.web.failures["http://down.test/"] = PageFailure("SCRAPE_TIMEOUT", "too slow")
-    made = [batch("a"), batch("b"), orders.scrape(URLS[0], Naming()), orders.crawl(URLS[2], Naming(), limit=2)]
+    made = [
+        batch("a"),
+        batch("b"),
+        load_request.scrape(URLS[0], Naming()),
+        load_request.crawl(URLS[2], Naming(), limit=2),
+    ]
     receipts = [load.land(lab.client, lab.dataset, order, SOON).receipt for order in made]
     with pytest.raises(errors.LoadIncomplete):
         load.land(lab.client, lab.dataset, batch("down", "http://down.test/"), SOON)
@@ -74,7 +80,7 @@ def test_what_landed_is_found_without_a_word_to_the_service(lab: LandingLab) -> 
     with pytest.raises(errors.LoadIncomplete, match="None of the 1 pages"):
         load.land(lab.client, dataset, batch("down", "http://down.test/"), SOON)
     assert receipts[0].job_id is not None
-    by_id = load.land(lab.client, dataset, orders.elsewhere("batch", receipts[0].job_id), SOON)
+    by_id = load.land(lab.client, dataset, load_request.elsewhere("batch", receipts[0].job_id), SOON)
     assert by_id.receipt.load_id == receipts[0].load_id
     news = LedgerNews(dataset)
     assert news.refresh()

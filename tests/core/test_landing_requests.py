@@ -11,8 +11,9 @@ from aiobotocore.client import AioBaseClient
 from task_lab import RETRY, TaskLab, task_lab
 
 import weblake
-from weblake import Terms, load, orchestration
+from weblake import Terms, orchestration
 from weblake.landing import open_dataset
+from weblake.loads import load
 
 MOST_REQUESTS = 40
 SOON = Terms(poll_s=0.2, timeout_s=60)

@@ -11,8 +11,8 @@ import pytest
 from weblake.dataset.layout import LEDGER
 from weblake.dataset.ledger import Intent, Job, Start
 from weblake.jobs.ended_jobs import ListedJob
-from weblake.ledger_news import LedgerNews
-from weblake.publishing import Dataset
+from weblake.loads.ledger_watch import LedgerNews
+from weblake.loads.publishing import Dataset
 from weblake.receipt import Receipt
 from weblake.storage import Storage, open_storage
 

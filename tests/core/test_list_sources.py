@@ -12,12 +12,12 @@ from catalogue import proves
 from task_lab import URLS, TaskLab, task_lab
 from typer.testing import CliRunner, Result
 
-from weblake import load
 from weblake.cli import _commands
 from weblake.dataset import layout
 from weblake.dataset.ledger import Ledger
 from weblake.errors import StorageRefused
 from weblake.landing import open_dataset
+from weblake.loads import load
 
 ANOTHER = "http://pages.test/new"
 
@@ -134,7 +134,7 @@ def test_a_file_of_the_same_name_with_other_pages_is_another_load(shell: Shell) 
 
 def test_a_load_that_was_refused_stands_in_the_way_of_no_other_list(shell: Shell) -> None:
     shell.lab.service.faults()
-    with mock.patch("weblake.load._trouble", return_value=StorageRefused("it does not add up")):
+    with mock.patch("weblake.loads.load._trouble", return_value=StorageRefused("it does not add up")):
         assert shell.batch().exit_code == 1
     shell.write([*URLS, ANOTHER])
     assert shell.landed()[0] == 4

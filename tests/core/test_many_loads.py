@@ -13,7 +13,7 @@ from catalogue import proves
 from weblake.dataset import layout
 from weblake.dataset.ledger import Done, Intent
 from weblake.landing import open_dataset
-from weblake.publishing import Dataset, find, history
+from weblake.loads.publishing import Dataset, find, history
 from weblake.receipt import Receipt
 from weblake.storage.local import LocalStorage
 

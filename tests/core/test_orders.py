@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from weblake import orders
-from weblake.orders import Naming, Terms
+from weblake.loads import load_request
+from weblake.loads.load_request import Naming, Terms
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from weblake.orders import Naming, Terms
 def test_a_crawl_asks_for_no_more_pages_than_its_credits_pay_for(
     given: dict[str, Any], price: int, credits: int
 ) -> None:
-    order = orders.crawl("http://pages.test/", Naming(), Terms(max_credits=credits), **given)
+    order = load_request.crawl("http://pages.test/", Naming(), Terms(max_credits=credits), **given)
     assert order.price == price
     body = json.loads(order.start(str(uuid.uuid4())).request.body or b"{}")
-    assert body.get("limit", orders.CRAWL_LIMIT) == max(1, credits // price)
+    assert body.get("limit", load_request.CRAWL_LIMIT) == max(1, credits // price)

@@ -16,14 +16,15 @@ from catalogue import proves
 from landing_lab import LandingLab, landing_lab
 
 import weblake
-from weblake import Client, Terms, errors, generations, load, orders, starts, unlanded
+from weblake import Client, Terms, errors
 from weblake.cli.orphans import advice
 from weblake.dataset.identity import job_load_id
 from weblake.dataset.ledger import Start, new_nonce, utc_now
-from weblake.generations import Task
 from weblake.jobs.polling import JobRef
-from weblake.orders import Naming, Order
-from weblake.unlanded import Orphan
+from weblake.loads import generations, load, load_request, orphans, starts
+from weblake.loads.generations import Task
+from weblake.loads.load_request import Naming, Order
+from weblake.loads.orphans import Orphan
 
 URLS = [f"http://pages.test/{n}" for n in range(3)]
 SOON = Terms(poll_s=0.2, timeout_s=60)
@@ -45,7 +46,7 @@ class Lab(LandingLab):
         answer: Any = self.client.call(order.start(key))
         return str(answer.id)
 
-    def look(self, **more: Any) -> unlanded.Unlanded:
+    def look(self, **more: Any) -> orphans.Unlanded:
         return weblake.orphans(self.root, client=self.client, **more)
 
     def one(self) -> Orphan:
@@ -60,19 +61,19 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 
 def a_batch(key: str = "a") -> Order:
-    return orders.batch(URLS, Naming(key=key))
+    return load_request.batch(URLS, Naming(key=key))
 
 
 def test_a_root_where_nothing_is_open_has_none_and_is_not_touched(lab: Lab) -> None:
     load.land(lab.client, lab.dataset, a_batch(), SOON)
     asked = len(lab.service.requests())
-    assert lab.look() == unlanded.Unlanded(())
+    assert lab.look() == orphans.Unlanded(())
     assert len(lab.service.requests()) == asked, "there is nothing to ask"
 
 
 @proves(
     "3.7",
-    at="src/weblake/unlanded.py",
+    at="src/weblake/loads/orphans.py",
     line="_orphan(dataset, intent, job)",
     becomes="_orphan(dataset, intent, None)",
 )
@@ -97,7 +98,7 @@ def test_a_job_on_record_is_named_with_its_state(lab: Lab) -> None:
 
 @proves(
     "3.7",
-    at="src/weblake/unlanded.py",
+    at="src/weblake/loads/orphans.py",
     line="candidates=tuple(lost_starts.candidates(intent, listed, self._dataset.ledger))",
     becomes="candidates=()",
 )
@@ -150,7 +151,7 @@ RUN_ID = "0a6d52c3-7c55-4b4e-9d7c-7c6f5b2a1d10"
     ],
 )
 def test_a_load_of_an_orchestrator_is_gone_on_with_in_its_words(lab: Lab, task: Task, words: str) -> None:
-    lab.begin(generations.place(orders.crawl(URLS[0], Naming(), limit=1), task, 0))
+    lab.begin(generations.place(load_request.crawl(URLS[0], Naming(), limit=1), task, 0))
     found = lab.one()
     assert (found.kind, found.run, found.first_target) == ("crawl", task.run, URLS[0])
     assert words in advice(found, lab.root)[0]
@@ -163,13 +164,13 @@ def test_a_load_of_an_orchestrator_is_gone_on_with_in_its_words(lab: Lab, task: 
 def test_a_job_started_elsewhere_has_a_command_of_its_own(lab: Lab) -> None:
     job_id = lab.client.start_batch_scrape(URLS, idempotency_key="6f1c2a52-8a57-5f0e-9a3c-5d0a3c6f7b11").id
     assert job_id is not None
-    lab.begin(orders.elsewhere("batch", job_id, {"ds": "a b"}))
+    lab.begin(load_request.elsewhere("batch", job_id, {"ds": "a b"}))
     assert f"`weblake land batch {job_id} --to {lab.root} --partition 'ds=a b'`" in advice(lab.one(), lab.root)[0]
 
 
 def test_what_another_load_has_landed_is_no_orphan(lab: Lab) -> None:
     job_id = lab.begin(a_batch())
-    load.land(lab.client, lab.dataset, orders.elsewhere("batch", job_id), SOON)
+    load.land(lab.client, lab.dataset, load_request.elsewhere("batch", job_id), SOON)
     assert lab.look().orphans == ()
 
 
@@ -243,7 +244,7 @@ def test_a_job_that_the_service_has_dropped_is_gone(lab: Lab) -> None:
     ],
 )
 def test_a_false_activity_list_is_no_evidence(lab: Lab, page: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("weblake.lost_starts.MAX_ACTIVITY_PAGES", 5)
+    monkeypatch.setattr("weblake.loads.lost_starts.MAX_ACTIVITY_PAGES", 5)
     lab.lost(a_batch(), arrives=True)
     effect = {"status": 200, "body": json.dumps(page)}
     lab.service.faults({"match": {"path": "/v2/team/activity.*"}, "times": 99, "effect": effect})
@@ -296,4 +297,4 @@ def test_a_path_without_a_dataset_is_said_to_hold_none(tmp_path: Path, place: st
 def test_a_root_that_only_holds_usage_is_a_dataset(tmp_path: Path) -> None:
     (tmp_path / "usage_periods" / "report=credits" / "period=2026-11").mkdir(parents=True)
     (tmp_path / "usage_periods" / "report=credits" / "period=2026-11" / "usage.parquet").write_bytes(b"PAR1")
-    assert weblake.orphans(tmp_path, offline=True) == unlanded.Unlanded(())
+    assert weblake.orphans(tmp_path, offline=True) == orphans.Unlanded(())

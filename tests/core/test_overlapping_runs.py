@@ -11,8 +11,9 @@ import pytest
 from catalogue import proves
 from task_lab import CLEAR, RETRY, URLS, TaskLab, task_lab
 
-from weblake import Client, Terms, load, publishing
+from weblake import Client, Terms
 from weblake.landing import open_dataset
+from weblake.loads import load, publishing
 
 #: The other run, what made it ask, its path keys and those of the first; how many are bought, and how many stay.
 DAY, NEXT_DAY = {"day": "2026-11-20"}, {"day": "2026-11-21"}
@@ -35,7 +36,7 @@ def lab(tmp_path: Path) -> Iterator[TaskLab]:
 @pytest.mark.parametrize("name", OVERLAPS)
 @proves(
     "O6",
-    at="src/weblake/generations.py",
+    at="src/weblake/loads/generations.py",
     line='return load_id_of("task", *self._whole(), self.run, generation)',
     becomes='return load_id_of("task", *self._whole(), generation)',
     case="a backfill of another day",
@@ -66,7 +67,7 @@ def test_o6_a_backfill_that_overlaps_a_scheduled_run(lab: TaskLab, name: str) ->
 
 @proves(
     "O5",
-    at="src/weblake/generations.py",
+    at="src/weblake/loads/generations.py",
     line='return load_id_of("task", *self._whole(), self.run, generation)',
     becomes='return load_id_of("task", *self._whole(), self.run, generation, id(self))',
 )

@@ -9,10 +9,11 @@ import pytest
 from landing_lab import LandingLab, landing_lab
 
 import weblake
-from weblake import Client, Terms, load, orders
+from weblake import Client, Terms
 from weblake.errors import WeblakeError
-from weblake.orders import Naming, Order
-from weblake.possible_costs import PossibleCost, find_possible_cost
+from weblake.loads import load, load_request
+from weblake.loads.crawl_costs import PossibleCost, find_possible_cost
+from weblake.loads.load_request import Naming, Order
 
 SITE = "http://pages.test/"
 SOON = Terms(poll_s=0.2, timeout_s=60)
@@ -25,7 +26,7 @@ def lab(tmp_path: Path) -> Iterator[LandingLab]:
 
 
 def crawl(terms: Terms = SOON, **given: object) -> Order:
-    return orders.crawl(SITE, Naming(), terms, **given)  # type: ignore[arg-type]
+    return load_request.crawl(SITE, Naming(), terms, **given)  # type: ignore[arg-type]
 
 
 def test_only_a_crawl_that_nothing_limits_has_a_possible_cost(lab: LandingLab) -> None:
@@ -33,7 +34,7 @@ def test_only_a_crawl_that_nothing_limits_has_a_possible_cost(lab: LandingLab) -
     dear = crawl(scrape_options={"formats": [{"type": "json", "prompt": "The title."}]})
     found = find_possible_cost(lab.client, lab.dataset, dear)
     assert "up to 10,000 pages, which cost up to 50,000 credits" in str(found)
-    limited = (crawl(limit=20_000), crawl(Terms(max_credits=20_000)), orders.batch([SITE], Naming()))
+    limited = (crawl(limit=20_000), crawl(Terms(max_credits=20_000)), load_request.batch([SITE], Naming()))
     assert {find_possible_cost(lab.client, lab.dataset, order) for order in limited} == {None}
 
 

@@ -33,7 +33,7 @@ def landed(lab: LandingLab, names: list[Any]) -> None:
 
 @proves(
     "3.8",
-    at="src/weblake/orders.py",
+    at="src/weblake/loads/load_request.py",
     line='return load_id_of("request", kind, body, self.key, partition)',
     becomes="return new_load_id()",
 )

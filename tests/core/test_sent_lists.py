@@ -16,10 +16,11 @@ from catalogue import proves
 from task_lab import CLEAR, RETRY, URLS, TaskLab, task_lab
 
 import weblake
-from weblake import Terms, detached, errors, load, orders, sent_lists, starts
+from weblake import Terms, errors
 from weblake.dataset import layout
 from weblake.dataset.ledger import Ledger, Start
-from weblake.orders import Naming, Order
+from weblake.loads import detached, load, load_request, sent_lists, starts
+from weblake.loads.load_request import Naming, Order
 
 SOON = Terms(poll_s=0.2, timeout_s=60)
 KEY = "6f1c2a52-8a57-4f0e-9a3c-5d0a3c6f7b11"
@@ -38,7 +39,7 @@ def kept(lab: TaskLab) -> list[str]:
 
 @proves(
     "2.9",
-    at="src/weblake/load.py",
+    at="src/weblake/loads/load.py",
     line="        tally = Tally(sent, begun.rejected)",
     becomes="        tally = Tally(order.submitted, begun.rejected)",
     case="one more",
@@ -70,14 +71,14 @@ def test_the_list_is_silent_while_it_is_the_same(lab: TaskLab, caplog: pytest.Lo
 def test_other_options_than_those_of_the_job_are_told(lab: TaskLab, caplog: pytest.LogCaptureFixture) -> None:
     first = lab.placed(RETRY)
     load.begin(lab.client, lab.dataset, first)
-    other = replace(orders.batch(URLS, Naming(), formats=["html"]), load_id=first.load_id, slot=first.slot)
+    other = replace(load_request.batch(URLS, Naming(), formats=["html"]), load_id=first.load_id, slot=first.slot)
     assert load.land(lab.client, lab.dataset, other, SOON).receipt.stored == 3
     assert "the request has changed since the job was started; landing what was bought" in caplog.text
     assert lab.started == 1
 
 
 def other_list(lab: TaskLab, first: Order, urls: list[str]) -> Order:
-    return replace(orders.batch(urls, Naming()), load_id=first.load_id, slot=first.slot)
+    return replace(load_request.batch(urls, Naming()), load_id=first.load_id, slot=first.slot)
 
 
 @pytest.mark.parametrize("replays", [True, False])
@@ -116,7 +117,7 @@ def test_a_start_with_other_options_is_not_repeated_under_its_key(lab: TaskLab) 
         pytest.raises(KeyboardInterrupt),
     ):
         load.begin(lab.client, lab.dataset, first)
-    other = replace(orders.batch(URLS, Naming(), formats=["html"]), load_id=first.load_id, slot=first.slot)
+    other = replace(load_request.batch(URLS, Naming(), formats=["html"]), load_id=first.load_id, slot=first.slot)
     start = lab.dataset.ledger.starts(first.load_id)[0]
     intent = lab.dataset.ledger.intent(first.load_id)
     assert intent is not None
@@ -171,7 +172,7 @@ def test_a_list_that_another_process_removes_when_it_lands_is_no_failure(lab: Ta
 
 
 def test_a_job_landed_by_its_id_is_accounted_for_by_the_list_of_the_load_that_started_it(lab: TaskLab) -> None:
-    order = orders.batch([*URLS, "ftp://pages.test/no"], Naming())
+    order = load_request.batch([*URLS, "ftp://pages.test/no"], Naming())
     _, job = detached.detach(lab.client, lab.dataset, order)
     receipt = weblake.land("batch", job.job_id, to=lab.root, client=lab.client, terms=SOON)
     assert (receipt.submitted, receipt.stored) == (4, 3)
@@ -237,8 +238,8 @@ def test_a_long_list_is_kept_small(lab: TaskLab) -> None:
 
 
 def test_a_crawl_and_a_single_page_keep_no_list(lab: TaskLab) -> None:
-    load.begin(lab.client, lab.dataset, orders.crawl("http://pages.test/", Naming(), limit=1))
-    load.begin(lab.client, lab.dataset, orders.scrape("http://pages.test/", Naming()))
+    load.begin(lab.client, lab.dataset, load_request.crawl("http://pages.test/", Naming(), limit=1))
+    load.begin(lab.client, lab.dataset, load_request.scrape("http://pages.test/", Naming()))
     assert kept(lab) == []
 
 

@@ -11,14 +11,14 @@ import pytest
 from catalogue import proves
 
 import weblake
-from weblake import publishing, recovery
-from weblake.accounting import Tally
 from weblake.api.models import JobError, JobErrors
 from weblake.dataset.ledger import Intent, Ledger
 from weblake.errors import InvalidOption
-from weblake.publishing import Dataset
+from weblake.loads import publishing, recovery
+from weblake.loads.accounting import Tally
+from weblake.loads.publishing import Dataset
+from weblake.loads.staging import Identity, Staged, stage_document
 from weblake.receipt import Receipt
-from weblake.staging import Identity, Staged, stage_document
 from weblake.storage.local import LocalStorage
 from weblake.tables import schemas
 from weblake.tables.parquet import ParquetFile
@@ -127,7 +127,7 @@ def test_a_retirement_that_was_cut_off_is_finished_by_the_next_run(
 @pytest.mark.parametrize("removed", [0, 1, 2])
 @proves(
     "P1",
-    at="src/weblake/retirement.py",
+    at="src/weblake/loads/retirement.py",
     line='key=lambda name: (not name.startswith(f"{DOCUMENTS}/"), name))',
     becomes="key=lambda name: name, reverse=True)",
     case="1",

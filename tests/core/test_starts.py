@@ -18,11 +18,11 @@ from start_ends import checked, explored, looked_at
 from start_service import BEGAN, Service, stamp
 from start_world import Process, State, World
 
-from weblake import lost_starts, orders, starts
 from weblake.api import operation
 from weblake.dataset import ledger
 from weblake.dataset.ledger import Ledger
-from weblake.orders import Naming, Order
+from weblake.loads import load_request, lost_starts, starts
+from weblake.loads.load_request import Naming, Order
 
 URLS = ["http://a.test/1", "http://a.test/2"]
 ALONE = (Process(),)
@@ -60,10 +60,10 @@ def scaled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def batch() -> Order:
-    return orders.batch(URLS, Naming())
+    return load_request.batch(URLS, Naming())
 
 
-@proves("3.1", at="src/weblake/starts.py", line="    while wait > 0:", becomes="    while False:", case="none")
+@proves("3.1", at="src/weblake/loads/starts.py", line="    while wait > 0:", becomes="    while False:", case="none")
 @pytest.mark.parametrize("kind", ["replay", "burnt", "none"])
 def test_every_schedule_pays_once_and_strands_nothing(kind: str) -> None:
     """Crashes before and after every act of the longest run: there is no bound but the flow's own end."""
@@ -72,7 +72,10 @@ def test_every_schedule_pays_once_and_strands_nothing(kind: str) -> None:
 
 
 @proves(
-    "3.1", at="src/weblake/starts.py", line="    if plan.intent.replay and", becomes="    if not plan.intent.replay and"
+    "3.1",
+    at="src/weblake/loads/starts.py",
+    line="    if plan.intent.replay and",
+    becomes="    if not plan.intent.replay and",
 )
 def test_a_start_is_asked_again_only_where_that_is_no_second_one() -> None:
     for kind in ("replay", "burnt", "none"):
@@ -93,16 +96,16 @@ def test_three_of_a_kind(crashes: int, losses: int) -> None:
 
 
 def a_crawl(_: Path) -> Order:
-    return orders.crawl(URLS[0], Naming())
+    return load_request.crawl(URLS[0], Naming())
 
 
 def a_scrape(_: Path) -> Order:
-    return orders.scrape(URLS[0], Naming(), timeout=1000)
+    return load_request.scrape(URLS[0], Naming(), timeout=1000)
 
 
 def a_parse(folder: Path) -> Order:
     (folder / "a.html").write_text("<p>a</p>")
-    return orders.parse(folder / "a.html", Naming(), timeout=1000)
+    return load_request.parse(folder / "a.html", Naming(), timeout=1000)
 
 
 @pytest.mark.parametrize("order", [a_crawl, a_scrape, a_parse])
@@ -122,21 +125,21 @@ def test_every_kind_of_load_with_a_crash_and_a_loss(order: Callable[[Path], Orde
 
 @proves(
     "3.1",
-    at="src/weblake/starts.py",
+    at="src/weblake/loads/starts.py",
     line="while isinstance(came, Pause) and came.open:",
     becomes="while isinstance(came, Pause):",
     case="none",
 )
 @proves(
     "3.1",
-    at="src/weblake/starts.py",
+    at="src/weblake/loads/starts.py",
     line="record.at_seconds() > PROMPT_S:",
     becomes="record.at_seconds() > 1e9:",
     case="none",
 )
 @proves(
     "3.1",
-    at="src/weblake/starts.py",
+    at="src/weblake/loads/starts.py",
     line="if not ledger.record_start(record):",
     becomes="if ledger.record_start(record) is None:",
     case="none",
@@ -149,7 +152,7 @@ def test_two_alive_at_once_pay_once(kind: str) -> None:
     assert explored(World(batch(), kind), BEHIND, crashes=0, losses=1)
 
 
-@proves("3.1", at="src/weblake/starts.py", line="attempt = 1 if self.intent.replay else n", becomes="attempt = n")
+@proves("3.1", at="src/weblake/loads/starts.py", line="attempt = 1 if self.intent.replay else n", becomes="attempt = n")
 def test_one_that_is_told_to_wait_and_one_that_repeats_it_send_the_same_key() -> None:
     """Both are told to wait: then one starts anew while the other repeats the attempt before."""
     assert explored(World(batch(), "replay", paced_s=1), TOGETHER, crashes=0, losses=2)
@@ -220,7 +223,7 @@ def test_a_worker_lost_at_any_act_leaves_an_orphan_that_names_the_paid_job() -> 
         assert paid >= 3
 
 
-@proves("P10", at="src/weblake/starts.py", line="    if found:", becomes="    if False:")
+@proves("P10", at="src/weblake/loads/starts.py", line="    if found:", becomes="    if False:")
 def test_p10_a_worker_lost_between_the_answer_and_its_record_is_made_good_by_the_next() -> None:
     for kind in ("replay", "burnt", "none"):
         world = World(batch(), kind)

@@ -12,13 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 from catalogue import proves
 
-from weblake import usage_landing
 from weblake.api.models import ActivityEntry, UsagePeriod
 from weblake.dataset import layout
 from weblake.errors import StorageRefused
 from weblake.jobs.usage_reports import Report
+from weblake.loads import usage
+from weblake.loads.usage import PENDING, land_activity, land_report
 from weblake.storage import Storage, open_storage
-from weblake.usage_landing import PENDING, land_activity, land_report
 
 DAY, OTHER = "2026-11-20", "2026-11-18"
 
@@ -93,7 +93,7 @@ def test_a_day_is_merged_by_id_and_its_records_stay_for_a_day(storage: Storage) 
 
 @proves(
     "1.6",
-    at="src/weblake/usage_landing.py",
+    at="src/weblake/loads/usage.py",
     line="        if merged and merged.issuperset(pending):",
     becomes="        if merged:",
 )
@@ -156,7 +156,7 @@ def test_old_records_are_merged_and_dropped_also_those_of_a_run_that_died(
     storage.create(f"{PENDING}/not ours", b"left alone")
     assert storage.list("activity") == [layout.activity_path(DAY)]
 
-    monkeypatch.setattr(usage_landing, "KEPT", timedelta(seconds=-2))
+    monkeypatch.setattr(usage, "KEPT", timedelta(seconds=-2))
     files = land_activity([], storage)
     assert [file.path for file in files] == [layout.activity_path(OTHER)]
     assert ids(storage) == ["a"]
@@ -185,7 +185,7 @@ def test_a_day_to_which_others_add_without_end_is_given_up(monkeypatch: pytest.M
             self._inner.create(f"{PENDING}/{DAY}.20261120T100000-{self.calls:016x}.json", b"{}")
             return self._inner.list(prefix)
 
-    monkeypatch.setattr(usage_landing, "ROUNDS", 5)
+    monkeypatch.setattr(usage, "ROUNDS", 5)
     with pytest.raises(StorageRefused, match="go on adding"):
         land_activity(entries("a"), Busy(memory(), 0, lambda: None))
 

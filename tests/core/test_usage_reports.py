@@ -8,8 +8,8 @@ from scripted_line import Line, reply, retry
 
 from weblake.api.models import ActivityEntry
 from weblake.jobs import usage_reports
+from weblake.loads.usage import land_activity, land_report
 from weblake.storage import open_storage
-from weblake.usage_landing import land_activity, land_report
 
 START, LATER = "2026-11-01T00:00:00.000Z", "2026-10-01T00:00:00.000Z"
 

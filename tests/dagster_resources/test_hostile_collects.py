@@ -13,7 +13,7 @@ from in_process import Bench, Run
 from landed_loads import refusing_url
 
 from dagster_weblake import BatchScrapeRequest, WeblakeResource, build_weblake_assets, landing
-from weblake import recovery
+from weblake.loads import recovery
 from weblake_service.server import LocalService
 
 pytestmark = pytest.mark.system
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.system
 
 @proves(
     "2.3",
-    at="src/weblake/recovery.py",
+    at="src/weblake/loads/recovery.py",
     line="_finish_retirement(dataset, intent, intent.load_id, by=gone.by)",
     becomes="pass",
 )

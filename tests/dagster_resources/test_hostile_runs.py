@@ -26,7 +26,8 @@ from dagster_weblake import (
     landing,
     weblake_assets,
 )
-from weblake import orchestration, publishing, recovery
+from weblake import orchestration
+from weblake.loads import publishing, recovery
 from weblake.testing import WeblakeService
 from weblake_service.server import LocalService
 
@@ -35,7 +36,7 @@ pytestmark = pytest.mark.system
 
 @proves(
     "2.3",
-    at="src/weblake/recovery.py",
+    at="src/weblake/loads/recovery.py",
     line="    older, newer = rivals(entry, dataset.slots.others(entry))",
     becomes="    older, newer = rivals(entry, [])",
 )
@@ -55,7 +56,7 @@ def test_of_two_runs_that_land_a_partition_at_the_same_moment_one_stays(
 
 @proves(
     "3.5",
-    at="src/weblake/generations.py",
+    at="src/weblake/loads/generations.py",
     line='return load_id_of("task", *self._whole(), self.run, generation)',
     becomes='return load_id_of("task", *self._whole(), self.run, generation, id(self))',
 )

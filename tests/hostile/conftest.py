@@ -16,10 +16,10 @@ from both_clients import FAR
 from lake_run import KEY, Lake, leaks
 from scripted_service import ScriptedService
 
-from weblake import load, starts
 from weblake.api import operation
 from weblake.jobs import polling, result_pages
 from weblake.jobs.retry import Retry
+from weblake.loads import load, starts
 
 
 @pytest.fixture
@@ -86,4 +86,4 @@ def haste(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(params=[0.0, 60.0], ids=["ahead", "in_turn"])
 def ahead_or_in_turn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks are asked for ahead, and one after the other: which it is hangs on how quickly they came."""
-    monkeypatch.setattr("weblake.download.QUICK_S", request.param)
+    monkeypatch.setattr("weblake.loads.download.QUICK_S", request.param)

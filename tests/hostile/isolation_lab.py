@@ -14,12 +14,12 @@ from unittest import mock
 
 from virtual_world import Content, Driver, World
 
-from weblake import generations, load, orders
 from weblake.dataset import layout, ledger
-from weblake.generations import Task
 from weblake.landing import open_dataset
-from weblake.orders import Naming, Order, Terms
-from weblake.publishing import Dataset
+from weblake.loads import generations, load, load_request
+from weblake.loads.generations import Task
+from weblake.loads.load_request import Naming, Order, Terms
+from weblake.loads.publishing import Dataset
 from weblake.storage import Storage
 from weblake.storage.objects import ObjectStorage
 
@@ -53,7 +53,7 @@ class Lab:
         self.dataset = open_dataset(f"memory://{uuid.uuid4().hex}/lake")
 
     def order(self, task: str, run: str, day: str = "2026-11-21", url: str | None = None) -> Order:
-        order = orders.batch([url or f"https://site.test/{task}"], Naming(partition={"day": day}))
+        order = load_request.batch([url or f"https://site.test/{task}"], Naming(partition={"day": day}))
         return generations.place(order, Task(("airflow", "dag", task, -1), run, "max_tries=1"), 0)
 
     def land(self, order: Order) -> None:

@@ -30,10 +30,10 @@ from lake_orders import Making, Wanted, contents, urls_of
 from stepped_process import Process, SteppedDriver, SteppedStorage
 from virtual_world import FAULTS, Content, World
 
-from weblake import usage_landing
 from weblake.errors import JobEnded, LoadIncomplete, WeblakeError
 from weblake.jobs import usage_reports
-from weblake.publishing import Dataset, Landing
+from weblake.loads import usage
+from weblake.loads.publishing import Dataset, Landing
 from weblake.storage import Storage, open_storage
 
 KINDS = ["batch", "batch", "crawl", "elsewhere", "detached", "task", "partition"]
@@ -196,10 +196,10 @@ class LakeMachine(RuleBasedStateMachine):
         def work(client: SteppedDriver, dataset: Dataset) -> None:
             known = set(self.world.jobs)
             if what == "activity":
-                usage_landing.land_activity(client.run(usage_reports.activity(client.retry)), dataset.storage)
+                usage.land_activity(client.run(usage_reports.activity(client.retry)), dataset.storage)
                 self.oracle.told.active |= known
             else:
-                usage_landing.land_report(client.run(usage_reports.report("credits", client.retry)), dataset.storage)
+                usage.land_report(client.run(usage_reports.report("credits", client.retry)), dataset.storage)
 
         return work
 

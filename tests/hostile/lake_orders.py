@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from stepped_process import SteppedDriver
 from virtual_world import Content, Page, cut
 
-from weblake import detached, generations, load, orders
-from weblake.generations import Task
 from weblake.jobs.polling import JobRef, glance
-from weblake.orders import Naming, Order, Terms
-from weblake.publishing import Dataset, Landing
+from weblake.loads import detached, generations, load, load_request
+from weblake.loads.generations import Task
+from weblake.loads.load_request import Naming, Order, Terms
+from weblake.loads.publishing import Dataset, Landing
 
 TERMS = Terms(timeout_s=3600.0)
 #: What the pages of an order come to, by its name and by how often it was started before.
@@ -40,10 +40,10 @@ class Wanted:
 
     def order(self) -> Order:
         if self.kind == "elsewhere":
-            return orders.elsewhere("batch", self.job_id)
+            return load_request.elsewhere("batch", self.job_id)
         if self.kind == "crawl":
-            return orders.crawl(self.urls[0], Naming())
-        return orders.batch(self.urls, Naming())
+            return load_request.crawl(self.urls[0], Naming())
+        return load_request.batch(self.urls, Naming())
 
     def placed(self, client: SteppedDriver, dataset: Dataset) -> Order:
         """The order as it is to be landed now: of a task, one of its generations."""

@@ -32,7 +32,9 @@ COUNTS = ("stored", "failed", "robots_blocked", "rejected", "missing", "duplicat
 HASTE = """
 import sys
 from pathlib import Path
-from weblake import cli, operation, starts
+from weblake import cli
+from weblake.api import operation
+from weblake.loads import starts
 operation.START_S, starts.PROMPT_S, starts.MARGIN_S, starts.BETWEEN_S = 0.5, 0.5, 0.1, 0.1
 peak = sys.argv.pop(1)
 try:

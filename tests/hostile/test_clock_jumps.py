@@ -13,10 +13,10 @@ from catalogue import proves
 from job_script import url_of
 from virtual_world import Clock, Content, Driver, Page, World
 
-from weblake import load, orders
 from weblake.errors import DeadlineExceeded
 from weblake.landing import open_dataset
-from weblake.orders import Naming, Terms
+from weblake.loads import load, load_request
+from weblake.loads.load_request import Naming, Terms
 
 HOUR, YEARS = 3600.0, 10 * 365.25 * 86400.0
 URLS = [url_of(n) for n in range(3)]
@@ -52,7 +52,7 @@ def test_p8_a_load_takes_as_long_as_without_jumps(tmp_path: Path, by: float | No
         clock = Jumping(jumps=jumps)
         there = world(clock)
         with clock.ruling():
-            order = orders.batch(URLS, Naming())
+            order = load_request.batch(URLS, Naming())
             landing = load.land(Driver(there), open_dataset(tmp_path / name), order, Terms(timeout_s=600))
         assert landing.receipt.stored == len(URLS)
         assert len(there.jobs) == 1
@@ -75,7 +75,7 @@ def test_p8_a_clock_set_back_does_not_move_the_time_limit(tmp_path: Path, by: fl
     """A retry of a load whose job never ends: it is ended in time, whatever the clock has been set to since."""
     clock = Clock()
     there = world(clock, polls=10**9)
-    order = orders.batch(URLS, Naming())
+    order = load_request.batch(URLS, Naming())
     terms = Terms(timeout_s=600, ends_job=True)
     with clock.ruling():
         dataset = open_dataset(tmp_path / "lake")
@@ -88,7 +88,7 @@ def test_p8_a_clock_set_back_does_not_move_the_time_limit(tmp_path: Path, by: fl
 
 @proves(
     "P8",
-    at="src/weblake/starts.py",
+    at="src/weblake/loads/starts.py",
     line="    wait = min(window, last.at_seconds() + window - (yield from now(wall=True)))",
     becomes="    wait = last.at_seconds() + window - (yield from now(wall=True))",
     case="-3600.0",
@@ -97,7 +97,7 @@ def test_p8_a_clock_set_back_does_not_move_the_time_limit(tmp_path: Path, by: fl
 def test_p8_a_lost_start_is_looked_up_in_time_after_the_clock_was_set_back(tmp_path: Path, by: float) -> None:
     clock = Clock()
     there = world(clock, replay=False, tape=[None, "late"])
-    order = orders.batch(URLS, Naming())
+    order = load_request.batch(URLS, Naming())
 
     class Dies(Exception):
         pass

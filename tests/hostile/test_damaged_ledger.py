@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from job_script import url_of
 from virtual_world import Content, Driver, World
 
-from weblake import load, orders
 from weblake.errors import StorageRefused
 from weblake.landing import open_dataset
-from weblake.orders import Naming, Order, Terms
-from weblake.publishing import Dataset
+from weblake.loads import load, load_request
+from weblake.loads.load_request import Naming, Order, Terms
+from weblake.loads.publishing import Dataset
 
 URL = url_of(0)
 STEPS = ["", ".start-1", ".job", ".done"]
@@ -37,7 +37,7 @@ def bought(step: str) -> tuple[World, Dataset, Order]:
     content = Content([{"markdown": "x", "metadata": {"sourceURL": URL}}])
     world = World(lambda urls: content, replay=True)
     dataset = open_dataset(f"memory://{uuid.uuid4().hex}/lake")
-    order = orders.batch([URL], Naming())
+    order = load_request.batch([URL], Naming())
     with world.clock.ruling():
         if step == ".done":
             load.land(Driver(world), dataset, order, Terms(timeout_s=60))

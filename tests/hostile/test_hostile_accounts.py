@@ -24,7 +24,7 @@ def started(service: ScriptedService) -> None:
 
 @proves(
     "H28",
-    at="src/weblake/accounting.py",
+    at="src/weblake/loads/accounting.py",
     line="folded = each.times if each.answered else each.times - 1",
     becomes="folded = 0",
 )
@@ -35,7 +35,7 @@ def test_h28_a_url_given_twice_and_folded_counts_once(service: ScriptedService, 
 
 @proves(
     "H28",
-    at="src/weblake/accounting.py",
+    at="src/weblake/loads/accounting.py",
     line='identity = f"{scrape_id}\\x00{source_url}" if scrape_id else f"\\x00{page}"',
     becomes='identity = f"{source_url}" if scrape_id else f"\\x00{page}"',
 )
@@ -48,7 +48,7 @@ def test_h28_a_url_given_twice_and_scraped_twice_is_stored_twice(service: Script
 
 @proves(
     "H28",
-    at="src/weblake/accounting.py",
+    at="src/weblake/loads/accounting.py",
     line="if page is not None and listed and self._list is not None and not self._list.has_room(page):",
     becomes="if False:",
 )
@@ -63,7 +63,7 @@ def test_h28_a_page_that_the_service_tells_again_under_another_id_is_stored_once
 
 @proves(
     "H28",
-    at="src/weblake/accounting.py",
+    at="src/weblake/loads/accounting.py",
     line="first = source_url or url",
     becomes="first = url or source_url",
 )
@@ -78,7 +78,7 @@ def test_h28_pages_that_lead_to_one_address_are_all_kept(service: ScriptedServic
 
 @proves(
     "H30",
-    at="src/weblake/load.py",
+    at="src/weblake/loads/load.py",
     line="tally = Tally(sent, begun.rejected)",
     becomes="tally = Tally(sent)",
 )
@@ -99,7 +99,7 @@ def test_h30_rejected_urls_of_the_wrong_type_count_as_none(service: ScriptedServ
 
 @proves(
     "H18",
-    at="src/weblake/submitted.py",
+    at="src/weblake/loads/submitted_urls.py",
     line="return f\"{host}{port_text}{_plain(parts.path).rstrip('/')}{query}\"",
     becomes="return url",
 )

@@ -119,7 +119,7 @@ def test_h17_a_chain_without_end_and_without_documents_ends(service: ScriptedSer
 
 @proves(
     "H17",
-    at="src/weblake/staging.py",
+    at="src/weblake/loads/staging.py",
     line="download.walk.fresh(rows.taken - before)",
     becomes="download.walk.fresh(rows.taken - before or 1)",
 )

@@ -45,7 +45,7 @@ def test_polls_of_a_running_job_do_not_fetch_its_documents_again(service: Script
 
 @proves(
     "H18",
-    at="src/weblake/load.py",
+    at="src/weblake/loads/load.py",
     line="if account.missing > terms.missing_ratio * account.submitted:",
     becomes="if False:",
 )
@@ -58,7 +58,7 @@ def test_h18_documents_that_the_service_lost_are_missing(service: ScriptedServic
     assert [row["outcome"] for row in page_errors(lake.root)] == ["missing", "missing"]
 
 
-@proves("H18", at="src/weblake/accounting.py", line="if digest in self._seen:", becomes="if False:")
+@proves("H18", at="src/weblake/loads/accounting.py", line="if digest in self._seen:", becomes="if False:")
 def test_h18_overlapping_chunks_store_each_document_once(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(9), cut=3)
     for skip in (3, 6):

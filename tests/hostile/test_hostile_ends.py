@@ -19,13 +19,13 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from job_script import JOB, url_of
 
-from weblake import load, lost_starts, orders, starts
 from weblake.api import operations
 from weblake.errors import WeblakeError
 from weblake.jobs import polling, result_pages, usage_reports
 from weblake.jobs.retry import SINGLE, Patience
 from weblake.landing import open_dataset
-from weblake.orders import Naming, Order, Terms
+from weblake.loads import load, load_request, lost_starts, starts
+from weblake.loads.load_request import Naming, Order, Terms
 
 QUIET = settings(max_examples=30, print_blob=True, suppress_health_check=list(HealthCheck))
 
@@ -91,13 +91,13 @@ def landed(service: EndlessService, order: Callable[[str], Order], terms: Terms)
 @example(["ended, and grows"], 0.0, 60.0)
 def test_a_landing_ends_by_its_deadline(moods: list[str], latency_s: float, timeout_s: float) -> None:
     service = EndlessService(moods, most_requests(timeout_s), latency_s)
-    landed(service, lambda root: orders.elsewhere("batch", JOB), Terms(timeout_s=timeout_s))
+    landed(service, lambda root: load_request.elsewhere("batch", JOB), Terms(timeout_s=timeout_s))
     assert service.clock.passed <= timeout_s + ROUNDING_S
 
 
 @proves(
     "5.1",
-    at="src/weblake/starts.py",
+    at="src/weblake/loads/starts.py",
     line="Patience(wait_s=120, until=plan.until)",
     becomes="Patience(wait_s=120)",
 )
@@ -113,7 +113,7 @@ def test_a_purchase_ends_by_its_deadline_and_one_round_of_a_start(
     urls = [url_of(1), url_of(2)]
 
     def order(root: str) -> Order:
-        return orders.batch(urls, Naming()) if kind == "batch" else orders.crawl(urls[0], Naming())
+        return load_request.batch(urls, Naming()) if kind == "batch" else load_request.crawl(urls[0], Naming())
 
     landed(service, order, Terms(timeout_s=timeout_s))
     assert service.clock.passed <= timeout_s + ROUND_S
@@ -129,7 +129,7 @@ def test_a_job_that_is_stopped_at_its_deadline_ends_in_the_time_it_has_to_settle
 ) -> None:
     spare = load.SETTLE_S
     service = EndlessService(moods, most_requests(timeout_s + spare), latency_s)
-    landed(service, lambda root: orders.elsewhere("batch", JOB), Terms(timeout_s=timeout_s, ends_job=True))
+    landed(service, lambda root: load_request.elsewhere("batch", JOB), Terms(timeout_s=timeout_s, ends_job=True))
     assert service.clock.passed <= timeout_s + spare + WAIT_S + SINGLE.tries * READ_S + ROUNDING_S
 
 
@@ -170,7 +170,7 @@ def test_a_report_ends_within_the_patience_of_a_call(moods: list[str], latency_s
     assert service.slept <= WAIT_S
 
 
-@proves("5.1", at="src/weblake/lost_starts.py", line="if (yield from now()) >= until:", becomes="if False:")
+@proves("5.1", at="src/weblake/loads/lost_starts.py", line="if (yield from now()) >= until:", becomes="if False:")
 @QUIET
 @given(cycles, latencies)
 @example(["leads on", "429, 59"], 0.0)

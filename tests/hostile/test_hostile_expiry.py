@@ -36,11 +36,11 @@ def expiring(service: ScriptedService) -> Job:
 
 @proves(
     "H20",
-    at="src/weblake/staging.py",
+    at="src/weblake/loads/staging.py",
     line="if rows.file.rows and download.has_expired():",
     becomes="if False:",
 )
-@proves("H20", at="src/weblake/load.py", line="if staged.gone is not None:", becomes="if False:")
+@proves("H20", at="src/weblake/loads/load.py", line="if staged.gone is not None:", becomes="if False:")
 def test_h20_what_was_read_of_a_job_that_expires_is_kept_and_not_published(
     service: ScriptedService, lake: Lake
 ) -> None:
@@ -62,7 +62,7 @@ def test_h20_a_job_that_expires_while_it_is_read_lands_in_part_where_that_is_all
 
 @proves(
     "H20",
-    at="src/weblake/staging.py",
+    at="src/weblake/loads/staging.py",
     line='return rows.close(JobErrors(), {**download.walk.head, "status": EXPIRED}, gone)',
     becomes="return rows.close(JobErrors(), download.walk.head)",
 )
@@ -78,7 +78,7 @@ def test_h20_a_job_that_expires_after_its_last_chunk_is_not_called_complete(
 
 @proves(
     "H20",
-    at="src/weblake/staging.py",
+    at="src/weblake/loads/staging.py",
     line="if rows.file.rows and download.has_expired():",
     becomes="if rows.file.rows:",
 )

@@ -77,7 +77,7 @@ def test_h27_documents_beyond_a_chunk_land(service: ScriptedService, lake: Lake,
 
 @proves(
     "H27",
-    at="src/weblake/staging.py",
+    at="src/weblake/loads/staging.py",
     line="return len(self._ready) >= (1 if last or self._groups < FIRST_GROUPS else BATCHES_A_GROUP)",
     becomes="return False",
 )

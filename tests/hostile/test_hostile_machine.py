@@ -23,9 +23,11 @@ def haste() -> None:
     """The clock is virtual: the real waits cost nothing."""
 
 
-@proves("2.2", at="src/weblake/starts.py", line="    if found:", becomes="    if False:")
-@proves("2.2", at="src/weblake/recovery.py", line="    for other in older:", becomes="    for other in older[:0]:")
-@proves("2.2", at="src/weblake/load.py", line='if receipt.status != "completed":', becomes="if False:")
+@proves("2.2", at="src/weblake/loads/starts.py", line="    if found:", becomes="    if False:")
+@proves(
+    "2.2", at="src/weblake/loads/recovery.py", line="    for other in older:", becomes="    for other in older[:0]:"
+)
+@proves("2.2", at="src/weblake/loads/load.py", line='if receipt.status != "completed":', becomes="if False:")
 def test_any_order_of_writers_and_crashes() -> None:
     run_state_machine_as_test(LakeMachine, settings=QUIET)
 

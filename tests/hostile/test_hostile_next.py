@@ -71,7 +71,7 @@ ELSEWHERE = {
 )
 @proves(
     "H16",
-    at="src/weblake/download.py",
+    at="src/weblake/loads/download.py",
     line="self._next = self._sent(replace(request, query=following))",
     becomes="self._next = self._sent(replace(request, query=following, path='/' + "
     "str(head['next']).partition('?')[0].split('/', 3)[-1]))",

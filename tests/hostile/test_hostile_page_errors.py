@@ -30,7 +30,7 @@ def test_failed_and_blocked_pages_are_rows(service: ScriptedService, lake: Lake)
 
 @proves(
     "H21",
-    at="src/weblake/accounting.py",
+    at="src/weblake/loads/accounting.py",
     line="known = account.stored + account.failed + account.robots_blocked + account.rejected",
     becomes="known = account.stored",
 )

@@ -13,10 +13,10 @@ from lake_run import published
 from virtual_world import Driver, World
 from world_cases import Made, judge, worlds
 
-from weblake import load, orders
 from weblake.errors import LoadIncomplete, WeblakeError
 from weblake.landing import open_dataset
-from weblake.orders import Naming, Order, Terms
+from weblake.loads import load, load_request
+from weblake.loads.load_request import Naming, Order, Terms
 from weblake.receipt import Receipt
 
 
@@ -45,7 +45,7 @@ QUIET = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 
 @proves(
     "2.2",
-    at="src/weblake/staging.py",
+    at="src/weblake/loads/staging.py",
     line="if self._tally.document(parsed.scrape_id, parsed.source_url, parsed.url, content):",
     becomes="if self._tally.document(parsed.scrape_id, parsed.source_url, parsed.url, content) or True:",
 )
@@ -56,12 +56,12 @@ def test_a_job_started_elsewhere(made: Made, timeout_s: float) -> None:
     world.add("batch_scrape", url_of(0), content, JOB)
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory, "lake")
-        judge(root, content, *settle(world, root, orders.elsewhere("batch", JOB), Terms(timeout_s=timeout_s)))
+        judge(root, content, *settle(world, root, load_request.elsewhere("batch", JOB), Terms(timeout_s=timeout_s)))
 
 
 @proves(
     "2.2",
-    at="src/weblake/load.py",
+    at="src/weblake/loads/load.py",
     line="if account.missing > terms.missing_ratio * account.submitted:",
     becomes="if False:",
 )
@@ -72,6 +72,6 @@ def test_a_batch_is_paid_once(made: Made) -> None:
     count = len(content.documents) + len(content.failed) + content.lost
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory, "lake")
-        order = orders.batch([url_of(n) for n in range(count)], Naming())
+        order = load_request.batch([url_of(n) for n in range(count)], Naming())
         judge(root, content, *settle(world, root, order, Terms(timeout_s=3600)))
         assert len(world.jobs) == 1

@@ -14,10 +14,11 @@ from lake_run import KEY, published
 from world_cases import Made, judge, worlds
 from world_on_a_wire import WIRE_FAULTS, WorldService
 
-from weblake import Client, Terms, load, orders
+from weblake import Client, Terms
 from weblake.errors import LoadIncomplete, WeblakeError
 from weblake.landing import open_dataset
-from weblake.orders import Naming, Order
+from weblake.loads import load, load_request
+from weblake.loads.load_request import Naming, Order
 
 QUIET = settings(max_examples=15, print_blob=True, suppress_health_check=list(HealthCheck))
 CASES = worlds(WIRE_FAULTS, 8)
@@ -52,10 +53,10 @@ def case(made: Made, elsewhere: bool, replay: bool) -> None:
     try:
         if elsewhere:
             world.add("batch_scrape", url_of(0), content, JOB)
-            landed(service, made, orders.elsewhere("batch", JOB))
+            landed(service, made, load_request.elsewhere("batch", JOB))
         else:
             count = len(content.documents) + len(content.failed) + content.lost
-            landed(service, made, orders.batch([url_of(n) for n in range(count)], Naming()))
+            landed(service, made, load_request.batch([url_of(n) for n in range(count)], Naming()))
         assert len(world.jobs) == 1, "it was paid twice"
     finally:
         service.stop()

@@ -152,7 +152,7 @@ HOPELESS = {
 
 @proves(
     "H15",
-    at="src/weblake/starts.py",
+    at="src/weblake/loads/starts.py",
     line="        if course.verdict is Verdict.STOPPED and course.error is not None:",
     becomes="        if False:",
     case="a login page",
@@ -200,7 +200,10 @@ def test_h15_a_start_is_not_sent_after_a_redirect(
 
 
 @proves(
-    "H12", at="src/weblake/starts.py", line="    responses.value_of(reply, operation.name)", becomes="    _ = operation"
+    "H12",
+    at="src/weblake/loads/starts.py",
+    line="    responses.value_of(reply, operation.name)",
+    becomes="    _ = operation",
 )
 def test_h12_a_page_that_is_not_the_service_is_noticed_before_the_start(service: ScriptedService, lake: Lake) -> None:
     service.on(ACTIVITY, reply("<html>Please log in</html>", content_type="text/html"))
@@ -330,7 +333,7 @@ def test_an_activity_list_that_cannot_be_read_is_for_a_person(
 def test_an_activity_list_without_end_is_for_a_person(
     service: ScriptedService, lake: Lake, team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("weblake.lost_starts.MAX_ACTIVITY_PAGES", 50)
+    monkeypatch.setattr("weblake.loads.lost_starts.MAX_ACTIVITY_PAGES", 50)
     service.on(START, reset())
     team.shown = lambda: activity(entry(OTHER, age_s=99), cursor="again")
     lake.run("batch", *URLS).refused("OutcomeUnknown", "does not end")
@@ -415,7 +418,7 @@ def test_a_job_not_seen_at_once_after_its_start_is_waited_for(service: ScriptedS
     assert len(service.asked(START)) == 1
 
 
-@proves("H5", at="src/weblake/starts.py", line="if plan.intent.replay and", becomes="if False and", case="500")
+@proves("H5", at="src/weblake/loads/starts.py", line="if plan.intent.replay and", becomes="if False and", case="500")
 @pytest.mark.parametrize(
     "play", [UNCLEAR["reset"], UNCLEAR["500"], UNCLEAR["cut off"]], ids=["reset", "500", "cut off"]
 )

@@ -22,10 +22,12 @@ def test_h22_a_completed_job_lands(service: ScriptedService, lake: Lake, word: s
     assert lake.land(job=JOB, timeout=8).landed(pages(3))["status"] == "completed"
 
 
-@proves("H29", at="src/weblake/load.py", line='if receipt.status != "completed":', becomes="if False:", case="failed")
+@proves(
+    "H29", at="src/weblake/loads/load.py", line='if receipt.status != "completed":', becomes="if False:", case="failed"
+)
 @proves(
     "H29",
-    at="src/weblake/staging.py",
+    at="src/weblake/loads/staging.py",
     line='complete=account.whole and str(head.get("status")).lower() == "completed",',
     becomes="complete=account.whole,",
     case="cancelled",
@@ -116,7 +118,7 @@ def test_h19_documents_are_read_when_the_job_is_over(service: ScriptedService, l
     lake.land(job=JOB).landed(pages(4))
 
 
-@proves("H19", at="src/weblake/accounting.py", line="if digest in self._seen:", becomes="if False:")
+@proves("H19", at="src/weblake/loads/accounting.py", line="if digest in self._seen:", becomes="if False:")
 def test_h19_a_page_that_reads_otherwise_the_second_time_is_stored_once(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(4), cut=2)
     job.chunk(2, [page(1, markdown="otherwise"), *pages(2, first=2)], None)
@@ -153,10 +155,12 @@ def test_a_job_that_attempted_nothing_is_suspect(service: ScriptedService, lake:
     lake.land(kind=kind, job=JOB).refused("LoadIncomplete", "without attempting")
 
 
-@proves("H21", at="src/weblake/accounting.py", line='_whole(head.get("total")) - known,', becomes="0,", case="5-3")
+@proves(
+    "H21", at="src/weblake/loads/accounting.py", line='_whole(head.get("total")) - known,', becomes="0,", case="5-3"
+)
 @proves(
     "H21",
-    at="src/weblake/accounting.py",
+    at="src/weblake/loads/accounting.py",
     line='_whole(head.get("completed")) - account.stored - self._malformed,',
     becomes="0,",
     case="3-5",
@@ -186,7 +190,7 @@ def test_h21_a_total_that_shrinks_is_believed_at_the_end(service: ScriptedServic
 
 @proves(
     "H21",
-    at="src/weblake/accounting.py",
+    at="src/weblake/loads/accounting.py",
     line="return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53 else 0",
     becomes="return value if isinstance(value, int) else 0",
     case="1180591620717411303424",
@@ -208,7 +212,7 @@ def test_h21_an_absurd_total_is_missing_and_costs_nothing(service: ScriptedServi
 
 @proves(
     "H21",
-    at="src/weblake/staging.py",
+    at="src/weblake/loads/staging.py",
     line="if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e15:",
     becomes="if isinstance(value, int | float):",
     case="-1-None",

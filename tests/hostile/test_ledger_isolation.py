@@ -11,12 +11,12 @@ import pytest
 from catalogue import proves
 from isolation_lab import DAMAGES, Lab, newer_weblake, overwrite, this_weblake
 
-from weblake import generations, publishing, recovery, unlanded
 from weblake.dataset import layout, ledger
 from weblake.errors import StorageRefused
-from weblake.generations import Task
-from weblake.orders import Order
-from weblake.publishing import Dataset
+from weblake.loads import generations, orphans, publishing, recovery
+from weblake.loads.generations import Task
+from weblake.loads.load_request import Order
+from weblake.loads.publishing import Dataset
 from weblake.storage import Storage
 
 #: How far the load has come whose record is spoilt, and which of its records there are then.
@@ -371,7 +371,7 @@ def test_lists_of_loads_name_the_record_and_go_on(step: str, damage: str) -> Non
     told: dict[str, str] = {}
     listed = {row.receipt.load_id for row in publishing.history(lab.dataset, unreadable=told.__setitem__)}
     assert listed >= {other.load_id for other in others}
-    found = unlanded.on_record(lab.dataset)
+    found = orphans.on_record(lab.dataset)
     told |= {each.load_id: each.why for each in found.unreadable}
     if step in (".done", ".retired", ".start-1.void"):
         assert list(told) == [order.load_id]

@@ -20,7 +20,8 @@ pytestmark = pytest.mark.system
 CAPPED = """
 import contextlib, io, resource, sys
 import pyarrow as pa, pyarrow.compute, pyarrow.parquet
-from weblake import cli, lake, load
+import weblake.landing, weblake.loads.load
+from weblake import cli
 from weblake.cli import landing
 megabytes, *words = sys.argv[1:]
 sys.argv[1:] = ["land", "batch", "--help"]  # imports what a command line needs: imports may die as they like

@@ -10,8 +10,8 @@ from job_script import JOB, OTHER, Job, Page, page
 from lake_run import Lake
 from scripted_service import Line, Play, ScriptedService, encoded, head, reply
 
-from weblake import download
 from weblake.jobs import polling
+from weblake.loads import download
 
 #: More than one read of a socket brings, so that a head arrives without its documents.
 LONG = "word " * 40_000

@@ -12,11 +12,12 @@ from job_script import ACTIVITY, url_of
 from lake_run import KEY
 from scripted_service import Play, ScriptedService, close, reply, reset
 
-from weblake import AsyncClient, Client, load, orders, starts, steps
+from weblake import AsyncClient, Client, steps
 from weblake.api import operation
 from weblake.errors import WeblakeError
 from weblake.landing import open_dataset
-from weblake.orders import Naming
+from weblake.loads import load, load_request, starts
+from weblake.loads.load_request import Naming
 from weblake.steps import Flow, NoReply, Reply, Request
 
 START = "POST /v2/batch/scrape"
@@ -112,7 +113,7 @@ def test_a_landing_sends_its_start(
     with VirtualClient(service.url, KEY) as client:
         client.carrier = Counting(client.transport, refused=play is None)
         with pytest.raises(WeblakeError) as caught:
-            load.begin(client, open_dataset(tmp_path), orders.batch(URLS, Naming()))
+            load.begin(client, open_dataset(tmp_path), load_request.batch(URLS, Naming()))
         assert type(caught.value).__name__ == kind
         assert client.carrier.sent == sends
         assert client.passed < seconds

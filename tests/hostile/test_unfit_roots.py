@@ -14,11 +14,11 @@ from catalogue import proves
 from job_script import url_of
 from virtual_world import Content, Driver, World
 
-from weblake import load, orders
 from weblake.errors import StorageRefused
 from weblake.landing import open_dataset
-from weblake.orders import Naming, Terms
-from weblake.publishing import Dataset
+from weblake.loads import load, load_request
+from weblake.loads.load_request import Naming, Terms
+from weblake.loads.publishing import Dataset
 from weblake.storage.objects import ObjectStorage
 
 SHM = Path("/dev/shm")
@@ -92,7 +92,7 @@ def refused(dataset: Dataset) -> StorageRefused:
     world = World(lambda urls: content)
     with world.clock.ruling(), pytest.raises(StorageRefused) as caught:
         load.land(
-            Driver(world), dataset, orders.batch([url_of(0)], Naming(partition={"day": "1"})), Terms(timeout_s=60)
+            Driver(world), dataset, load_request.batch([url_of(0)], Naming(partition={"day": "1"})), Terms(timeout_s=60)
         )
     assert not world.jobs, "it was paid for"
     assert caught.value.hint
@@ -101,7 +101,7 @@ def refused(dataset: Dataset) -> StorageRefused:
 
 @proves(
     "P4",
-    at="src/weblake/load.py",
+    at="src/weblake/loads/load.py",
     line="        dataset.preflight(order.partition, order.load_id)",
     becomes="        pass",
     case="a_file_as_table",
@@ -139,7 +139,7 @@ def test_p4_a_name_that_is_too_long_is_refused_before_it_is_paid(
         content = Content([{"markdown": "x", "metadata": {"sourceURL": url_of(0)}}])
         world = World(lambda urls, content=content: content)  # type: ignore[misc]
         partition = {f"key_{n}": "a" * 200 for n in range(values)}
-        order, dataset = orders.batch([url_of(0)], Naming(partition=partition)), open_dataset(f"{root}-{values}")
+        order, dataset = load_request.batch([url_of(0)], Naming(partition=partition)), open_dataset(f"{root}-{values}")
         with world.clock.ruling():
             if fits:
                 load.land(Driver(world), dataset, order, Terms(timeout_s=60))
@@ -182,7 +182,7 @@ def test_p4_a_root_that_vanishes_while_its_job_runs_is_told_and_lands_later(tmp_
     content = Content([{"markdown": "x", "metadata": {"sourceURL": url_of(0)}}], polls=2)
     world = World(lambda urls: content, replay=True)
     root, away = tmp_path / "lake", tmp_path / "away"
-    order = orders.batch([url_of(0)], Naming())
+    order = load_request.batch([url_of(0)], Naming())
 
     def unplugged(head: object) -> None:
         if root.exists():

@@ -18,9 +18,10 @@ from typing import TypeVar
 from unittest import mock
 from urllib.parse import urlencode
 
-from weblake import background, download, load, steps
+from weblake import background, steps
 from weblake.dataset import ledger
 from weblake.jobs.retry import Retry
+from weblake.loads import download, load
 from weblake.steps import Flow, NoReply, Reply, Request
 
 T = TypeVar("T")

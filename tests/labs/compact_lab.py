@@ -8,14 +8,14 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import weblake
-from weblake import publishing
-from weblake.accounting import Tally
 from weblake.api.models import JobError, JobErrors
 from weblake.dataset.ledger import Intent, Job
 from weblake.landing import open_dataset
-from weblake.publishing import Dataset
+from weblake.loads import publishing
+from weblake.loads.accounting import Tally
+from weblake.loads.publishing import Dataset
+from weblake.loads.staging import Staged
 from weblake.receipt import Receipt
-from weblake.staging import Staged
 from weblake.tables import schemas
 from weblake.tables.document_rows import DocumentBatches
 from weblake.tables.parquet import ParquetFile

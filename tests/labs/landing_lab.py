@@ -12,7 +12,7 @@ import fake_web
 
 from weblake import Client
 from weblake.landing import open_dataset
-from weblake.publishing import Dataset
+from weblake.loads.publishing import Dataset
 from weblake_service.server import LocalService
 
 

@@ -7,9 +7,9 @@ from typing import Any
 from start_world import Process, State, World
 
 from weblake.jobs.retry import Retry
-from weblake.publishing import Dataset
+from weblake.loads.orphans import Orphan, look
+from weblake.loads.publishing import Dataset
 from weblake.steps import NoReply, Reply, Request, run
-from weblake.unlanded import Orphan, look
 
 
 class Records:

@@ -16,12 +16,12 @@ from typing import Any
 
 from start_service import BEGAN, Service, reply, stamp
 
-from weblake import starts
 from weblake.api.operation import Operation
 from weblake.dataset.ledger import Intent, Ledger
 from weblake.errors import WeblakeError
 from weblake.jobs.retry import Retry
-from weblake.orders import Order
+from weblake.loads import starts
+from weblake.loads.load_request import Order
 from weblake.steps import NoReply, Now, Reply, Send, Sleep
 
 #: Seconds until a job shows up in the activity list.

@@ -10,12 +10,13 @@ from typing import Any
 
 import fake_web
 
-from weblake import Client, Terms, generations, load, orders, publishing, starts
-from weblake.generations import Task
+from weblake import Client, Terms
 from weblake.jobs.polling import JobRef
 from weblake.landing import open_dataset
-from weblake.orders import Naming, Order
-from weblake.publishing import Dataset
+from weblake.loads import generations, load, load_request, publishing, starts
+from weblake.loads.generations import Task
+from weblake.loads.load_request import Naming, Order
+from weblake.loads.publishing import Dataset
 from weblake_service.server import LocalService
 
 URLS = [f"http://pages.test/{n}" for n in range(3)]
@@ -38,7 +39,7 @@ class TaskLab:
     keys: Mapping[str, str] | None = None
 
     def order(self) -> Order:
-        return orders.batch(self.urls, Naming(partition=self.keys))
+        return load_request.batch(self.urls, Naming(partition=self.keys))
 
     def task(self, occasion: str) -> Task:
         return Task(("airflow", "dag", "task", -1), self.run, occasion)

@@ -95,8 +95,11 @@ def test_public_names_exist() -> None:
 @pytest.mark.parametrize(
     ("imported", "unwanted"),
     [
-        ("weblake.client, weblake.jobs.polling, weblake.starts", ["pyarrow", "pandas"]),
-        ("weblake.landing, weblake.load, weblake.staging", ["pyarrow.compute", "pyarrow.dataset", "pandas"]),
+        ("weblake.client, weblake.jobs.polling, weblake.loads.starts", ["pyarrow", "pandas"]),
+        (
+            "weblake.landing, weblake.loads.load, weblake.loads.staging",
+            ["pyarrow.compute", "pyarrow.dataset", "pandas"],
+        ),
     ],
     ids=["waiting for a job", "landing a small one"],
 )

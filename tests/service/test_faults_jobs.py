@@ -12,8 +12,8 @@ import pytest
 
 import weblake
 from weblake.errors import DeadlineExceeded, JobEnded, JobGone, LoadIncomplete, MalformedReply
+from weblake.loads.load_request import Terms
 from weblake.loopback import Answer, Asked, LoopbackServer
-from weblake.orders import Terms
 from weblake.testing.webhooks import WeblakeWebhooks
 
 PAGES = [f"http://site.test/{name}" for name in "abcdef"]

@@ -23,7 +23,7 @@ from syscall_sweep import Call, Struck, run
 
 import weblake
 from weblake.landing import open_dataset
-from weblake.publishing import history
+from weblake.loads.publishing import history
 
 WEBLAKE = (sys.executable, "-m", "weblake")
 STEADY = str(Path(__file__).with_name("steady_names.py"))

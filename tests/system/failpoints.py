@@ -128,7 +128,7 @@ def _forked(order: dict[str, Any]) -> int:
 def main() -> None:
     import weblake.cli.landing
     import weblake.landing
-    import weblake.load  # noqa: F401
+    import weblake.loads.load  # noqa: F401
 
     for line in sys.stdin:
         print(json.dumps({"code": _forked(json.loads(line))}), flush=True)

@@ -10,7 +10,7 @@ from soak_lab import Held, Look, Soak
 
 import weblake
 from weblake.landing import open_dataset
-from weblake.publishing import history
+from weblake.loads.publishing import history
 
 #: Growth of memory that is no leak: bounded lists that fill up, a day of activity that gets longer (docs/soak.md). A
 #: landing that kept its documents would show as 15 MB for each of them.

@@ -21,12 +21,14 @@ from functools import partial
 from typing import Any
 
 import weblake
-from weblake import AsyncClient, Client, detached, load, orders, usage_landing
+from weblake import AsyncClient, Client
 from weblake.errors import WeblakeError
 from weblake.jobs import usage_reports
 from weblake.jobs.polling import JobRef, wait
 from weblake.landing import open_dataset
-from weblake.orders import Naming, Terms
+from weblake.loads import detached, load, load_request
+from weblake.loads import usage as usage_landing
+from weblake.loads.load_request import Naming, Terms
 from weblake.receipt import Receipt
 from weblake.testing.webhooks import WeblakeWebhooks
 
@@ -91,14 +93,14 @@ class Landings:
         return weblake.land_crawl(f"{self.site}/c/{name}/", to=self.root, client=self.client, terms=TERMS, limit=20)
 
     def scrape(self, name: str) -> Receipt:
-        order = orders.scrape(f"{self.site}/s/{name}", Naming())
+        order = load_request.scrape(f"{self.site}/s/{name}", Naming())
         return load.land(self.client, open_dataset(self.root), order, TERMS).receipt
 
     def detached(self, name: str) -> Receipt:
         """Started here, waited for on the event loop, landed here; its end is also told by a webhook."""
         dataset = open_dataset(self.root)
         hook = {"url": self.hooks.url, "events": ["completed"]}
-        order = orders.batch(self.urls(name), Naming(), webhook=hook)  # type: ignore[typeddict-item]
+        order = load_request.batch(self.urls(name), Naming(), webhook=hook)  # type: ignore[typeddict-item]
         _, job = detached.detach(self.client, dataset, order)
         with self.lock:
             self.told.add(job.job_id)

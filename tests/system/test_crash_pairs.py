@@ -64,7 +64,7 @@ def test_p1_killed_at_two_changes(lab: Lab) -> None:
 
 @proves(
     "P1",
-    at="src/weblake/starts.py",
+    at="src/weblake/loads/starts.py",
     line="    operation = replace(plan.build(last.key), repeatable=True)",
     becomes="    operation = replace(plan.build(str(uuid.uuid4())), repeatable=True)",
 )

@@ -48,7 +48,7 @@ def test_p1_killed_before_any_change_of_a_landing(lab: Lab) -> None:
 
 @proves(
     "P1",
-    at="src/weblake/starts.py",
+    at="src/weblake/loads/starts.py",
     line="    operation = replace(plan.build(last.key), repeatable=True)",
     becomes="    operation = replace(plan.build(str(uuid.uuid4())), repeatable=True)",
 )

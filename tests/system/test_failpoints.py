@@ -65,7 +65,7 @@ def swept(lab: Lab, runs: Runs, numbers: Callable[[list[str]], list[int]], args:
 )
 @proves(
     "P10",
-    at="src/weblake/starts.py",
+    at="src/weblake/loads/starts.py",
     line="    operation = replace(plan.build(last.key), repeatable=True)",
     becomes="    operation = replace(plan.build(str(uuid.uuid4())), repeatable=True)",
 )

@@ -25,7 +25,7 @@ def visible(root: Path) -> list[Any]:
     return duckdb.sql(query).fetchall()
 
 
-@proves("3.2", at="src/weblake/orders.py", line="        if self.new:", becomes="        if True:")
+@proves("3.2", at="src/weblake/loads/load_request.py", line="        if self.new:", becomes="        if True:")
 def test_p1_killed_at_any_moment_and_run_again(weblake_command: Any, service: Any, site: str, tmp_path: Path) -> None:
     urls = [f"{site}/{n}" for n in range(12)]
     begun = time.monotonic()
@@ -49,7 +49,13 @@ def test_p1_killed_at_any_moment_and_run_again(weblake_command: Any, service: An
         assert service.counts()["batch_scrape_started"] == started + 1, f"killed at {moment}: paid twice"
 
 
-@proves("3.2", at="src/weblake/orders.py", line="        if self.new:", becomes="        if True:", case=".start-1")
+@proves(
+    "3.2",
+    at="src/weblake/loads/load_request.py",
+    line="        if self.new:",
+    becomes="        if True:",
+    case=".start-1",
+)
 @pytest.mark.parametrize("record", ["", ".start-1", ".job", ".done"])
 def test_killed_as_soon_as_a_record_is_there(
     weblake_command: Any, service: Any, site: str, tmp_path: Path, record: str

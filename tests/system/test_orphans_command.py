@@ -36,7 +36,7 @@ def files(lake: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in lake.rglob("*") if path.is_file()}
 
 
-@proves("3.7", at="src/weblake/unlanded.py", line="if has & INTENT and not has & DONE]", becomes="if False]")
+@proves("3.7", at="src/weblake/loads/orphans.py", line="if has & INTENT and not has & DONE]", becomes="if False]")
 def test_a_worker_killed_while_its_start_is_answered(
     weblake_command: Any, service: Any, site: str, tmp_path: Path
 ) -> None:

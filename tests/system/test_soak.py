@@ -15,7 +15,7 @@ from soak_lab import soaking
 
 @proves(
     "2.5",
-    at="src/weblake/starts.py",
+    at="src/weblake/loads/starts.py",
     line="operation = replace(plan.build(last.key), repeatable=True)",
     becomes="operation = replace(plan.build(str(__import__('uuid').uuid4())), repeatable=True)",
 )

@@ -13,8 +13,8 @@ from weblake.errors import FixRequest, InvalidOption, WeblakeError
 
 if TYPE_CHECKING:
     from weblake.client import Client
-    from weblake.orders import Order
-    from weblake.publishing import Dataset
+    from weblake.loads.load_request import Order
+    from weblake.loads.publishing import Dataset
 
 #: Seconds and tries in which the service has to say how many credits are left: the question does not depend on it.
 _DEADLINE_S, _TRIES, _WAIT_S = 15.0, 2, 5.0
@@ -28,7 +28,7 @@ def confirm(client: Client, dataset: Dataset, order: Order, *, yes: bool) -> Ord
         InvalidOption: There is no terminal to ask on, and no --yes.
         FixRequest: The answer was no.
     """
-    from weblake.possible_costs import find_possible_cost
+    from weblake.loads.crawl_costs import find_possible_cost
 
     cost = find_possible_cost(client, dataset, order)
     if cost is None:

@@ -18,7 +18,7 @@ def status(
 ) -> None:
     """Says how far a job is, without reading its documents."""
     from weblake.jobs.polling import JobRef, glance
-    from weblake.orders import elsewhere
+    from weblake.loads.load_request import elsewhere
 
     order = elsewhere(kind, job_id)
     with connect(base_url, insecure) as client:
@@ -36,7 +36,7 @@ def cancel(
     kind: Kind, job_id: JobId, as_json: Json = False, base_url: BaseUrl = None, insecure: Insecure = False
 ) -> None:
     """Cancels a job; what was scraped stays readable until it expires."""
-    from weblake.orders import elsewhere
+    from weblake.loads.load_request import elsewhere
 
     order = elsewhere(kind, job_id)
     with connect(base_url, insecure) as client:
@@ -52,7 +52,7 @@ def errors(
     kind: Kind, job_id: JobId, as_json: Json = False, base_url: BaseUrl = None, insecure: Insecure = False
 ) -> None:
     """Lists the pages of a job that failed or were blocked by robots.txt."""
-    from weblake.orders import elsewhere
+    from weblake.loads.load_request import elsewhere
 
     order = elsewhere(kind, job_id)
     with connect(base_url, insecure) as client:

@@ -30,9 +30,9 @@ from weblake.errors import FixRequest, InvalidOption, WeblakeError
 
 if TYPE_CHECKING:
     from weblake.client import Client
-    from weblake.load import Watch
-    from weblake.orders import Naming, Order, Terms
-    from weblake.publishing import Dataset, Landed, Landing
+    from weblake.loads.load import Watch
+    from weblake.loads.load_request import Naming, Order, Terms
+    from weblake.loads.publishing import Dataset, Landed, Landing
 
 AllowPartial = Annotated[bool, typer.Option("--allow-partial", help="Store what there is and say `complete: false`.")]
 MissingRatio = Annotated[float, typer.Option("--missing-ratio", metavar="R", help="Share of URLs that may be missing.")]
@@ -82,8 +82,8 @@ def batch(
     """Scrapes many URLs as one job and lands it as one Parquet file."""
     from dataclasses import replace
 
-    from weblake import list_sources, orders
     from weblake.landing import open_dataset
+    from weblake.loads import list_sources, load_request
 
     if bool(urls) == bool(urls_file):
         raise InvalidOption("Give URLs, or --urls FILE, and not both.")
@@ -94,13 +94,13 @@ def batch(
     source = None if urls_file is None else list_sources.source_of(urls_file, column, naming, given)
     sent = None if source is None else list_sources.pending(open_dataset(to), source)
     listed = urls or _urls_of(str(urls_file), column, sent)
-    order = replace(orders.batch(listed, naming, **given), source=source)  # type: ignore[arg-type]
+    order = replace(load_request.batch(listed, naming, **given), source=source)  # type: ignore[arg-type]
     _land(order, to, terms, detach=detach, as_json=as_json, base_url=base_url, insecure=insecure)
 
 
 def _urls_of(file: str, column: str | None, sent: Sequence[str] | None) -> Sequence[str]:
     """The URLs of a file; those of the load that was started with it and has not landed, where they have changed."""
-    from weblake.load import CHANGED
+    from weblake.loads.load import CHANGED
     from weblake.urls.lists import read_urls
 
     try:
@@ -139,7 +139,7 @@ def crawl(
     insecure: Insecure = False,
 ) -> None:
     """Crawls a site as one job and lands it as one Parquet file."""
-    from weblake import orders
+    from weblake.loads import load_request
 
     given = given_options(option)
     if limit is not None:
@@ -150,7 +150,7 @@ def crawl(
             raise InvalidOption("scrape_options is no JSON object.")
         given["scrape_options"] = scrape_options | {"formats": [*formats]}
     terms = terms_of(allow_partial, missing_ratio, fail_ratio, max_credits, timeout)
-    order = orders.crawl(url, naming_of(key, new, partition), terms, **given)  # type: ignore[arg-type]
+    order = load_request.crawl(url, naming_of(key, new, partition), terms, **given)  # type: ignore[arg-type]
     _land(order, to, terms, detach=detach, yes=yes, as_json=as_json, base_url=base_url, insecure=insecure)
 
 
@@ -169,10 +169,10 @@ def land(
     insecure: Insecure = False,
 ) -> None:
     """Waits for a job that was started elsewhere and lands it."""
-    from weblake import orders
+    from weblake.loads import load_request
 
     terms = terms_of(allow_partial, missing_ratio, fail_ratio, max_credits, timeout)
-    order = orders.elsewhere(kind, job_id, _partition(partition))
+    order = load_request.elsewhere(kind, job_id, _partition(partition))
     _land(order, to, terms, detach=False, as_json=as_json, base_url=base_url, insecure=insecure)
 
 
@@ -187,7 +187,7 @@ def loads(
     """Lists what has landed and what was retired, oldest first."""
     from weblake.dataset import layout
     from weblake.landing import open_dataset
-    from weblake.publishing import history
+    from weblake.loads.publishing import history
 
     dataset = open_dataset(root)
     layout.check_holds_dataset(dataset.storage)
@@ -233,8 +233,8 @@ def _land(
     base_url: str | None,
     insecure: bool,
 ) -> None:
-    from weblake import load
     from weblake.cli.costs import confirm
+    from weblake.loads import load
 
     dataset = dataset_to_land_in(to)
     with connect(base_url, insecure) as client:
@@ -304,7 +304,7 @@ def _interrupted(order: Order, job: Sequence[str], exit_code: object) -> Interru
 
 
 def _detach(client: Client, dataset: Dataset, order: Order, terms: Terms, as_json: bool) -> None:
-    from weblake import load, publishing
+    from weblake.loads import load, publishing
     from weblake.receipt import Receipt
 
     if client.is_embedded:
@@ -344,7 +344,7 @@ def terms_of(
     timeout: float = DAY_S,
 ) -> Terms:
     """The terms that the options name."""
-    from weblake.orders import Terms
+    from weblake.loads.load_request import Terms
 
     return Terms(
         allow_partial=allow_partial,
@@ -357,7 +357,7 @@ def terms_of(
 
 def naming_of(key: str | None, new: bool, partition: Sequence[str] | None) -> Naming:
     """What the options say about which load it is."""
-    from weblake.orders import Naming
+    from weblake.loads.load_request import Naming
 
     return Naming(key=key, new=new, partition=_partition(partition))
 

@@ -15,7 +15,7 @@ from weblake.credentials import one_line
 from weblake.errors import WeblakeError
 
 if TYPE_CHECKING:
-    from weblake.unlanded import Orphan, Unlanded
+    from weblake.loads.orphans import Orphan, Unlanded
 
 #: Kinds that go on at the service by themselves, as the command line names them.
 _JOBS = {"batch_scrape": "batch", "crawl": "crawl"}
@@ -39,9 +39,9 @@ def orphans(
     """Lists loads that were meant and have not landed, finds their jobs, and says what to do. Changes nothing."""
     from dataclasses import replace
 
-    from weblake import unlanded
     from weblake.dataset import layout
     from weblake.landing import open_dataset
+    from weblake.loads import orphans as unlanded
 
     dataset = open_dataset(root)
     layout.check_holds_dataset(dataset.storage)
@@ -72,7 +72,7 @@ def register(app: typer.Typer) -> None:
 
 def advice(orphan: Orphan, root: str) -> list[str]:
     """What to do about one, in whole sentences."""
-    from weblake.unlanded import GONE, NOT_STARTED, OPEN, PUBLISHED
+    from weblake.loads.orphans import GONE, NOT_STARTED, OPEN, PUBLISHED
 
     finish = _finish(orphan, root)
     if orphan.record == NOT_STARTED:

@@ -35,7 +35,7 @@ def usage(
     if not found.split:
         output.note("weblake: the service did not split the report by API key, although it was asked to.")
     if to is not None:
-        from weblake.usage_landing import land_report
+        from weblake.loads.usage import land_report
 
         files = land_report(found, dataset_to_land_in(to).storage)
         if as_json:
@@ -70,7 +70,7 @@ def activity(
     with connect(base_url, insecure) as client:
         entries = client.run(reports.activity(client.retry, endpoint=endpoint))
     if to is not None:
-        from weblake.usage_landing import land_activity
+        from weblake.loads.usage import land_activity
 
         files = land_activity(entries, dataset_to_land_in(to).storage)
         if as_json:

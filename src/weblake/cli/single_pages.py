@@ -29,7 +29,7 @@ from weblake.errors import InvalidOption, WeblakeError
 if TYPE_CHECKING:
     from weblake.api.models import ScrapeResponse
     from weblake.client import Client
-    from weblake.orders import Order, Terms
+    from weblake.loads.load_request import Order, Terms
 
 
 def scrape(
@@ -46,9 +46,9 @@ def scrape(
     insecure: Insecure = False,
 ) -> None:
     """Scrapes single pages: prints their markdown, or lands them with --to."""
-    from weblake import orders
-    from weblake.orders import check_cost
-    from weblake.prices import per_page
+    from weblake.loads import load_request
+    from weblake.loads.load_request import check_cost
+    from weblake.loads.prices import per_page
 
     given = given_options(option, formats)
     terms = terms_of(max_credits=max_credits)
@@ -58,7 +58,7 @@ def scrape(
             _show_each([partial(client.scrape, url, **given) for url in urls], as_json)  # type: ignore[arg-type]
             return
         naming = naming_of(key, new, partition)
-        made = [orders.scrape(url, naming, **given) for url in urls]  # type: ignore[arg-type]
+        made = [load_request.scrape(url, naming, **given) for url in urls]  # type: ignore[arg-type]
         _land_each(client, made, to, terms, as_json)
 
 
@@ -75,7 +75,7 @@ def parse(
     insecure: Insecure = False,
 ) -> None:
     """Uploads and converts files: prints their markdown, or lands them with --to."""
-    from weblake import orders
+    from weblake.loads import load_request
 
     given = given_options(option, formats)
     terms = terms_of()
@@ -84,7 +84,7 @@ def parse(
             _show_each([partial(client.parse_file, file, **given) for file in files], as_json)  # type: ignore[arg-type]
             return
         naming = naming_of(key, new, partition)
-        made = [orders.parse(file, naming, **given) for file in files]  # type: ignore[arg-type]
+        made = [load_request.parse(file, naming, **given) for file in files]  # type: ignore[arg-type]
         _land_each(client, made, to, terms, as_json)
 
 
@@ -95,8 +95,8 @@ def register(app: typer.Typer) -> None:
 
 
 def _land_each(client: Client, made: Sequence[Order], to: str, terms: Terms, as_json: bool) -> None:
-    from weblake import load, publishing
-    from weblake.orders import check_cost
+    from weblake.loads import load, publishing
+    from weblake.loads.load_request import check_cost
 
     dataset = dataset_to_land_in(to)
     if terms.max_credits is not None:

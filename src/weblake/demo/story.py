@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from rich.markup import escape
 
-from weblake import load, orders, output, publishing, starts, usage_landing
+from weblake import output
 from weblake.api.models import is_terminal
 from weblake.api.options import BatchScrapeOptions, CrawlOptions
 from weblake.client import Client
@@ -29,8 +29,10 @@ from weblake.jobs import usage_reports as reports
 from weblake.jobs.polling import JobRef, glance
 from weblake.jobs.usage_reports import Report
 from weblake.landing import open_dataset
-from weblake.orders import Naming, Order, Terms
-from weblake.publishing import Dataset, Landing
+from weblake.loads import load, load_request, publishing, starts
+from weblake.loads import usage as usage_landing
+from weblake.loads.load_request import Naming, Order, Terms
+from weblake.loads.publishing import Dataset, Landing
 from weblake.receipt import LandedFile, Receipt
 
 if TYPE_CHECKING:
@@ -121,7 +123,7 @@ def batch_urls(site: str, silent_url: str) -> list[str]:
 
 
 def _crawl(story: Story) -> str:
-    order = orders.crawl(f"{story.site.url}/", _naming(story), _TERMS, **_CRAWL)
+    order = load_request.crawl(f"{story.site.url}/", _naming(story), _TERMS, **_CRAWL)
     story.crawl = _landed(story, CRAWLS, order).receipt
     return f"the whole site: {_counts(story.crawl)}"
 
@@ -243,7 +245,7 @@ def _naming(story: Story) -> Naming:
 
 def _batch_order(story: Story) -> Order:
     urls = batch_urls(story.site.url, story.silent_url)
-    return orders.batch(urls, _naming(story), **_BATCH)
+    return load_request.batch(urls, _naming(story), **_BATCH)
 
 
 def _landed(story: Story, key_name: str, order: Order) -> Landing:

@@ -19,15 +19,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from weblake import publishing, starts
 from weblake.dataset import layout
 from weblake.dataset.identity import load_id_of
 from weblake.dataset.ledger import Intent, Job
-from weblake.download import Runs
 from weblake.errors import AskPerson, JobGone
 from weblake.jobs.polling import JobRef, glance, over_budget
-from weblake.orders import Order, Slot, Terms
-from weblake.publishing import Dataset
+from weblake.loads import publishing, starts
+from weblake.loads.download import Runs
+from weblake.loads.load_request import Order, Slot, Terms
+from weblake.loads.publishing import Dataset
 
 #: Words with which a job ends without having done what was asked.
 _IN_VAIN = frozenset({"failed", "cancelled"})

@@ -12,20 +12,20 @@ from dataclasses import asdict, dataclass, replace
 from operator import attrgetter
 from typing import get_args
 
-from weblake import lost_starts, starts
 from weblake.client import Client
 from weblake.compat import read_time
 from weblake.dataset import layout, ledger_listing
 from weblake.dataset.identity import JOB_KINDS
 from weblake.dataset.ledger import Intent, Job
 from weblake.dataset.ledger_listing import DONE, INTENT
-from weblake.download import Runs
 from weblake.errors import FixRequest, GiveUp, JobGone, OutcomeUnknown, StorageRefused, WeblakeError
 from weblake.jobs.polling import JobRef, glance
 from weblake.landing import open_dataset
-from weblake.lost_starts import Listing
-from weblake.orders import Endpoint
-from weblake.publishing import DOCUMENTS, Dataset
+from weblake.loads import lost_starts, starts
+from weblake.loads.download import Runs
+from weblake.loads.load_request import Endpoint
+from weblake.loads.lost_starts import Listing
+from weblake.loads.publishing import DOCUMENTS, Dataset
 from weblake.storage import RootPath
 
 #: What is on record of a load, in the order in which it comes about.

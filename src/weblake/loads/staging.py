@@ -18,14 +18,14 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from weblake.accounting import Account, Tally
 from weblake.api import response_json
 from weblake.api.models import JobErrors
 from weblake.background import by_two
 from weblake.credentials import one_line
-from weblake.download import Download, Runs
 from weblake.errors import JobGone, MalformedReply
 from weblake.jobs.polling import JobRef
+from weblake.loads.accounting import Account, Tally
+from weblake.loads.download import Download, Runs
 from weblake.receipt import Receipt
 from weblake.steps import Reply
 from weblake.tables import schemas

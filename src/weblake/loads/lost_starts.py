@@ -13,9 +13,9 @@ from weblake.api.options.values import uuid_problem
 from weblake.dataset.ledger import Intent, Ledger
 from weblake.errors import DeadlineExceeded, MalformedReply, OutcomeUnknown
 from weblake.jobs.retry import SINGLE, Patience, Retry
-from weblake.orders import Endpoint
+from weblake.loads.load_request import Endpoint
+from weblake.loads.submitted_urls import url_key
 from weblake.steps import Flow, Reply, now
-from weblake.submitted import url_key
 
 #: What clocks may differ by when a job's time is held against the intent's: an HTTP date has whole seconds.
 CLOCK_SLACK_S = 2.0

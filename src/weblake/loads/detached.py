@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weblake import load
 from weblake.dataset.ledger import Intent, Job
-from weblake.download import Runs
 from weblake.errors import AskPerson, JobGone
-from weblake.orders import Order, Terms
-from weblake.publishing import Dataset, Landing
+from weblake.loads import load
+from weblake.loads.download import Runs
+from weblake.loads.load_request import Order, Terms
+from weblake.loads.publishing import Dataset, Landing
 
 
 def detach(

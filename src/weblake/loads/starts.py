@@ -19,7 +19,6 @@ from datetime import datetime, timezone
 
 from msgspec.structs import replace
 
-from weblake import lost_starts
 from weblake.api import models, responses
 from weblake.api.operation import Operation
 from weblake.api.operations import cancel_batch_scrape, cancel_crawl, get_scrape, list_activity
@@ -39,7 +38,8 @@ from weblake.errors import (
 )
 from weblake.jobs.polling import JobRef
 from weblake.jobs.retry import MALFORMED_TRIES, SINGLE, Course, Patience, Pause, Retry
-from weblake.orders import Endpoint, Started, read_started
+from weblake.loads import lost_starts
+from weblake.loads.load_request import Endpoint, Started, read_started
 from weblake.steps import Flow, Reply, now, sleep
 
 #: Seconds after its record within which a start is sent, or not at all.

@@ -10,8 +10,8 @@ from weblake.dataset.landed_loads import find_published, with_files
 from weblake.dataset.ledger import Intent
 from weblake.dataset.root import Dataset, Landing
 from weblake.dataset.slots import group_of_intent, rivals
+from weblake.loads.retirement import is_there, retire
 from weblake.receipt import Receipt
-from weblake.retirement import is_there, retire
 
 
 def finish(dataset: Dataset, intent: Intent, receipt: Receipt) -> Receipt:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 
-from weblake.accounting import PageError
 from weblake.api import models
 from weblake.dataset import layout, ledger_listing
 from weblake.dataset.landed_loads import find as find
@@ -26,9 +25,10 @@ from weblake.dataset.root import PAGE_ERRORS as PAGE_ERRORS
 from weblake.dataset.root import Dataset as Dataset
 from weblake.dataset.root import Landing as Landing
 from weblake.errors import StorageRefused
+from weblake.loads.accounting import PageError
+from weblake.loads.recovery import finish
+from weblake.loads.staging import Staged
 from weblake.receipt import Receipt
-from weblake.recovery import finish
-from weblake.staging import Staged
 from weblake.storage import Storage
 from weblake.tables import arrays, parquet, schemas
 

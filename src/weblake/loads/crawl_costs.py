@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weblake.dataset.root import Dataset
-from weblake.download import Runs
-from weblake.orders import Order
+from weblake.loads.download import Runs
+from weblake.loads.load_request import Order
 
 #: The service that costs nothing: the embedded one, as the ledger names it.
 _EMBEDDED = "embedded"

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import msgspec
 
-from weblake import sent_lists
 from weblake.dataset import layout
 from weblake.dataset.identity import load_id_of
 from weblake.dataset.landed_loads import find, find_job
@@ -22,7 +21,8 @@ from weblake.dataset.ledger import Record
 from weblake.dataset.root import DOCUMENTS, Dataset
 from weblake.errors import StorageRefused
 from weblake.home import home
-from weblake.orders import Naming
+from weblake.loads import sent_lists
+from weblake.loads.load_request import Naming
 
 #: Addresses of which each run reads something else: standard input, pipes of a shell.
 _PASSING = ("/dev/", "/proc/")

@@ -20,7 +20,7 @@ from weblake.api.operation import Operation
 from weblake.api.options.values import uuid_problem
 from weblake.dataset.identity import job_load_id, load_id_of, new_load_id, request_digest
 from weblake.errors import CreditsExhausted, InvalidOption, MalformedReply
-from weblake.prices import per_page
+from weblake.loads.prices import per_page
 from weblake.steps import Reply
 
 Endpoint = Literal["batch_scrape", "crawl", "scrape"]

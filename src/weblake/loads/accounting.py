@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
 from weblake.api.models import JobErrors
-from weblake.submitted import Submitted
+from weblake.loads.submitted_urls import Submitted
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,11 @@ from weblake.dataset.identity import job_load_id
 from weblake.dataset.ledger import Intent, Ledger, Start
 from weblake.dataset.ledger_listing import DONE, JOB, OWNER, START, id_of, read_each, steps
 from weblake.errors import StorageRefused
-from weblake.submitted import url_key
+from weblake.loads.submitted_urls import url_key
 
 if TYPE_CHECKING:
     from weblake.jobs.ended_jobs import ListedJob
-    from weblake.publishing import Dataset
+    from weblake.loads.publishing import Dataset
 
 _LOG = logging.getLogger(__name__)
 #: Seconds by which the service's clock may be behind ours.

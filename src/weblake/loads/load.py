@@ -18,12 +18,9 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from weblake import list_sources, publishing, recovery, sent_lists, starts
-from weblake.accounting import Tally
 from weblake.api.operation import Operation
 from weblake.dataset.identity import JOB_KINDS
 from weblake.dataset.ledger import Intent, Job, Start, new_nonce, utc_now
-from weblake.download import Runs
 from weblake.errors import (
     CreditsExhausted,
     DeadlineExceeded,
@@ -34,11 +31,14 @@ from weblake.errors import (
     WeblakeError,
 )
 from weblake.jobs.polling import JobRef, OverBudget, wait
-from weblake.orders import Order, Terms, check_cost
-from weblake.possible_costs import find_possible_cost
-from weblake.publishing import Dataset, Landing
+from weblake.loads import list_sources, publishing, recovery, sent_lists, starts
+from weblake.loads.accounting import Tally
+from weblake.loads.crawl_costs import find_possible_cost
+from weblake.loads.download import Runs
+from weblake.loads.load_request import Order, Terms, check_cost
+from weblake.loads.publishing import Dataset, Landing
+from weblake.loads.staging import Identity, Staged, stage_document, stage_job
 from weblake.receipt import Receipt
-from weblake.staging import Identity, Staged, stage_document, stage_job
 from weblake.steps import Reply
 
 #: Seconds in which a job just started may not be found yet, and in which one started elsewhere may not.

@@ -32,9 +32,8 @@ from benchmark_report import DOCS, machine
 
 from weblake import Client, Terms
 from weblake.dataset.identity import job_load_id
-from weblake.dataset.root import Dataset
+from weblake.dataset.root import Dataset, open_dataset
 from weblake.dataset.slots import group_of
-from weblake.landing import open_dataset
 from weblake.loads import generations, load, load_request
 from weblake.loads.generations import Task
 from weblake.loads.load_request import Naming

@@ -8,19 +8,11 @@ from typing_extensions import Unpack
 
 from weblake.api import options
 from weblake.client import Client
+from weblake.dataset.root import open_dataset
 from weblake.loads import load, load_request
 from weblake.loads.load_request import Naming, Order, Terms
-from weblake.loads.publishing import Dataset
 from weblake.receipt import Receipt
-from weblake.storage import RootPath, open_storage
-
-
-def open_dataset(root: RootPath, *, storage_options: Mapping[str, object] | None = None) -> Dataset:
-    """The dataset at a root: a local path, an s3://, gs://, abfs:// or memory:// URL, or a path that brings its fs.
-
-    `storage_options` are for the file system of a URL, as fsspec takes them; by default the environment's.
-    """
-    return Dataset.at(open_storage(root, storage_options=storage_options))
+from weblake.storage import RootPath
 
 
 def land(

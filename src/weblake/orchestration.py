@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from weblake.dataset.compacted_files import load_batches
     from weblake.dataset.layout import is_compacted
     from weblake.dataset.ledger import Intent, Job
+    from weblake.dataset.root import open_dataset
     from weblake.hints import Words
     from weblake.jobs.ended_jobs import ENDS as JOB_ENDS
     from weblake.jobs.ended_jobs import MAX_OVER, Answers, EndedJobs, ListedJob, Round, Seen, ask_all
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from weblake.jobs.polling import STATUS_PATHS, UNSEEN_S, JobRef, OverBudget, glance, over_budget, wait
     from weblake.jobs.retry import Patience
     from weblake.jobs.usage_reports import ClosedPeriod, Report, activity, closed_periods, report
-    from weblake.landing import open_dataset
     from weblake.loads.detached import collect, detach
     from weblake.loads.generations import Task, place, place_elsewhere
     from weblake.loads.generations import choose as choose_generation
@@ -103,7 +103,7 @@ _HOMES = {
     "land_report": "weblake.loads.usage:land_report",
     "load_batches": "weblake.dataset.compacted_files:load_batches",
     "landed": "weblake.loads.load:landed",
-    "open_dataset": "weblake.landing:open_dataset",
+    "open_dataset": "weblake.dataset.root:open_dataset",
     "open_loads": "weblake.loads.orphans:of_slot",
     "over_budget": "weblake.jobs.polling:over_budget",
     "parquet_list": "weblake.urls.lists:parquet_list",

@@ -25,9 +25,9 @@ from weblake.api.models import parse_time
 from weblake.cli.compaction import bytes_of
 from weblake.dataset import layout, ledger_listing
 from weblake.dataset.ledger import LEDGER
+from weblake.dataset.root import open_dataset
 from weblake.errors import InvalidOption, StorageRefused
 from weblake.jobs.usage_reports import Report
-from weblake.landing import open_dataset
 from weblake.loads import orphans, publishing
 from weblake.loads.usage import land_activity, land_report
 from weblake.receipt import Receipt

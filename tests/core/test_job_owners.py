@@ -16,9 +16,9 @@ from polling import until
 from weblake import Terms, read
 from weblake.api import operations
 from weblake.dataset.ledger import Intent, Ledger
+from weblake.dataset.root import open_dataset
 from weblake.errors import OutcomeUnknown
 from weblake.jobs.retry import Retry
-from weblake.landing import open_dataset
 from weblake.loads import load, load_request, orphans, starts
 from weblake.loads.load_request import Naming, Order, with_key
 from weblake.steps import NoReply, Now, Reply, Send

@@ -17,8 +17,8 @@ import weblake
 from weblake import Terms, errors
 from weblake.dataset import compacted_files, ledger_listing
 from weblake.dataset.ledger_listing import RETIRED
+from weblake.dataset.root import open_dataset
 from weblake.jobs.polling import JobRef, glance
-from weblake.landing import open_dataset
 from weblake.loads import detached, generations, load, load_request, recovery, starts
 from weblake.loads.generations import Task
 from weblake.loads.ledger_watch import LedgerNews

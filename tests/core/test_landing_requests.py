@@ -12,7 +12,7 @@ from task_lab import RETRY, TaskLab, task_lab
 
 import weblake
 from weblake import Terms, orchestration
-from weblake.landing import open_dataset
+from weblake.dataset.root import open_dataset
 from weblake.loads import load
 
 MOST_REQUESTS = 40

@@ -15,8 +15,8 @@ from typer.testing import CliRunner, Result
 from weblake.cli import _commands
 from weblake.dataset import layout
 from weblake.dataset.ledger import Ledger
+from weblake.dataset.root import open_dataset
 from weblake.errors import StorageRefused
-from weblake.landing import open_dataset
 from weblake.loads import load
 
 ANOTHER = "http://pages.test/new"

@@ -12,7 +12,7 @@ from catalogue import proves
 
 from weblake.dataset import layout
 from weblake.dataset.ledger import Done, Intent
-from weblake.landing import open_dataset
+from weblake.dataset.root import open_dataset
 from weblake.loads.publishing import Dataset, find, history
 from weblake.receipt import Receipt
 from weblake.storage.local import LocalStorage

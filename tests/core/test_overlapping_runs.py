@@ -12,7 +12,7 @@ from catalogue import proves
 from task_lab import CLEAR, RETRY, URLS, TaskLab, task_lab
 
 from weblake import Client, Terms
-from weblake.landing import open_dataset
+from weblake.dataset.root import open_dataset
 from weblake.loads import load, publishing
 
 #: The other run, what made it ask, its path keys and those of the first; how many are bought, and how many stay.

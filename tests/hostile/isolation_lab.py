@@ -15,7 +15,7 @@ from unittest import mock
 from virtual_world import Content, Driver, World
 
 from weblake.dataset import layout, ledger
-from weblake.landing import open_dataset
+from weblake.dataset.root import open_dataset
 from weblake.loads import generations, load, load_request
 from weblake.loads.generations import Task
 from weblake.loads.load_request import Naming, Order, Terms

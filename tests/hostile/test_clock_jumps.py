@@ -13,8 +13,8 @@ from catalogue import proves
 from job_script import url_of
 from virtual_world import Clock, Content, Driver, Page, World
 
+from weblake.dataset.root import open_dataset
 from weblake.errors import DeadlineExceeded
-from weblake.landing import open_dataset
 from weblake.loads import load, load_request
 from weblake.loads.load_request import Naming, Terms
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from job_script import url_of
 from virtual_world import Content, Driver, World
 
+from weblake.dataset.root import open_dataset
 from weblake.errors import StorageRefused
-from weblake.landing import open_dataset
 from weblake.loads import load, load_request
 from weblake.loads.load_request import Naming, Order, Terms
 from weblake.loads.publishing import Dataset

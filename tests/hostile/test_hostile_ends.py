@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 from job_script import JOB, url_of
 
 from weblake.api import operations
+from weblake.dataset.root import open_dataset
 from weblake.errors import WeblakeError
 from weblake.jobs import polling, result_pages, usage_reports
 from weblake.jobs.retry import SINGLE, Patience
-from weblake.landing import open_dataset
 from weblake.loads import load, load_request, lost_starts, starts
 from weblake.loads.load_request import Naming, Order, Terms
 

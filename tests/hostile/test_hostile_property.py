@@ -13,8 +13,8 @@ from lake_run import published
 from virtual_world import Driver, World
 from world_cases import Made, judge, worlds
 
+from weblake.dataset.root import open_dataset
 from weblake.errors import LoadIncomplete, WeblakeError
-from weblake.landing import open_dataset
 from weblake.loads import load, load_request
 from weblake.loads.load_request import Naming, Order, Terms
 from weblake.receipt import Receipt

@@ -15,8 +15,8 @@ from world_cases import Made, judge, worlds
 from world_on_a_wire import WIRE_FAULTS, WorldService
 
 from weblake import Client, Terms
+from weblake.dataset.root import open_dataset
 from weblake.errors import LoadIncomplete, WeblakeError
-from weblake.landing import open_dataset
 from weblake.loads import load, load_request
 from weblake.loads.load_request import Naming, Order
 

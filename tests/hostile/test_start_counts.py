@@ -14,8 +14,8 @@ from scripted_service import Play, ScriptedService, close, reply, reset
 
 from weblake import AsyncClient, Client, steps
 from weblake.api import operation
+from weblake.dataset.root import open_dataset
 from weblake.errors import WeblakeError
-from weblake.landing import open_dataset
 from weblake.loads import load, load_request, starts
 from weblake.loads.load_request import Naming
 from weblake.steps import Flow, NoReply, Reply, Request

@@ -14,8 +14,8 @@ from catalogue import proves
 from job_script import url_of
 from virtual_world import Content, Driver, World
 
+from weblake.dataset.root import open_dataset
 from weblake.errors import StorageRefused
-from weblake.landing import open_dataset
 from weblake.loads import load, load_request
 from weblake.loads.load_request import Naming, Terms
 from weblake.loads.publishing import Dataset

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import fake_web
 
 from weblake import Client
-from weblake.landing import open_dataset
+from weblake.dataset.root import open_dataset
 from weblake.loads.publishing import Dataset
 from weblake_service.server import LocalService
 

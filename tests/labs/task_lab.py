@@ -11,8 +11,8 @@ from typing import Any
 import fake_web
 
 from weblake import Client, Terms
+from weblake.dataset.root import open_dataset
 from weblake.jobs.polling import JobRef
-from weblake.landing import open_dataset
 from weblake.loads import generations, load, load_request, publishing, starts
 from weblake.loads.generations import Task
 from weblake.loads.load_request import Naming, Order

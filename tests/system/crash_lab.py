@@ -22,7 +22,7 @@ import pyarrow.dataset as ds
 from syscall_sweep import Call, Struck, run
 
 import weblake
-from weblake.landing import open_dataset
+from weblake.dataset.root import open_dataset
 from weblake.loads.publishing import history
 
 WEBLAKE = (sys.executable, "-m", "weblake")

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from soak_lab import Held, Look, Soak
 
 import weblake
-from weblake.landing import open_dataset
+from weblake.dataset.root import open_dataset
 from weblake.loads.publishing import history
 
 #: Growth of memory that is no leak: bounded lists that fill up, a day of activity that gets longer (docs/soak.md). A

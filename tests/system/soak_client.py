@@ -22,10 +22,10 @@ from typing import Any
 
 import weblake
 from weblake import AsyncClient, Client
+from weblake.dataset.root import open_dataset
 from weblake.errors import WeblakeError
 from weblake.jobs import usage_reports
 from weblake.jobs.polling import JobRef, wait
-from weblake.landing import open_dataset
 from weblake.loads import detached, load, load_request
 from weblake.loads import usage as usage_landing
 from weblake.loads.load_request import Naming, Terms

@@ -82,7 +82,7 @@ def batch(
     """Scrapes many URLs as one job and lands it as one Parquet file."""
     from dataclasses import replace
 
-    from weblake.landing import open_dataset
+    from weblake.dataset.root import open_dataset
     from weblake.loads import list_sources, load_request
 
     if bool(urls) == bool(urls_file):
@@ -186,7 +186,7 @@ def loads(
 ) -> None:
     """Lists what has landed and what was retired, oldest first."""
     from weblake.dataset import layout
-    from weblake.landing import open_dataset
+    from weblake.dataset.root import open_dataset
     from weblake.loads.publishing import history
 
     dataset = open_dataset(root)

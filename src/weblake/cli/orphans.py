@@ -40,7 +40,7 @@ def orphans(
     from dataclasses import replace
 
     from weblake.dataset import layout
-    from weblake.landing import open_dataset
+    from weblake.dataset.root import open_dataset
     from weblake.loads import orphans as unlanded
 
     dataset = open_dataset(root)

@@ -92,7 +92,7 @@ def dataset_to_land_in(root: str) -> Dataset:
     Raises:
         StorageRefused: The root cannot be used, or is in memory.
     """
-    from weblake.landing import open_dataset
+    from weblake.dataset.root import open_dataset
     from weblake.storage import refuse_memory
 
     dataset = open_dataset(root)

@@ -11,7 +11,7 @@ from weblake.dataset.layout import Layout
 from weblake.dataset.ledger import Intent, Ledger
 from weblake.dataset.slots import Slots
 from weblake.receipt import Receipt
-from weblake.storage import Storage
+from weblake.storage import RootPath, Storage, open_storage
 
 DOCUMENTS, PAGE_ERRORS = layout.LOAD_TABLES
 
@@ -59,3 +59,11 @@ class Dataset:
     def path(self, table: str, intent: Intent) -> str:
         """The final name of a load's file in a table."""
         return layout.load_path(table, intent.partition, intent.created(), intent.load_id)
+
+
+def open_dataset(root: RootPath, *, storage_options: Mapping[str, object] | None = None) -> Dataset:
+    """The dataset at a root: a local path, an s3://, gs://, abfs:// or memory:// URL, or a path that brings its fs.
+
+    `storage_options` are for the file system of a URL, as fsspec takes them; by default the environment's.
+    """
+    return Dataset.at(open_storage(root, storage_options=storage_options))

@@ -19,6 +19,7 @@ from weblake import output
 from weblake.api.models import is_terminal
 from weblake.api.options import BatchScrapeOptions, CrawlOptions
 from weblake.client import Client
+from weblake.dataset.root import open_dataset
 from weblake.demo import airflow_step, dagster_step
 from weblake.demo.guest_process import GuestFailed, Lake, told_missing
 from weblake.demo.site_server import SiteServer
@@ -28,7 +29,6 @@ from weblake.home import home
 from weblake.jobs import usage_reports as reports
 from weblake.jobs.polling import JobRef, glance
 from weblake.jobs.usage_reports import Report
-from weblake.landing import open_dataset
 from weblake.loads import load, load_request, publishing, starts
 from weblake.loads import usage as usage_landing
 from weblake.loads.load_request import Naming, Order, Terms

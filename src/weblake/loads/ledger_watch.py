@@ -20,8 +20,8 @@ from weblake.errors import StorageRefused
 from weblake.loads.submitted_urls import url_key
 
 if TYPE_CHECKING:
+    from weblake.dataset.root import Dataset
     from weblake.jobs.ended_jobs import ListedJob
-    from weblake.loads.publishing import Dataset
 
 _LOG = logging.getLogger(__name__)
 #: Seconds by which the service's clock may be behind ours.

@@ -18,9 +18,9 @@ from weblake.dataset import layout, ledger_listing
 from weblake.dataset.identity import JOB_KINDS
 from weblake.dataset.ledger import Intent, Job
 from weblake.dataset.ledger_listing import DONE, INTENT
+from weblake.dataset.root import open_dataset
 from weblake.errors import FixRequest, GiveUp, JobGone, OutcomeUnknown, StorageRefused, WeblakeError
 from weblake.jobs.polling import JobRef, glance
-from weblake.landing import open_dataset
 from weblake.loads import lost_starts, starts
 from weblake.loads.download import Runs
 from weblake.loads.load_request import Endpoint

@@ -22,8 +22,8 @@ from msgspec.structs import replace
 
 from weblake import models, operations, replies, wire
 from weblake.ahead import begun
-from weblake.bodies import Spares
 from weblake.errors import FixRequest, JobGone, MalformedReply
+from weblake.http.bodies import Spares
 from weblake.models import JobError, JobErrors
 from weblake.next_link import Query, query_of
 from weblake.pages import Walk, reading

@@ -14,8 +14,8 @@ from stream_server import stream_server
 
 from weblake import AsyncClient, aio, steps, waiting
 from weblake.errors import ServiceUnreachable
+from weblake.http.transport import MAX_CONNECTIONS, MAX_POLLS
 from weblake.starts import cancel
-from weblake.transport import MAX_CONNECTIONS, MAX_POLLS
 from weblake.waiting import JobRef
 
 pytestmark = pytest.mark.system

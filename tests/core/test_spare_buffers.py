@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from weblake import wire
-from weblake.bodies import BodyRefused, BoundedBody, Spares
+from weblake.http.bodies import BodyRefused, BoundedBody, Spares
 from weblake.steps import Request
 from weblake.tables.documents import Parsed, parse
 

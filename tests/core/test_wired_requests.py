@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weblake.errors import InvalidOption
+from weblake.http.transport import HttpTransport, _plain_target
 from weblake.secrets import ApiKey, BaseUrl
 from weblake.steps import Request
-from weblake.transport import HttpTransport, _plain_target
 
 BASES = ["https://api.service.test", "http://127.0.0.1:8080/team/a/", "https://[::1]:9/x", "https://s.test/a.b/~c/%7e"]
 words = st.text("abzAZ09_-.~%/ü &=+?#", max_size=6)

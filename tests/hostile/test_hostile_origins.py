@@ -13,9 +13,9 @@ from lake_run import KEY, Lake
 from scripted_service import ScriptedService, reply
 
 from weblake.errors import InvalidOption, MalformedReply
+from weblake.http.transport import AsyncHttpTransport, HttpTransport
 from weblake.secrets import ApiKey, BaseUrl
 from weblake.steps import Request
-from weblake.transport import AsyncHttpTransport, HttpTransport
 
 
 # What an HTTP library does that was told to follow redirects: the headers go along.

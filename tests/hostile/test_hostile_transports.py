@@ -16,7 +16,8 @@ from lake_run import KEY
 from scripted_service import Line, Play, ScriptedService, close, drip, head, reply, reset
 
 import weblake
-from weblake import operations, transport
+from weblake import operations
+from weblake.http import transport
 from weblake.secrets import ApiKey, BaseUrl
 from weblake.steps import NoReply, Reply, Request
 

@@ -71,7 +71,7 @@ def printed(runs: list[Any]) -> list[str]:
 # A line of a log that somebody added while looking for an error.
 @proves(
     "4.1",
-    at="src/weblake/transport.py",
+    at="src/weblake/http/transport.py",
     line="url = self.base.join(request.path)",
     becomes='url = self.base.join(request.path); __import__("logging").debug(f"{self._key.header().decode()}")',
 )

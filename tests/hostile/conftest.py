@@ -13,11 +13,51 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from both_clients import FAR
+from given_clients import LIBRARIES, sends_with
 from lake_run import KEY, Lake, leaks
 from scripted_service import ScriptedService
 
 from weblake import load, operation, pages, starts, waiting
 from weblake.retry import Retry
+
+#: What these prove depends on what sends the requests, so they run with clients that a user gave, too.
+OF_THE_NETWORK = (
+    "hostile_bodies",
+    "hostile_chunks",
+    "hostile_ends",
+    "hostile_errors",
+    "hostile_key",
+    "hostile_next",
+    "hostile_origins",
+    "hostile_plain_http",
+    "hostile_proxies",
+    "hostile_sockets",
+    "hostile_starts",
+    "hostile_status",
+    "hostile_tls",
+    "hostile_transports",
+    "hostile_wire",
+)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Repeats the tests of the network with an httpx and an httpx2 client, in `.ci/run`."""
+    if metafunc.module.__name__.rpartition("test_")[2] not in OF_THE_NETWORK:
+        return
+    if metafunc.definition.get_closest_marker("own_transport") is not None:
+        return
+    own = pytest.param(None, id=pytest.HIDDEN_PARAM)
+    given = [pytest.param(name, marks=pytest.mark.system) for name in LIBRARIES]
+    metafunc.parametrize("library", [own, *given], indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str | None:
+    """The library of the client that a user gave, or None for weblake's own transports."""
+    name: str | None = getattr(request, "param", None)
+    if name is not None:
+        sends_with(name, monkeypatch)
+    return name
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from scripted_service import ScriptedService, reply
 from weblake.errors import AskPerson, InvalidOption, ServiceUnreachable
 
 
+@pytest.mark.own_transport
 @proves(
     "S2",
     at="src/weblake/http/options.py",
@@ -114,6 +115,7 @@ def test_s2_a_host_that_is_named_in_no_proxy_is_called_directly(
     assert len(service.seen) == 1
 
 
+@pytest.mark.own_transport
 @both
 @pytest.mark.parametrize("proxy", ["http://test-user:test-password@[::", "socks5://test-user:test-password@h", "://"])
 def test_a_proxy_that_cannot_be_used_is_told_without_its_password(

@@ -199,6 +199,7 @@ def test_h14_a_host_that_is_not_there_got_nothing(
     assert service.url.rpartition(":")[2] in got.reason
 
 
+@pytest.mark.own_transport
 @proves(
     "H14",
     at="src/weblake/http/deadlines.py",
@@ -251,6 +252,7 @@ def swallowed(service: ScriptedService) -> Iterator[list[str]]:
         yield addresses
 
 
+@pytest.mark.own_transport
 @proves(
     "H14",
     at="src/weblake/http/failures.py",

@@ -14,6 +14,7 @@ from functools import partial
 import aiohttp
 import httpx_aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.connector import Connection
 
 from weblake.http.library import httpx
 from weblake.http.pools import KEEPALIVE_S, NEXT_ADDRESS_S
@@ -46,11 +47,25 @@ def _session(verify: ssl.SSLContext, max_connections: int, keep_alive: bool) -> 
     )
     return aiohttp.ClientSession(
         connector=connector,
+        request_class=_Request,
         cookie_jar=aiohttp.DummyCookieJar(),
         max_line_size=MAX_FIELD,
         max_field_size=MAX_FIELD,
         skip_auto_headers=("accept", "accept-encoding", "user-agent"),
     )
+
+
+class _Request(aiohttp.ClientRequest):
+    """A request that is not sent on a connection which delivered more than the responses before it.
+
+    aiohttp closes such a connection only where all its bytes came at once (see response_end.py for why it matters).
+    """
+
+    async def send(self, conn: Connection) -> aiohttp.ClientResponse:
+        """Send the request, or refuse before the first byte; a GET is then sent on another connection."""
+        if conn.protocol is not None and conn.protocol.should_close:
+            raise aiohttp.ClientConnectorError(self.connection_key, OSError("more came than a response"))
+        return await super().send(conn)
 
 
 class _Resolver(AbstractResolver):

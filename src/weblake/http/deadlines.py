@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from weblake.http.library import httpcore
 from weblake.http.resolver import look_up
+from weblake.http.response_end import ResponseEnd
 
 T = TypeVar("T")
 
@@ -45,13 +46,17 @@ class DeadlineStream(httpcore.NetworkStream):
 
     def __init__(self, inner: httpcore.NetworkStream) -> None:
         self._inner = inner
+        self._end = ResponseEnd()
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         """Return the bytes that are there, at most `max_bytes`; b"" at the end."""
-        return self._inner.read(max_bytes, _left(timeout, httpcore.ReadTimeout))
+        data = self._inner.read(max_bytes, _left(timeout, httpcore.ReadTimeout))
+        self._end.received(data)
+        return data
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         """Write all bytes."""
+        self._end.requested()
         for start in range(0, len(buffer), WRITE_SIZE):
             self._inner.write(buffer[start : start + WRITE_SIZE], _left(timeout, httpcore.WriteTimeout))
 
@@ -64,12 +69,14 @@ class DeadlineStream(httpcore.NetworkStream):
     ) -> httpcore.NetworkStream:
         """Return the same connection, encrypted; on failure it is closed."""
         if self.get_extra_info("ssl_object") is not None:
-            return _TlsInTls(self, ssl_context, server_hostname)
+            return DeadlineStream(_TlsInTls(self._inner, ssl_context, server_hostname))
         left = _left(timeout, httpcore.ConnectTimeout)
         return DeadlineStream(self._inner.start_tls(ssl_context, server_hostname, left))
 
     def get_extra_info(self, info: str) -> Any:
-        """Return what httpcore asks about the socket."""
+        """Return what httpcore asks about the socket. It does not use an idle connection that `is_readable` again."""
+        if info == "is_readable" and self._end.exceeded:
+            return True
         return self._inner.get_extra_info(info)
 
 
@@ -99,7 +106,7 @@ class _TlsInTls(httpcore.NetworkStream):
     a time can prolong for ever.
     """
 
-    def __init__(self, outer: DeadlineStream, ssl_context: ssl.SSLContext, server_hostname: str | None) -> None:
+    def __init__(self, outer: httpcore.NetworkStream, ssl_context: ssl.SSLContext, server_hostname: str | None) -> None:
         self._outer = outer
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = ssl_context.wrap_bio(self._incoming, self._outgoing, server_hostname=server_hostname)
@@ -145,7 +152,7 @@ class _TlsInTls(httpcore.NetworkStream):
                 result = operation()
             except ssl.SSLWantReadError:
                 self._send_pending()
-                received = self._outer.read(WRITE_SIZE)
+                received = self._outer.read(WRITE_SIZE, _left(None, httpcore.ReadTimeout))
                 if received:
                     self._incoming.write(received)
                 else:
@@ -160,7 +167,7 @@ class _TlsInTls(httpcore.NetworkStream):
     def _send_pending(self) -> None:
         pending = self._outgoing.read()
         if pending:
-            self._outer.write(pending)
+            self._outer.write(pending, _left(None, httpcore.WriteTimeout))
 
 
 def _addresses_in_time(host: str, port: int, until: float) -> list[str]:

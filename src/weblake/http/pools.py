@@ -18,6 +18,7 @@ from weblake import aio
 from weblake.http.deadlines import DeadlineBackend
 from weblake.http.library import httpcore, httpx
 from weblake.http.resolver import look_up
+from weblake.http.response_end import ResponseEnd
 
 #: Idle connections that a pool keeps: after many requests at once, few are wanted.
 MAX_IDLE = 20
@@ -113,6 +114,41 @@ class _AsyncBody(httpx.AsyncByteStream):
         await self._response.aclose()
 
 
+class _AsyncStream(httpcore.AsyncNetworkStream):
+    """A connection that is not used again if more came than a response."""
+
+    def __init__(self, inner: httpcore.AsyncNetworkStream) -> None:
+        self._inner = inner
+        self._end = ResponseEnd()
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        """Return the bytes that are there, at most `max_bytes`; b"" at the end."""
+        data = await self._inner.read(max_bytes, timeout)
+        self._end.received(data)
+        return data
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        """Write all bytes."""
+        self._end.requested()
+        await self._inner.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        """Close the connection."""
+        await self._inner.aclose()
+
+    async def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore.AsyncNetworkStream:
+        """Return the same connection, encrypted."""
+        return _AsyncStream(await self._inner.start_tls(ssl_context, server_hostname, timeout))
+
+    def get_extra_info(self, info: str) -> Any:
+        """Return what httpcore asks about the socket. It does not use an idle connection that `is_readable` again."""
+        if info == "is_readable" and self._end.exceeded:
+            return True
+        return self._inner.get_extra_info(info)
+
+
 class _AsyncBackend(httpcore.AsyncNetworkBackend):
     """Looks a host up in a daemon thread, and connects to the first of its addresses that answers."""
 
@@ -126,7 +162,7 @@ class _AsyncBackend(httpcore.AsyncNetworkBackend):
         try:
             async with aio.timeout(timeout):
                 addresses = await asyncio.wrap_future(look_up(host, port))
-                return await self._first_to_answer(_alternating(addresses), port)
+                return _AsyncStream(await self._first_to_answer(_alternating(addresses), port))
         except TimeoutError as error:
             raise httpcore.ConnectTimeout(f"no connection to {host} in time") from error
         except OSError as error:

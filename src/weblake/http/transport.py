@@ -47,13 +47,15 @@ class _Requests:
     """What both transports share: address, headers, proxy, and the meaning of an exception."""
 
     def __init__(
-        self, base: BaseUrl, key: ApiKey | None, options: HttpOptions | None, library: Any, user_agent: str
+        self, base: BaseUrl, key: ApiKey | None, client: Any, kind: str, options: HttpOptions | None, user_agent: str
     ) -> None:
         self.base = base
         self._key = key
+        self._client = client
+        self._library = library_of(client, kind)
         self._options = options or HttpOptions()
-        self._library = library
-        self._proxy = self._options.proxy_for(base) if library is httpx else None
+        #: A given client knows its own proxies.
+        self._proxy = self._options.proxy_for(base) if client is None else None
         self._user_agent = user_agent
         self._ssl: ssl.SSLContext | None = None
         self._headers = self._own_headers()
@@ -156,8 +158,7 @@ class HttpTransport(_Requests):
         options: HttpOptions | None = None,
         user_agent: str = "weblake",
     ) -> None:
-        super().__init__(base, key, options, library_of(http_client, "Client"), user_agent)
-        self._client = http_client
+        super().__init__(base, key, http_client, "Client", options, user_agent)
         self._pools: dict[bool, PoolTransport] = {}
         self._pid = os.getpid()
 
@@ -240,8 +241,7 @@ class AsyncHttpTransport(_Requests):
         options: HttpOptions | None = None,
         user_agent: str = "weblake",
     ) -> None:
-        super().__init__(base, key, options, library_of(http_client, "AsyncClient"), user_agent)
-        self._client = http_client
+        super().__init__(base, key, http_client, "AsyncClient", options, user_agent)
         self._pools: dict[bool, httpx.AsyncBaseTransport] = {}
         self._turns: dict[str, asyncio.Semaphore] = {}
         self._loop: asyncio.AbstractEventLoop | None = None

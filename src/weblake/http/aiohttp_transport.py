@@ -62,7 +62,7 @@ class _Request(aiohttp.ClientRequest):
     """
 
     async def send(self, conn: Connection) -> aiohttp.ClientResponse:
-        """Send the request, or refuse before the first byte; a GET is then sent on another connection."""
+        """Send the request, or fail before its first byte, as if there were no connection."""
         if conn.protocol is not None and conn.protocol.should_close:
             raise aiohttp.ClientConnectorError(self.connection_key, OSError("more came than a response"))
         return await super().send(conn)

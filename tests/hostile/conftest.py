@@ -13,7 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from both_clients import FAR
-from given_clients import LIBRARIES, sends_with
+from given_clients import LIBRARIES, WITHOUT_AIOHTTP, send_with
 from lake_run import KEY, Lake, leaks
 from scripted_service import ScriptedService
 
@@ -41,23 +41,24 @@ OF_THE_NETWORK = (
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Repeats the tests of the network with an httpx and an httpx2 client, in `.ci/run`."""
+    """Repeats the tests of the network in `.ci/run`: without aiohttp, and with clients of httpx and httpx2."""
     if metafunc.module.__name__.rpartition("test_")[2] not in OF_THE_NETWORK:
         return
-    if metafunc.definition.get_closest_marker("own_transport") is not None:
-        return
-    own = pytest.param(None, id=pytest.HIDDEN_PARAM)
-    given = [pytest.param(name, marks=pytest.mark.system) for name in LIBRARIES]
-    metafunc.parametrize("library", [own, *given], indirect=True)
+    others = [WITHOUT_AIOHTTP]
+    if metafunc.definition.get_closest_marker("own_transport") is None:
+        others += LIBRARIES
+    default = pytest.param(None, id=pytest.HIDDEN_PARAM)
+    metafunc.parametrize(
+        "sends_with", [default, *(pytest.param(name, marks=pytest.mark.system) for name in others)], indirect=True
+    )
 
 
 @pytest.fixture(autouse=True)
-def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str | None:
-    """The library of the client that a user gave, or None for weblake's own transports."""
+def sends_with(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What sends the requests: weblake's own transports with aiohttp, without it, or a client that the user gave."""
     name: str | None = getattr(request, "param", None)
     if name is not None:
-        sends_with(name, monkeypatch)
-    return name
+        send_with(name, monkeypatch)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Awaitable, Callable
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
@@ -19,10 +20,12 @@ from weblake import settings
 from weblake.api import operations
 from weblake.api.operation import Operation
 from weblake.credentials import ApiKey
-from weblake.errors import WeblakeError
+from weblake.errors import InvalidOption, WeblakeError
+from weblake.http.library import AsyncHttpClient, HttpClient, library_of
+from weblake.http.options import HttpOptions
+from weblake.http.transport import AsyncHttpTransport, HttpTransport
 from weblake.jobs.retry import Patience, Retry
 from weblake.steps import AsyncTransport, Flow, Transport, arun, run
-from weblake.transport import AsyncHttpTransport, HttpTransport
 
 if TYPE_CHECKING:
     from weblake.embedded import AsyncEmbeddedTransport, EmbeddedTransport
@@ -56,10 +59,15 @@ class Client:
         api_key: WEBLAKE_API_KEY where it is not given.
         insecure: Allows plain http beyond loopback; WEBLAKE_INSECURE=1 where it is not given.
         patience: How long one call is tried; a minute in all by default.
+        http_client: An `httpx.Client` or `httpx2.Client` to send with, set up by the caller, who closes it. Its
+            headers, event hooks, proxies and TLS settings apply; its cookies, authentication, base URL, timeouts and
+            redirects do not. docs/http_clients.md has examples, and what such a client cannot keep.
+        http_options: Proxy and TLS settings, where no `http_client` is given.
         transport: Carries requests instead of the network, in tests.
 
     Raises:
-        InvalidOption: The base URL or the key cannot be used.
+        InvalidOption: The base URL, the key, the proxy or the client cannot be used, or more than one of
+            `http_client`, `http_options` and `transport` is given.
         AskPerson: There is a base URL and no key.
         FeatureMissing: The embedded service is needed, and `weblake[local]` is not installed.
     """
@@ -71,6 +79,8 @@ class Client:
         *,
         insecure: bool | None = None,
         patience: Patience | None = None,
+        http_client: HttpClient | None = None,
+        http_options: HttpOptions | None = None,
         transport: Transport | None = None,
     ) -> None:
         self.retry = Retry()
@@ -80,6 +90,9 @@ class Client:
         self._lock = threading.Lock()
         given = ApiKey(api_key) if api_key else None
         del api_key  # whatever is raised from here on may be shown with the locals of this frame
+        _at_most_one(http_client=http_client, http_options=http_options, transport=transport)
+        library_of(http_client, "Client")
+        self._carrier = partial(HttpTransport, http_client=http_client, options=http_options)
         if transport is None:
             self._settings = settings.find(base_url, given, insecure=insecure)
 
@@ -90,7 +103,7 @@ class Client:
             return self._transport
         with self._lock:
             if self._opened is None:
-                self._opened = _opened(self._settings)
+                self._opened = _opened(self._settings, self._carrier)
         return self._opened
 
     @property
@@ -178,6 +191,8 @@ class AsyncClient:
         *,
         insecure: bool | None = None,
         patience: Patience | None = None,
+        http_client: AsyncHttpClient | None = None,
+        http_options: HttpOptions | None = None,
         transport: AsyncTransport | None = None,
     ) -> None:
         self.retry = Retry()
@@ -186,6 +201,9 @@ class AsyncClient:
         self._opened: AsyncHttpTransport | AsyncEmbeddedTransport | None = None
         given = ApiKey(api_key) if api_key else None
         del api_key  # whatever is raised from here on may be shown with the locals of this frame
+        _at_most_one(http_client=http_client, http_options=http_options, transport=transport)
+        library_of(http_client, "AsyncClient")
+        self._carrier = partial(AsyncHttpTransport, http_client=http_client, options=http_options)
         if transport is None:
             self._settings = settings.find(base_url, given, insecure=insecure)
 
@@ -195,7 +213,7 @@ class AsyncClient:
         if self._transport is not None:
             return self._transport
         if self._opened is None:
-            self._opened = _opened_async(self._settings)
+            self._opened = _opened_async(self._settings, self._carrier)
         return self._opened
 
     async def run(self, flow: Flow[T]) -> T:
@@ -260,17 +278,27 @@ class AsyncClient:
     concurrency_check = _awaited(operations.concurrency_check)
 
 
-def _opened(found: settings.Settings | None) -> HttpTransport | EmbeddedTransport:
+def _opened(
+    found: settings.Settings | None, carrier: Callable[..., HttpTransport]
+) -> HttpTransport | EmbeddedTransport:
     if found is not None:
-        return HttpTransport(found.base_url, found.api_key)
+        return carrier(found.base_url, found.api_key)
     from weblake.embedded import EmbeddedTransport
 
-    return EmbeddedTransport()
+    return EmbeddedTransport(carrier)
 
 
-def _opened_async(found: settings.Settings | None) -> AsyncHttpTransport | AsyncEmbeddedTransport:
+def _opened_async(
+    found: settings.Settings | None, carrier: Callable[..., AsyncHttpTransport]
+) -> AsyncHttpTransport | AsyncEmbeddedTransport:
     if found is not None:
-        return AsyncHttpTransport(found.base_url, found.api_key)
+        return carrier(found.base_url, found.api_key)
     from weblake.embedded import AsyncEmbeddedTransport
 
-    return AsyncEmbeddedTransport()
+    return AsyncEmbeddedTransport(carrier)
+
+
+def _at_most_one(**ways: object) -> None:
+    given = [f"`{name}`" for name, way in ways.items() if way is not None]
+    if len(given) > 1:
+        raise InvalidOption(f"{' and '.join(given)} exclude each other.", hint="Give one of them.")

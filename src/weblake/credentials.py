@@ -17,6 +17,15 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 SHORTEST_SHOWN = 8
 
 
+class _UnshownText(str):
+    """Text whose repr is `***`. `str` of it is the text itself, because aiohttp writes that."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "'***'"
+
+
 class Unshown(bytes):
     """Bytes that are shown as `***`: HTTP libraries keep the header in locals, which some tracebacks show."""
 
@@ -27,6 +36,10 @@ class Unshown(bytes):
 
     def __bytes__(self) -> bytes:
         return self  # h11 makes bytes of what it is given, and would show those
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        """Return text that is shown as `***`; aiohttp keeps headers as text."""
+        return _UnshownText(super().decode(encoding, errors))
 
     def __getitem__(self, at: Any) -> Any:
         part = super().__getitem__(at)

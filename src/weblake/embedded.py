@@ -14,16 +14,16 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weblake.credentials import ApiKey, BaseUrl
 from weblake.errors import FeatureMissing, StorageRefused, WeblakeError
+from weblake.http.transport import AsyncHttpTransport, HttpTransport
 from weblake.settings import Settings, state_dir
 from weblake.steps import NoReply, Reply, Request
-from weblake.transport import AsyncHttpTransport, HttpTransport
 
 if TYPE_CHECKING:
     from weblake_service.server import LocalService
@@ -61,9 +61,10 @@ class EmbeddedTransport:
     the service is by then.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, make: Callable[..., HttpTransport] = HttpTransport) -> None:
         self._at = running()
-        self._carrier = HttpTransport(self._at.base_url, self._at.api_key)
+        self._make = make
+        self._carrier = make(self._at.base_url, self._at.api_key)
         self._following = threading.Lock()
 
     def send(self, request: Request) -> Reply | NoReply:
@@ -81,7 +82,7 @@ class EmbeddedTransport:
             found = running()
             if found.base_url != self._at.base_url:
                 self._carrier.close()
-                self._at, self._carrier = found, HttpTransport(found.base_url, found.api_key)
+                self._at, self._carrier = found, self._make(found.base_url, found.api_key)
 
     def hide_key(self, error: WeblakeError) -> None:
         """Takes the key out of an error's texts."""
@@ -95,9 +96,10 @@ class EmbeddedTransport:
 class AsyncEmbeddedTransport:
     """The same for an event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, make: Callable[..., AsyncHttpTransport] = AsyncHttpTransport) -> None:
         self._at = running()
-        self._carrier = AsyncHttpTransport(self._at.base_url, self._at.api_key)
+        self._make = make
+        self._carrier = make(self._at.base_url, self._at.api_key)
 
     async def send(self, request: Request) -> Reply | NoReply:
         """Sends one request; see steps.Request for its bounds."""
@@ -107,7 +109,7 @@ class AsyncEmbeddedTransport:
             with suppress(StorageRefused):
                 found = await asyncio.to_thread(running)
                 if carrier is self._carrier and found.base_url != self._at.base_url:
-                    self._at, self._carrier = found, AsyncHttpTransport(found.base_url, found.api_key)
+                    self._at, self._carrier = found, self._make(found.base_url, found.api_key)
         return reply
 
     def hide_key(self, error: WeblakeError) -> None:

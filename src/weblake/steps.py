@@ -77,6 +77,8 @@ class NoReply:
     sent: bool = True
     #: True where sending again cannot help (a certificate that does not match, a body over its bound).
     final: bool = False
+    #: What to do about it, where that is known.
+    hint: str = ""
 
 
 class Send(msgspec.Struct, frozen=True):

@@ -14,10 +14,10 @@ from stream_server import stream_server
 
 from weblake import AsyncClient, aio, steps
 from weblake.errors import ServiceUnreachable
+from weblake.http.transport import MAX_CONNECTIONS, MAX_POLLS
 from weblake.jobs import polling
 from weblake.jobs.polling import JobRef
 from weblake.loads.starts import cancel
-from weblake.transport import MAX_CONNECTIONS, MAX_POLLS
 
 pytestmark = pytest.mark.system
 

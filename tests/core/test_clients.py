@@ -240,7 +240,7 @@ def test_environment_proxies_are_used_beyond(recorder: Any, monkeypatch: pytest.
     assert recorder.seen[0]["headers"]["host"] == "service.example"
 
 
-@proves("H10", at="src/weblake/transport.py", line='else "gzip",', becomes='else "gzip, deflate, br, zstd",')
+@proves("H10", at="src/weblake/http/transport.py", line='else "gzip",', becomes='else "gzip, deflate, br, zstd",')
 def test_h10_nothing_but_gzip_is_asked_for(recorder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """On loopback not even that: the bytes are free there."""
     monkeypatch.delenv("NO_PROXY", raising=False)

@@ -73,7 +73,9 @@ def _asks(client: Client, job: int, told: Connection) -> None:
     client.close()
 
 
-@proves("P11", at="src/weblake/transport.py", line="        if self._pid != os.getpid():", becomes="        if False:")
+@proves(
+    "P11", at="src/weblake/http/transport.py", line="        if self._pid != os.getpid():", becomes="        if False:"
+)
 def test_p11_a_forked_child_has_connections_of_its_own(service: Service) -> None:
     with Client(service.url, "test-key") as client:
         assert client.get_crawl(JOBS[1]).total == 1
@@ -114,7 +116,7 @@ def test_p11_many_threads_share_a_client(service: Service) -> None:
 
 @proves(
     "P11",
-    at="src/weblake/transport.py",
+    at="src/weblake/http/transport.py",
     line="        if self._loop is not loop:",
     becomes="        if self._loop is None:",
 )

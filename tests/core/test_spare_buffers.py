@@ -5,34 +5,19 @@ from __future__ import annotations
 import random
 import threading
 
-import pytest
-
 from weblake.api import response_json
-from weblake.bodies import BodyRefused, BoundedBody, Spares
+from weblake.http.bodies import BoundedBody, Spares
 from weblake.steps import Request
 from weblake.tables.documents import Parsed, parse
 
 
 def read(spares: Spares, text: bytes, *, parts: int = 7) -> bytes | bytearray:
-    """The body of this text, which comes by turns as a part and into the room that there is for it."""
+    """The body of this text, which comes in parts."""
     body = BoundedBody([], Request("GET", "/", buffer=spares.take))
     step = max(1, len(text) // parts)
-    for number, at in enumerate(range(0, len(text), step)):
-        part = text[at : at + step]
-        if number % 2:
-            put(body, part, most=len(part) + number)
-            part = b""
-        assert not body.feed(part)
+    for at in range(0, len(text), step):
+        assert not body.feed(text[at : at + step])
     return body.reply(200, 0.0).body
-
-
-def put(body: BoundedBody, part: bytes, *, most: int) -> None:
-    room = body.room(most)
-    assert room is not None
-    with room:
-        count = min(len(room), len(part))
-        room[:count] = part[:count]
-    body.filled(count)
 
 
 def test_a_body_is_what_came_whatever_was_in_its_buffer() -> None:
@@ -58,21 +43,9 @@ def test_what_looks_for_enough_sees_what_came_and_nothing_older() -> None:
     )
     body.feed(b"ab")
     body.feed(b"c")
-    put(body, b"de", most=9)
-    body.feed(b"")
+    body.feed(b"de")
     assert seen == [b"ab", b"abc", b"abcde"]
     assert body.reply(200, 0.0).body == b"abcde"
-
-
-def test_no_more_is_put_into_a_room_than_one_byte_too_many() -> None:
-    body = BoundedBody([], Request("GET", "/", max_body=5))
-    put(body, b"abc", most=100)
-    with pytest.raises(BodyRefused, match="larger than"):
-        put(body, b"defghi", most=100)
-
-
-def test_what_is_compressed_has_no_room() -> None:
-    assert BoundedBody([(b"Content-Encoding", b"gzip")], Request("GET", "/")).room(10) is None
 
 
 def test_a_document_stays_as_it_came_while_others_arrive_where_it_lay() -> None:

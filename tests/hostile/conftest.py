@@ -13,6 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from both_clients import FAR
+from given_clients import LIBRARIES, WITHOUT_AIOHTTP, send_with
 from lake_run import KEY, Lake, leaks
 from scripted_service import ScriptedService
 
@@ -20,6 +21,46 @@ from weblake.api import operation
 from weblake.jobs import polling, result_pages
 from weblake.jobs.retry import Retry
 from weblake.loads import load, starts
+
+#: What these prove depends on what sends the requests, so they run with clients that a user gave, too.
+OF_THE_NETWORK = (
+    "hostile_bodies",
+    "hostile_chunks",
+    "hostile_ends",
+    "hostile_errors",
+    "hostile_key",
+    "hostile_next",
+    "hostile_origins",
+    "hostile_plain_http",
+    "hostile_proxies",
+    "hostile_sockets",
+    "hostile_starts",
+    "hostile_status",
+    "hostile_tls",
+    "hostile_transports",
+    "hostile_wire",
+)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Repeats the tests of the network in `.ci/run`: without aiohttp, and with clients of httpx and httpx2."""
+    if metafunc.module.__name__.rpartition("test_")[2] not in OF_THE_NETWORK:
+        return
+    others = [WITHOUT_AIOHTTP]
+    if metafunc.definition.get_closest_marker("own_transport") is None:
+        others += LIBRARIES
+    default = pytest.param(None, id=pytest.HIDDEN_PARAM)
+    metafunc.parametrize(
+        "sends_with", [default, *(pytest.param(name, marks=pytest.mark.system) for name in others)], indirect=True
+    )
+
+
+@pytest.fixture(autouse=True)
+def sends_with(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What sends the requests: weblake's own transports with aiohttp, without it, or a client that the user gave."""
+    name: str | None = getattr(request, "param", None)
+    if name is not None:
+        send_with(name, monkeypatch)
 
 
 @pytest.fixture

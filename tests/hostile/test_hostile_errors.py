@@ -194,9 +194,9 @@ PLACES = {
 
 @proves(
     "H15",
-    at="src/weblake/transport.py",
-    line="for part in response.iter_stream():",
-    becomes="for part in [httpx.get(dict(response.headers)[b'location'].decode(), headers=wire.headers).content]:",
+    at="src/weblake/http/transport.py",
+    line="                for part in response.stream:",
+    becomes="                for part in [httpx.get(response.headers['location'], headers=self._headers).content]:",
     case="302-another origin",
 )
 @proves(

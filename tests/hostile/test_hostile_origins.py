@@ -14,25 +14,25 @@ from scripted_service import ScriptedService, reply
 
 from weblake.credentials import ApiKey, BaseUrl
 from weblake.errors import InvalidOption, MalformedReply
+from weblake.http.transport import AsyncHttpTransport, HttpTransport
 from weblake.steps import Request
-from weblake.transport import AsyncHttpTransport, HttpTransport
 
 
 # What an HTTP library does that was told to follow redirects: the headers go along.
 @proves(
     "S2",
-    at="src/weblake/transport.py",
-    line="for part in response.iter_stream():",
-    becomes="for part in (httpx.get(dict(response.headers)[b'location'].decode(), headers=wire.headers).iter_bytes() "
-    "if response.status // 100 == 3 else response.iter_stream()):",
+    at="src/weblake/http/transport.py",
+    line="                for part in response.stream:",
+    becomes="                for part in (httpx.get(response.headers['location'], headers=self._headers).iter_bytes() "
+    "if response.status_code // 100 == 3 else response.stream):",
     case="absolute-307-ask",
 )
 @proves(
     "4.4",
-    at="src/weblake/transport.py",
-    line="async for part in response.aiter_stream():",
-    becomes="async for part in ((httpx.get(dict(response.headers)[b'location'].decode(), headers=wire.headers) "
-    "if response.status // 100 == 3 else 1) and response).aiter_stream():",
+    at="src/weblake/http/transport.py",
+    line="async for part in response.stream:",
+    becomes="async for part in ((httpx.get(response.headers['location'], headers=self._headers) "
+    "if response.status_code // 100 == 3 else 1) and response).stream:",
     case="absolute-307-aask",
 )
 @both

@@ -14,12 +14,13 @@ from key_forms import holds
 from lake_run import KEY
 from scripted_service import ScriptedService, reply
 
-from weblake.errors import InvalidOption, ServiceUnreachable
+from weblake.errors import AskPerson, InvalidOption, ServiceUnreachable
 
 
+@pytest.mark.own_transport
 @proves(
     "S2",
-    at="src/weblake/transport.py",
+    at="src/weblake/http/options.py",
     line="if is_loopback(base.host) or urllib.request.proxy_bypass(base.netloc):",
     becomes="if urllib.request.proxy_bypass(base.netloc):",
     case="127.0.0.1-ask",
@@ -43,7 +44,7 @@ class Tunnel:
 
     def __init__(self, answer: bytes) -> None:
         self.got = b""
-        self._answer = answer
+        self.answer = answer
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://test-user:test-password@127.0.0.1:{self._listener.getsockname()[1]}"
         self._thread = threading.Thread(target=self._listen, daemon=True)
@@ -57,7 +58,7 @@ class Tunnel:
                     peer.settimeout(10)
                     while b"\r\n\r\n" not in self.got:
                         self.got += peer.recv(1 << 16)
-                    peer.sendall(self._answer)
+                    peer.sendall(self.answer)
                     self.got += peer.recv(1 << 16)  # the beginning of TLS
 
     def close(self) -> None:
@@ -78,10 +79,10 @@ def tunnel(request: pytest.FixtureRequest) -> Iterator[Tunnel]:
 
 @proves(
     "S2",
-    at="src/weblake/transport.py",
-    line='options |= {"proxy_url": self._proxy[0], "proxy_auth": self._proxy[1]}',
-    becomes='options |= {"proxy_url": self._proxy[0], "proxy_auth": self._proxy[1], "proxy_headers": '
-    '[(b"authorization", self._key.header())]}',
+    at="src/weblake/http/pools.py",
+    line='options |= {"proxy_url": str(proxy.url), "proxy_auth": proxy.raw_auth}',
+    becomes='options |= {"proxy_url": str(proxy.url), "proxy_auth": proxy.raw_auth, "proxy_headers": '
+    '[(b"authorization", b"Bearer " + __import__("lake_run").KEY.encode())]}',
     case="200-HTTPS_PROXY-ask",
 )
 @both
@@ -91,8 +92,11 @@ def test_s2_a_proxy_gets_the_name_of_the_host_and_no_key(
 ) -> None:
     monkeypatch.setenv(name, tunnel.url)
     monkeypatch.setenv(name.lower(), tunnel.url)
-    with pytest.raises(ServiceUnreachable) as caught:
+    refused = tunnel.answer.startswith(b"HTTP/1.1 407")
+    with pytest.raises(AskPerson if refused else ServiceUnreachable) as caught:
         asks(f"https://{FAR}")
+    if refused:
+        assert "the proxy asks for a user name and a password (407)" in str(caught.value)
     assert tunnel.got.startswith(f"CONNECT {FAR}:443 HTTP/1.1\r\n".encode())
     assert b"Proxy-Authorization: Basic " in tunnel.got
     assert not holds(tunnel.got, KEY)
@@ -111,6 +115,7 @@ def test_s2_a_host_that_is_named_in_no_proxy_is_called_directly(
     assert len(service.seen) == 1
 
 
+@pytest.mark.own_transport
 @both
 @pytest.mark.parametrize("proxy", ["http://test-user:test-password@[::", "socks5://test-user:test-password@h", "://"])
 def test_a_proxy_that_cannot_be_used_is_told_without_its_password(

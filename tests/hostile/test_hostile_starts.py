@@ -94,8 +94,8 @@ UNCLEAR = {
 )
 @proves(
     "H8",
-    at="src/weblake/transport.py",
-    line="sent = not isinstance(error, _NOT_SENT)",
+    at="src/weblake/http/transport.py",
+    line="sent = was_sent(error) if sent is None else sent",
     becomes="sent = False",
     case="reset in the reply",
 )

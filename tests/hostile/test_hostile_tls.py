@@ -135,14 +135,14 @@ WAY_OUT = re.compile(
 
 @proves(
     "H13",
-    at="src/weblake/transport.py",
+    at="src/weblake/http/options.py",
     line="httpx.create_ssl_context()",
     becomes="httpx.create_ssl_context(verify=False)",
     case="blocking-self-signed",
 )
 @proves(
     "H13",
-    at="src/weblake/transport.py",
+    at="src/weblake/http/transport.py",
     line="if certificate is not None:",
     becomes="if False:",
     case="awaited-expired",
@@ -204,8 +204,8 @@ def silent(peer: socket.socket) -> None:
 
 @proves(
     "H13",
-    at="src/weblake/transport.py",
-    line="sent = not isinstance(error, _NOT_SENT)",
+    at="src/weblake/http/transport.py",
+    line="sent = was_sent(error) if sent is None else sent",
     becomes="sent = True",
     case="torn-start",
 )
@@ -241,7 +241,7 @@ def test_h13_a_handshake_that_always_breaks_is_given_up(
 def test_h13_a_handshake_that_never_ends_costs_the_time_of_one_connection(
     secure: SecureService, door: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("weblake.transport.CONNECT_S", 0.05)
+    monkeypatch.setattr("weblake.http.transport.CONNECT_S", 0.2)
     secure.breaks = [silent]
     begun = time.monotonic()
     assert isinstance(asked(secure.url, door), ServiceUnreachable)

@@ -16,9 +16,9 @@ from lake_run import KEY
 from scripted_service import Line, Play, ScriptedService, close, drip, head, reply, reset
 
 import weblake
-from weblake import transport
 from weblake.api import operations
 from weblake.credentials import ApiKey, BaseUrl
+from weblake.http import transport
 from weblake.steps import NoReply, Reply, Request
 
 Ask = Callable[[str, Request], Reply | NoReply]
@@ -71,16 +71,16 @@ SLOW = {
 
 @proves(
     "H11",
-    at="src/weblake/transport.py",
+    at="src/weblake/http/transport.py",
     line="until = time.monotonic() + request.deadline_s",
     becomes='until = float("inf")',
     case="thread-a head",
 )
 @proves(
     "H11",
-    at="src/weblake/transport.py",
-    line="aio.timeout(request.deadline_s):",
-    becomes="aio.timeout(None):",
+    at="src/weblake/http/transport.py",
+    line="aio.timeout(request.deadline_s), self._turn(request):",
+    becomes="aio.timeout(None), self._turn(request):",
     case="loop-a body",
 )
 @pytest.mark.parametrize("play", SLOW.values(), ids=SLOW)
@@ -106,22 +106,22 @@ SHORT = {
 
 @proves(
     "H8",
-    at="src/weblake/transport.py",
+    at="src/weblake/http/transport.py",
     line="return self._no_reply(error, request)",
     becomes="return body.reply(200, 0)",
     case="thread-shorter than announced",
 )
 @proves(
     "H8",
-    at="src/weblake/transport.py",
-    line="return self._no_reply(_unsent(connection) or error if isinstance(error, TimeoutError) else error, request)",
+    at="src/weblake/http/transport.py",
+    line="return self._no_reply(error, request, sent=False if waiting else None)",
     becomes="return body.reply(200, 0)",
     case="loop-no last chunk",
 )
 @proves(
     "H8",
-    at="src/weblake/bodies.py",
-    line="if self._inflate is not None and not self._enough and not self._inflate.finished:",
+    at="src/weblake/http/bodies.py",
+    line="if self._gzip is not None and not self._enough and not self._gzip.finished:",
     becomes="if False:",
     case="thread-gzip without its end",
 )
@@ -153,11 +153,17 @@ NO_ANSWER = socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolut
 NOBODY_LISTENS = ["127.0.0.9"]
 
 
-@proves("H14", at="src/weblake/transport.py", line="    httpcore.ConnectError,", becomes="", case="awaited")
 @proves(
     "H14",
-    at="src/weblake/transport.py",
-    line="sent = not isinstance(error, _NOT_SENT)",
+    at="src/weblake/http/failures.py",
+    line='frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout"',
+    becomes='frozenset({"ConnectTimeout", "PoolTimeout"',
+    case="awaited",
+)
+@proves(
+    "H14",
+    at="src/weblake/http/transport.py",
+    line="sent = was_sent(error) if sent is None else sent",
     becomes="sent = True",
     case="blocking",
 )
@@ -193,18 +199,19 @@ def test_h14_a_host_that_is_not_there_got_nothing(
     assert service.url.rpartition(":")[2] in got.reason
 
 
+@pytest.mark.own_transport
 @proves(
     "H14",
-    at="src/weblake/deadlines.py",
+    at="src/weblake/http/deadlines.py",
     line="addresses = _addresses_in_time(host, port, until)",
     becomes="addresses = look_up(host, port).result()",
     case="thread",
 )
 @proves(
     "H14",
-    at="src/weblake/loop_streams.py",
+    at="src/weblake/http/aiohttp_transport.py",
     line="addresses = await asyncio.wrap_future(look_up(host, port))",
-    becomes="addresses = [row[4][0] for row in await asyncio.get_running_loop().getaddrinfo(host, port)]",
+    becomes="addresses = look_up(host, port).result()",
     case="loop",
 )
 def test_h14_a_lookup_that_hangs_ends_with_the_deadline(
@@ -245,10 +252,17 @@ def swallowed(service: ScriptedService) -> Iterator[list[str]]:
         yield addresses
 
 
-@proves("H14", at="src/weblake/transport.py", line="    httpcore.ConnectTimeout,", becomes="", case="loop")
+@pytest.mark.own_transport
 @proves(
     "H14",
-    at="src/weblake/deadlines.py",
+    at="src/weblake/http/failures.py",
+    line='frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout"',
+    becomes='frozenset({"ConnectError", "PoolTimeout"',
+    case="loop",
+)
+@proves(
+    "H14",
+    at="src/weblake/http/deadlines.py",
     line="(until - time.monotonic()) / left",
     becomes="timeout or 60.0",
     case="thread",
@@ -267,7 +281,7 @@ def test_h14_addresses_that_swallow_everything_cost_the_time_of_one_connection(
 
 @proves(
     "H14",
-    at="src/weblake/deadlines.py",
+    at="src/weblake/http/deadlines.py",
     line="addresses = _addresses_in_time(host, port, until)",
     becomes="addresses = _addresses_in_time(host, port, until)[:1]",
     case="thread",

@@ -2,7 +2,7 @@
 
 A proof stands at its test, in words that need no run to be read:
 
-    @proves("H8", at="src/weblake/transport.py", line="if short:", becomes="if False:")
+    @proves("H8", at="src/weblake/http/transport.py", line="if short:", becomes="if False:")
     def test_h8_a_reply_cut_off_is_read_again() -> None: ...
 
 `tests/sabotage.py` makes that change in a copy of the sources and runs the test on it.

@@ -71,7 +71,7 @@ def printed(runs: list[Any]) -> list[str]:
 # A line of a log that somebody added while looking for an error.
 @proves(
     "4.1",
-    at="src/weblake/transport.py",
+    at="src/weblake/http/transport.py",
     line="url = self.base.join(request.path)",
     becomes='url = self.base.join(request.path); __import__("logging").debug(f"{self._key.header().decode()}")',
 )
@@ -84,7 +84,7 @@ def test_s1_no_byte_of_a_run_holds_the_key(weblake_command: Any, service: Any, s
         run = weblake_command(*command)
         assert run.code in (0, 1, 2), run.err
     assert printed(weblake_command.ran) == []
-    assert any("weblake.http11" in run.err for run in weblake_command.ran), "the logs are talkative"
+    assert any("weblake.http" in run.err for run in weblake_command.ran), "the logs are talkative"
     files = sorted(lake.rglob("*.parquet"))
     assert any(b"weblake" in repr(pq.read_metadata(file).metadata).encode() for file in files), "with footers"
     assert (tmp_path / "service" / "service.db").exists()

@@ -70,8 +70,9 @@ def error_of(reply: Reply | NoReply, what: str) -> WeblakeError:
         if reply.final:
             return AskPerson(
                 f"{what}: {reply.reason}.",
-                hint="Check WEBLAKE_BASE_URL and this machine's clock; a certificate authority of your own stands in "
-                "the file that SSL_CERT_FILE names.",
+                hint=reply.hint
+                or "Check WEBLAKE_BASE_URL and this machine's clock; a certificate authority of your own stands in the "
+                "file that SSL_CERT_FILE names.",
             )
         return ServiceUnreachable(f"{what}: {reply.reason}.", hint="Check WEBLAKE_BASE_URL and that the service is up.")
     text, code, _ = _told(reply)

@@ -22,8 +22,8 @@ from weblake.api import models, operations, response_json, responses
 from weblake.api.models import JobError, JobErrors
 from weblake.api.next_link import Query, query_of
 from weblake.background import begun
-from weblake.bodies import Spares
 from weblake.errors import FixRequest, JobGone, MalformedReply
+from weblake.http.bodies import Spares
 from weblake.jobs.polling import JobRef, glance
 from weblake.jobs.result_pages import Walk, reading
 from weblake.jobs.retry import Patience, Retry

@@ -1,4 +1,4 @@
-"""Host name lookups in daemon threads: the resolver of the system knows no deadline."""
+"""Host name lookups in daemon threads, because the system's resolver knows no deadline."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ import socket
 from concurrent.futures import Future
 from functools import partial
 
-import httpcore
-
 from weblake.background import begun
 
 _NUMERIC = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
 
 
 def look_up(host: str, port: int) -> Future[list[str]]:
-    """Return what will be the addresses of a host, at least one, or an httpcore.ConnectError.
+    """Return a future of the addresses of a host: at least one, or an OSError.
 
     The thread is a daemon: one that hangs in the resolver keeps neither the process nor an event loop from ending.
     """
@@ -35,10 +33,7 @@ def _is_address(host: str) -> bool:
 
 
 def _addresses(host: str, port: int) -> list[str]:
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise httpcore.ConnectError(str(error)) from error
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     if not found:
-        raise httpcore.ConnectError(f"{host} has no address")
+        raise OSError(f"{host} has no address")
     return [socket.getnameinfo(address, _NUMERIC)[0] for *_, address in found]

@@ -1,19 +1,29 @@
-"""Reply bodies, decompressed under a bound while they arrive. Imports: steps.
+"""Response bodies: decompressed under a bound while they arrive, and buffers that are used again.
 
-A body of 300 KB can hold 64 MB and more: what it says of its own size is never believed.
+A body of 300 KB can hold 64 MB and more, so its own statement of its size is never believed.
 """
 
 from __future__ import annotations
 
 import threading
-import zlib
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from weblake.steps import Reply, Request
 
-#: Bytes that one step of decompression may put out, so that a bomb is noticed before it is held.
+if TYPE_CHECKING:
+    import zlib
+else:
+    try:
+        from isal import isal_zlib as zlib  # the extra weblake[isal]: the same interface, less than half of the time
+    except ImportError:
+        import zlib
+
+#: Bytes that one step of decompression may put out, so that a decompression bomb is noticed before it is held.
 STEP = 1 << 20
+#: The `wbits` of zlib that mean a gzip header and trailer.
+_GZIP = 31
 
 
 class BodyRefused(Exception):
@@ -33,14 +43,14 @@ class BoundedBody:
         self._request = request
         self._data, self._size = request.buffer(), 0
         self._enough = False
-        self._inflate = _inflater(self.headers.get("content-encoding", ""))
+        self._gzip = _gzip(self.headers.get("content-encoding", ""))
 
     def feed(self, part: bytes) -> bool:
         """Adds bytes from the wire; returns True when no more are wanted."""
-        if self._inflate is None:
+        if self._gzip is None:
             self._grow(part)
         else:
-            for piece in self._inflate.pieces(part):
+            for piece in self._gzip.pieces(part):
                 self._grow(piece)
         enough = self._request.enough
         if enough is not None and not self._enough:
@@ -48,23 +58,9 @@ class BoundedBody:
                 self._enough = enough(so_far)
         return self._enough
 
-    def room(self, most: int) -> memoryview | None:
-        """Returns where the next bytes of a body that is not compressed may be put, at most so many; then `filled`."""
-        if self._inflate is not None:
-            return None
-        ends = min(self._size + most, self._request.max_body + 1)
-        if ends > len(self._data):
-            self._data.extend(bytes(ends - len(self._data)))
-        return memoryview(self._data)[self._size : ends]
-
-    def filled(self, count: int) -> None:
-        """Takes the bytes that were put there; the view of them has to be gone."""
-        self._size += count
-        self._bounded(self._size)
-
     def reply(self, status: int, wall: float) -> Reply:
         """The finished reply; a compressed body that was cut off is refused."""
-        if self._inflate is not None and not self._enough and not self._inflate.finished:
+        if self._gzip is not None and not self._enough and not self._gzip.finished:
             raise BodyRefused("the compressed body was cut off", final=False)
         del self._data[self._size :]
         return Reply(status, self.headers, self._data, not self._enough, wall)
@@ -108,30 +104,25 @@ class _Spare(bytearray):
     """A buffer that is ours to use again."""
 
 
-class _Inflater:
-    """gzip (with several members) and deflate (with and without a zlib header)."""
+class _Gzip:
+    """Decompresses gzip data of one or several members."""
 
-    def __init__(self, encoding: str) -> None:
-        self._gzip = encoding in ("gzip", "x-gzip")
-        self._decompressor = zlib.decompressobj(31 if self._gzip else 15)
-        self._begun = False
+    def __init__(self) -> None:
+        self._decompressor = zlib.decompressobj(_GZIP)
         self.finished = True
 
     def pieces(self, part: bytes) -> Iterable[bytes]:
+        """Yield what `part` decompresses to, at most STEP bytes at a time."""
         while part:
             if self._decompressor.eof:
-                if not self._gzip or not part.startswith(b"\x1f"):
-                    return  # padding after the stream
-                self._decompressor = zlib.decompressobj(31)
+                if not part.startswith(b"\x1f"):
+                    return  # padding after the last member
+                self._decompressor = zlib.decompressobj(_GZIP)
             self.finished = False
             try:
                 piece = self._decompressor.decompress(part, STEP)
             except zlib.error:
-                if self._gzip or self._begun:
-                    raise BodyRefused("the body is not what its Content-Encoding says", final=False) from None
-                self._begun, self._decompressor = True, zlib.decompressobj(-15)
-                continue
-            self._begun = True
+                raise BodyRefused("the body is not what its Content-Encoding says", final=False) from None
             if self._decompressor.eof:
                 self.finished, part = True, self._decompressor.unused_data
             else:
@@ -139,12 +130,12 @@ class _Inflater:
             yield piece
 
 
-def _inflater(encoding: str) -> _Inflater | None:
+def _gzip(encoding: str) -> _Gzip | None:
     encoding = encoding.strip().lower()
     if encoding in ("", "identity"):
         return None
-    if encoding in ("gzip", "x-gzip", "deflate"):
-        return _Inflater(encoding)
+    if encoding in ("gzip", "x-gzip"):
+        return _Gzip()
     raise BodyRefused(f"the body came with Content-Encoding {encoding[:40]!r}, which was not asked for", final=True)
 
 

@@ -1,0 +1,1 @@
+"""Sending requests to the service over httpx: transports, total deadlines, bounded response bodies."""

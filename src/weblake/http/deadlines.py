@@ -1,0 +1,187 @@
+"""Total deadlines for httpcore's blocking connections.
+
+httpcore's timeouts begin anew with each byte that arrives, and the standard library's with each address of a host. The
+network backend here bounds every connect, handshake, read and write by one deadline for the whole request.
+"""
+
+from __future__ import annotations
+
+import math
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent import futures
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+from weblake.http.library import httpcore
+from weblake.http.resolver import look_up
+from weblake.http.response_end import ResponseEnd
+
+T = TypeVar("T")
+
+#: Least seconds for one address, however many a host has.
+LEAST_S = 0.01
+#: Bytes written at once, so that a slow peer is noticed between two writes.
+WRITE_SIZE = 1 << 16
+
+#: Monotonic seconds by which the current thread's request has to be complete.
+_deadline: ContextVar[float] = ContextVar("weblake_deadline", default=0.0)
+
+
+@contextmanager
+def ending(until: float) -> Iterator[None]:
+    """Bound all network operations inside by `until`, in monotonic seconds."""
+    token = _deadline.set(until)
+    try:
+        yield
+    finally:
+        _deadline.reset(token)
+
+
+class DeadlineStream(httpcore.NetworkStream):
+    """A connection whose reads and writes end by the deadline of the current request."""
+
+    def __init__(self, inner: httpcore.NetworkStream) -> None:
+        self._inner = inner
+        self._end = ResponseEnd()
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        """Return the bytes that are there, at most `max_bytes`; b"" at the end."""
+        data = self._inner.read(max_bytes, _left(timeout, httpcore.ReadTimeout))
+        self._end.received(data)
+        return data
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        """Write all bytes."""
+        self._end.requested()
+        for start in range(0, len(buffer), WRITE_SIZE):
+            self._inner.write(buffer[start : start + WRITE_SIZE], _left(timeout, httpcore.WriteTimeout))
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._inner.close()
+
+    def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore.NetworkStream:
+        """Return the same connection, encrypted; on failure it is closed."""
+        if self.get_extra_info("ssl_object") is not None:
+            return DeadlineStream(_TlsInTls(self._inner, ssl_context, server_hostname))
+        left = _left(timeout, httpcore.ConnectTimeout)
+        return DeadlineStream(self._inner.start_tls(ssl_context, server_hostname, left))
+
+    def get_extra_info(self, info: str) -> Any:
+        """Return what httpcore asks about the socket. It does not use an idle connection that `is_readable` again."""
+        if info == "is_readable" and self._end.exceeded:
+            return True
+        return self._inner.get_extra_info(info)
+
+
+class DeadlineBackend(httpcore.SyncBackend):
+    """Opens TCP connections that obey the deadline of the current request."""
+
+    def connect_tcp(
+        self, host: str, port: int, timeout: float | None = None, *args: Any, **kwargs: Any
+    ) -> DeadlineStream:
+        """Try the addresses of a host in turn, each for its share of the time that is left for all of them."""
+        until = min(_deadline.get(), time.monotonic() + (math.inf if timeout is None else timeout))
+        addresses = _addresses_in_time(host, port, until)
+        failure: Exception | None = None
+        for left, address in zip(range(len(addresses), 0, -1), addresses, strict=True):
+            share = max(LEAST_S, (until - time.monotonic()) / left)
+            try:
+                return DeadlineStream(super().connect_tcp(address, port, share, *args, **kwargs))
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                failure = error
+        raise failure or httpcore.ConnectError(f"{host} has no address")
+
+
+class _TlsInTls(httpcore.NetworkStream):
+    """TLS inside the TLS connection to a proxy, because the standard library cannot wrap an encrypted socket again.
+
+    httpcore's own class for this waits on the socket with a timeout for each record, which a peer that sends a byte at
+    a time can prolong for ever.
+    """
+
+    def __init__(self, outer: httpcore.NetworkStream, ssl_context: ssl.SSLContext, server_hostname: str | None) -> None:
+        self._outer = outer
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = ssl_context.wrap_bio(self._incoming, self._outgoing, server_hostname=server_hostname)
+        try:
+            self._complete(self._tls.do_handshake)
+        except (httpcore.ReadTimeout, httpcore.WriteTimeout) as error:
+            self.close()
+            raise httpcore.ConnectTimeout(str(error)) from error
+        except (httpcore.NetworkError, ssl.SSLError) as error:
+            self.close()
+            raise httpcore.ConnectError(str(error)) from error
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        """Return the bytes that are there, at most `max_bytes`; b"" at the end."""
+        try:
+            return self._complete(lambda: self._tls.read(max_bytes))
+        except ssl.SSLZeroReturnError:
+            return b""
+        except ssl.SSLError as error:
+            raise httpcore.ReadError(str(error)) from error
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        """Write all bytes."""
+        try:
+            while buffer:
+                sent = self._complete(lambda piece=buffer[:WRITE_SIZE]: self._tls.write(piece))  # type: ignore[misc]
+                buffer = buffer[sent:]
+        except ssl.SSLError as error:
+            raise httpcore.WriteError(str(error)) from error
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._outer.close()
+
+    def get_extra_info(self, info: str) -> Any:
+        """Return what httpcore asks about the socket."""
+        return self._tls if info == "ssl_object" else self._outer.get_extra_info(info)
+
+    def _complete(self, operation: Callable[[], T]) -> T:
+        """Repeat a TLS operation until it needs no more bytes from the peer."""
+        while True:
+            try:
+                result = operation()
+            except ssl.SSLWantReadError:
+                self._send_pending()
+                received = self._outer.read(WRITE_SIZE, _left(None, httpcore.ReadTimeout))
+                if received:
+                    self._incoming.write(received)
+                else:
+                    self._incoming.write_eof()
+                continue
+            except ssl.SSLError:
+                self._send_pending()  # the alert, which tells the peer why
+                raise
+            self._send_pending()
+            return result
+
+    def _send_pending(self) -> None:
+        pending = self._outgoing.read()
+        if pending:
+            self._outer.write(pending, _left(None, httpcore.WriteTimeout))
+
+
+def _addresses_in_time(host: str, port: int, until: float) -> list[str]:
+    left = min(max(0.0, until - time.monotonic()), threading.TIMEOUT_MAX)
+    try:
+        return look_up(host, port).result(left)
+    except futures.TimeoutError:
+        raise httpcore.ConnectTimeout(f"{host} was not resolved in time") from None
+    except OSError as error:
+        raise httpcore.ConnectError(str(error)) from error
+
+
+def _left(timeout: float | None, late: type[httpcore.TimeoutException]) -> float:
+    left = _deadline.get() - time.monotonic()
+    if left <= 0:
+        raise late("deadline")
+    return left if timeout is None else min(left, timeout)

@@ -1,0 +1,71 @@
+"""What an HTTP library's exception says about a request: whether it was sent, whether it can be repeated.
+
+httpx, httpx2 and httpcore name their exceptions alike, so classes are told apart by name. httpx-aiohttp reports
+a connection that the server closed as a ConnectTimeout, so for aiohttp the original exception decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Iterator
+
+from weblake.credentials import one_line
+from weblake.http.bodies import BodyRefused
+
+#: Raised before the first byte of the request is sent.
+_NOT_SENT = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "UnsupportedProtocol"})
+#: Base classes of the exceptions of httpx and httpx2, and of aiohttp.
+_FAILURES = frozenset({"TransportError", "ClientError"})
+_LIBRARIES = frozenset({"httpx", "httpx2", "aiohttp"})
+#: aiohttp's exceptions, the first that fits, under httpx's names.
+_AIOHTTP = (
+    ("ConnectionTimeoutError", frozenset({"ConnectTimeout", "TimeoutException"})),
+    ("ServerTimeoutError", frozenset({"ReadTimeout", "TimeoutException"})),
+    ("ClientHttpProxyError", frozenset({"ProxyError"})),
+    ("ClientConnectorError", frozenset({"ConnectError"})),
+    ("InvalidURL", frozenset({"UnsupportedProtocol"})),
+    ("ClientError", frozenset({"NetworkError"})),
+)
+
+
+def is_failure(error: BaseException) -> bool:
+    """Return whether an exception is a network's or a server's failure, and not a defect."""
+    if isinstance(error, OSError | BodyRefused | asyncio.TimeoutError):
+        return True
+    return any(_library(base) in _LIBRARIES and base.__name__ in _FAILURES for base in type(error).__mro__)
+
+
+def was_sent(error: BaseException) -> bool:
+    """Return False if the request surely never left."""
+    return not kinds(error) & _NOT_SENT
+
+
+def kinds(error: BaseException) -> frozenset[str]:
+    """Return the names of an exception's classes, in httpx's terms."""
+    for each in _chain(error):
+        if _library(type(each)) == "aiohttp":
+            names = {base.__name__ for base in type(each).__mro__}
+            return next((found for name, found in _AIOHTTP if name in names), frozenset())
+    return frozenset(base.__name__ for base in type(error).__mro__)
+
+
+def certificate_error(error: BaseException) -> str | None:
+    """Return why a certificate was refused, or None if the failure is another one."""
+    for each in _chain(error):
+        # aiohttp's own subclass has no `verify_message`; the original error stands behind it.
+        if isinstance(each, ssl.SSLCertVerificationError) and hasattr(each, "verify_message"):
+            return one_line(each.verify_message or str(each))
+    return None
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _library(kind: type) -> str:
+    return kind.__module__.partition(".")[0]

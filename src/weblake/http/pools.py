@@ -1,0 +1,240 @@
+"""httpx transports over httpcore's connection pools, with a network backend that knows total deadlines.
+
+`httpx.HTTPTransport` takes no network backend, so these two classes do what it does: translate requests, responses and
+exceptions between httpx and httpcore.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import deque
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import zip_longest
+from typing import Any
+
+from weblake import aio
+from weblake.http.deadlines import DeadlineBackend
+from weblake.http.library import httpcore, httpx
+from weblake.http.resolver import look_up
+from weblake.http.response_end import ResponseEnd
+
+#: Idle connections that a pool keeps: after many requests at once, few are wanted.
+MAX_IDLE = 20
+#: Seconds that an idle connection is kept.
+KEEPALIVE_S = 15.0
+#: Seconds until the next address of a host is tried beside the ones before (RFC 8305).
+NEXT_ADDRESS_S = 0.25
+
+_FAILURES = (
+    httpcore.NetworkError,
+    httpcore.TimeoutException,
+    httpcore.ProtocolError,
+    httpcore.ProxyError,
+    httpcore.UnsupportedProtocol,
+)
+
+
+class PoolTransport(httpx.BaseTransport):
+    """Sends requests from any thread, each within the deadline that `deadlines.ending` sets.
+
+    Args:
+        ssl_context: For https, of the service and of the proxy.
+        proxy: Where requests go through.
+        max_connections: Connections at a time; further requests wait.
+        keep_alive: Whether a connection serves more than one request.
+    """
+
+    def __init__(
+        self, ssl_context: ssl.SSLContext | None, proxy: httpx.Proxy | None, *, max_connections: int, keep_alive: bool
+    ) -> None:
+        options = _pool_options(ssl_context, proxy, max_connections, keep_alive=keep_alive)
+        kind = httpcore.ConnectionPool if proxy is None else httpcore.HTTPProxy
+        self._pool = kind(**options, network_backend=DeadlineBackend())
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request and return its response, whose body has not been read."""
+        with _as_httpx():
+            response = self._pool.handle_request(_core_request(request))
+        return httpx.Response(
+            response.status, headers=response.headers, stream=_Body(response), extensions=response.extensions
+        )
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._pool.close()
+
+
+class AsyncPoolTransport(httpx.AsyncBaseTransport):
+    """The same for one event loop. The caller bounds each request's time, because only a task knows its deadline."""
+
+    def __init__(
+        self, ssl_context: ssl.SSLContext | None, proxy: httpx.Proxy | None, *, max_connections: int, keep_alive: bool
+    ) -> None:
+        options = _pool_options(ssl_context, proxy, max_connections, keep_alive=keep_alive)
+        kind = httpcore.AsyncConnectionPool if proxy is None else httpcore.AsyncHTTPProxy
+        self._pool = kind(**options, network_backend=_AsyncBackend())
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request and return its response, whose body has not been read."""
+        with _as_httpx():
+            response = await self._pool.handle_async_request(_core_request(request))
+        return httpx.Response(
+            response.status, headers=response.headers, stream=_AsyncBody(response), extensions=response.extensions
+        )
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._pool.aclose()
+
+
+class _Body(httpx.SyncByteStream):
+    def __init__(self, response: httpcore.Response) -> None:
+        self._response = response
+
+    def __iter__(self) -> Iterator[bytes]:
+        with _as_httpx():
+            yield from self._response.iter_stream()
+
+    def close(self) -> None:
+        self._response.close()
+
+
+class _AsyncBody(httpx.AsyncByteStream):
+    def __init__(self, response: httpcore.Response) -> None:
+        self._response = response
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        with _as_httpx():
+            async for part in self._response.aiter_stream():
+                yield part
+
+    async def aclose(self) -> None:
+        await self._response.aclose()
+
+
+class _AsyncStream(httpcore.AsyncNetworkStream):
+    """A connection that is not used again if more came than a response."""
+
+    def __init__(self, inner: httpcore.AsyncNetworkStream) -> None:
+        self._inner = inner
+        self._end = ResponseEnd()
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        """Return the bytes that are there, at most `max_bytes`; b"" at the end."""
+        data = await self._inner.read(max_bytes, timeout)
+        self._end.received(data)
+        return data
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        """Write all bytes."""
+        self._end.requested()
+        await self._inner.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        """Close the connection."""
+        await self._inner.aclose()
+
+    async def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore.AsyncNetworkStream:
+        """Return the same connection, encrypted."""
+        return _AsyncStream(await self._inner.start_tls(ssl_context, server_hostname, timeout))
+
+    def get_extra_info(self, info: str) -> Any:
+        """Return what httpcore asks about the socket. It does not use an idle connection that `is_readable` again."""
+        if info == "is_readable" and self._end.exceeded:
+            return True
+        return self._inner.get_extra_info(info)
+
+
+class _AsyncBackend(httpcore.AsyncNetworkBackend):
+    """Looks a host up in a daemon thread, and connects to the first of its addresses that answers."""
+
+    def __init__(self) -> None:
+        self._network = httpcore.AnyIOBackend()
+
+    async def connect_tcp(
+        self, host: str, port: int, timeout: float | None = None, *args: Any, **kwargs: Any
+    ) -> httpcore.AsyncNetworkStream:
+        """Connect within `timeout` seconds, for the look-up and all addresses together."""
+        try:
+            async with aio.timeout(timeout):
+                addresses = await asyncio.wrap_future(look_up(host, port))
+                return _AsyncStream(await self._first_to_answer(_alternating(addresses), port))
+        except TimeoutError as error:
+            raise httpcore.ConnectTimeout(f"no connection to {host} in time") from error
+        except OSError as error:
+            raise httpcore.ConnectError(str(error)) from error
+
+    async def _first_to_answer(self, addresses: Sequence[str], port: int) -> httpcore.AsyncNetworkStream:
+        """Return a connection to the first address that answers.
+
+        The next address is tried when one fails, and beside one that is slow.
+        """
+        left, tries = deque(addresses), set[asyncio.Task[httpcore.AsyncNetworkStream]]()
+        failure: BaseException | None = None
+        try:
+            while left or tries:
+                if left:
+                    tries.add(asyncio.ensure_future(self._network.connect_tcp(left.popleft(), port)))
+                done, _ = await asyncio.wait(
+                    tries, timeout=NEXT_ADDRESS_S if left else None, return_when=asyncio.FIRST_COMPLETED
+                )
+                for task in done:
+                    tries.discard(task)
+                    failure = task.exception()
+                    if failure is None:
+                        return task.result()
+        finally:
+            for task in tries:
+                task.cancel()
+            for ended in await asyncio.gather(*tries, return_exceptions=True):
+                if isinstance(ended, httpcore.AsyncNetworkStream):  # it answered at the same moment
+                    await ended.aclose()
+        assert failure is not None
+        raise failure
+
+
+def _alternating(addresses: Sequence[str]) -> list[str]:
+    """Order addresses so that those of IPv6 and IPv4 alternate, beginning with the kind of the first (RFC 8305)."""
+    same = [each for each in addresses if (":" in each) == (":" in addresses[0])]
+    other = [each for each in addresses if each not in same]
+    return [each for pair in zip_longest(same, other) for each in pair if each is not None]
+
+
+def _pool_options(
+    ssl_context: ssl.SSLContext | None, proxy: httpx.Proxy | None, max_connections: int, *, keep_alive: bool
+) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "ssl_context": ssl_context,
+        "max_connections": max_connections,
+        "max_keepalive_connections": MAX_IDLE if keep_alive else 0,
+        "keepalive_expiry": KEEPALIVE_S,
+    }
+    if proxy is not None:
+        options |= {"proxy_url": str(proxy.url), "proxy_auth": proxy.raw_auth}
+        if proxy.url.scheme == "https":
+            options |= {"proxy_ssl_context": ssl_context}
+    return options
+
+
+def _core_request(request: httpx.Request) -> httpcore.Request:
+    url = request.url
+    return httpcore.Request(
+        request.method,
+        httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
+        headers=request.headers.raw,
+        content=request.stream,
+        extensions=request.extensions,
+    )
+
+
+@contextmanager
+def _as_httpx() -> Iterator[None]:
+    """Raise httpcore's exceptions as those of the same name in httpx."""
+    try:
+        yield
+    except _FAILURES as error:
+        raise getattr(httpx, type(error).__name__)(str(error)) from error

@@ -1,0 +1,100 @@
+"""Finds the end of an HTTP/1.1 response in the bytes of a connection.
+
+httpcore keeps bytes that follow a response on a kept-alive connection and takes them for the answer to the next
+request. A confused proxy can so hand one job's documents to another. A connection that delivered such bytes is not used
+again.
+"""
+
+from __future__ import annotations
+
+import re
+
+_BLANK_LINE = re.compile(rb"\n\r?\n")
+_STATUS = re.compile(rb"HTTP/1\.\d (\d{3})")
+_LENGTH = re.compile(rb"\ncontent-length:[ \t]*(\d+)[ \t]*\r?\n", re.IGNORECASE)
+_CHUNKED = re.compile(rb"\ntransfer-encoding:[^\n]*chunked[ \t]*\r?\n", re.IGNORECASE)
+_CHUNK_SIZE = re.compile(rb"[ \t]*([0-9a-fA-F]{1,16})")
+#: Most bytes of a head or a line that are kept in search of its end.
+_MOST_HELD = 200 << 10
+
+
+class ResponseEnd:
+    """Follows the bytes of one connection; `exceeded` says whether more came than the responses that were asked for."""
+
+    def __init__(self) -> None:
+        #: Whether bytes came behind the end of a response, or an end could not be found.
+        self.exceeded = False
+        self._held = b""
+        #: Bytes of a body or a chunk that are still to come; None while a head or a line is read.
+        self._left: int | None = None
+        #: What is read: `idle`, `head`, `length`, `close`, `size`, `chunk` or `trailers`.
+        self._reads = "idle"
+
+    def requested(self) -> None:
+        """Expect a response. Further calls before it has begun change nothing."""
+        if self._reads == "idle":
+            self._reads = "head"
+
+    def received(self, data: bytes) -> None:
+        """Follow bytes that the peer sent."""
+        if self._reads == "close" or self.exceeded:
+            return
+        at = 0
+        if self._held:
+            data, self._held = self._held + data, b""
+        while at < len(data) and not self.exceeded:
+            if self._reads in ("length", "chunk"):
+                assert self._left is not None
+                step = min(self._left, len(data) - at)
+                at, self._left = at + step, self._left - step
+                if not self._left:
+                    self._reads = "idle" if self._reads == "length" else "size"
+            elif self._reads == "head":
+                at = self._head(data, at)
+            elif self._reads in ("size", "trailers"):
+                at = self._line(data, at)
+            elif self._reads == "close":
+                return
+            else:
+                self.exceeded = True
+
+    def _head(self, data: bytes, at: int) -> int:
+        end = _BLANK_LINE.search(data, at)
+        if end is None:
+            return self._hold(data, at)
+        head = data[at : end.end()]
+        status = _STATUS.match(head)
+        if status is None:
+            self.exceeded = True
+        elif status[1].startswith(b"1"):
+            pass  # an interim response, before the one that counts
+        elif status[1] in (b"204", b"304"):
+            self._reads = "idle"
+        elif _CHUNKED.search(head):
+            self._reads = "size"
+        elif (length := _LENGTH.search(head)) is not None:
+            self._left = int(length[1])
+            self._reads = "length" if self._left else "idle"
+        else:
+            self._reads = "close"
+        return end.end()
+
+    def _line(self, data: bytes, at: int) -> int:
+        end = data.find(b"\n", at) + 1
+        if not end:
+            return self._hold(data, at)
+        line = data[at:end].strip(b"\r\n")
+        if self._reads == "trailers":
+            self._reads = "trailers" if line else "idle"
+        elif (size := _CHUNK_SIZE.match(line)) is None:
+            self.exceeded = bool(line)  # the line end behind a chunk is an empty line
+        elif int(size[1], 16):
+            self._left, self._reads = int(size[1], 16), "chunk"
+        else:
+            self._reads = "trailers"
+        return end
+
+    def _hold(self, data: bytes, at: int) -> int:
+        self._held = data[at:]
+        self.exceeded = len(self._held) > _MOST_HELD
+        return len(data)

@@ -1,0 +1,318 @@
+"""Sends requests to the one origin that may see the API key.
+
+The transports follow no redirect, keep no cookie, and turn whatever a network does into a Reply or a NoReply. They send
+over httpx: a client that the caller has set up, or transports of our own whose network layer keeps a total deadline
+(docs/decisions/054-http-on-httpx.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import aclosing, closing, contextmanager, suppress
+from functools import partial
+from typing import Any
+
+from weblake import aio
+from weblake.credentials import ApiKey, BaseUrl, is_loopback, one_line
+from weblake.errors import WeblakeError
+from weblake.http.bodies import BodyRefused, BoundedBody
+from weblake.http.deadlines import ending
+from weblake.http.failures import certificate_error, is_failure, kinds, was_sent
+from weblake.http.library import AsyncHttpClient, HttpClient, httpx, library_of
+from weblake.http.options import HttpOptions, TrustStoreUnreadable
+from weblake.http.pools import AsyncPoolTransport, PoolTransport
+from weblake.steps import NoReply, Reply, Request
+
+#: One DEBUG record for each request and each response, without headers.
+_LOG = logging.getLogger(__name__)
+
+#: Seconds to open a connection, inside the request's own deadline.
+CONNECT_S = 10.0
+#: The part of a short deadline that a connection may take, so that it ends as a connection that was never made.
+CONNECT_SHARE = 0.9
+#: Connections that one client holds open.
+MAX_CONNECTIONS = 100
+#: Of these, connections for polls on an event loop: a cancel must not wait behind ten thousand polls.
+MAX_POLLS = 64
+
+
+class _Requests:
+    """What both transports share: address, headers, proxy, and the meaning of an exception."""
+
+    def __init__(
+        self, base: BaseUrl, key: ApiKey | None, client: Any, kind: str, options: HttpOptions | None, user_agent: str
+    ) -> None:
+        self.base = base
+        self._key = key
+        self._client = client
+        self._library = library_of(client, kind)
+        self._options = options or HttpOptions()
+        #: A given client knows its own proxies.
+        self._proxy = self._options.proxy_for(base) if client is None else None
+        self._user_agent = user_agent
+        self._ssl: ssl.SSLContext | None = None
+        self._headers = self._own_headers()
+
+    def hide_key(self, error: WeblakeError) -> None:
+        """Take the key out of an error's texts, for services that repeat it in theirs."""
+        if self._key is not None:
+            self._key.hide_in(error)
+
+    def _ssl_context(self) -> ssl.SSLContext | None:
+        over_tls = self.base.scheme == "https" or (self._proxy is not None and self._proxy.url.scheme == "https")
+        if self._ssl is None and over_tls:
+            self._ssl = self._options.ssl_context()
+        return self._ssl
+
+    def _own_headers(self) -> dict[str, Any]:
+        headers: dict[str, Any] = {
+            "host": self.base.netloc,
+            "accept": "application/json",
+            # On loopback the bytes are free and the processor is not.
+            "accept-encoding": "identity" if is_loopback(self.base.host) else "gzip",
+            "user-agent": self._user_agent,
+        }
+        if self._key is not None:
+            headers["authorization"] = self._key.header()
+        return headers
+
+    def _build(self, request: Request, client_headers: Any = ()) -> Any:
+        """Return the library's request. `client_headers` are those that a given client adds to its own requests."""
+        _LOG.debug("request %s %s", request.method, request.path)
+        # A request's headers replace those of all requests, and those replace the client's; nothing replaces the key.
+        headers = {**dict(client_headers), **self._headers, **dict(request.headers)}
+        if self._key is not None:
+            headers["authorization"] = self._headers["authorization"]
+        url = self.base.join(request.path)
+        if request.query:
+            url += "?" + str(self._library.QueryParams(list(request.query)))
+        extensions = {"timeout": self._timeouts(request)}
+        build = partial(self._library.Request, request.method, url, headers=headers, extensions=extensions)
+        if request.upload is None:
+            if request.body is not None:
+                headers["content-type"] = "application/json"
+            return build(content=request.body)
+        upload = request.upload
+        content = upload.source if isinstance(upload.source, bytes) else upload.source.read_bytes()
+        return build(files={"file": (upload.filename, content)}, data=dict(upload.fields))
+
+    def _timeouts(self, request: Request) -> dict[str, float | None]:
+        limit = request.deadline_s
+        return {"connect": min(CONNECT_S, limit * CONNECT_SHARE), "read": limit, "write": limit, "pool": limit}
+
+    def _no_reply(self, error: BaseException, request: Request, *, sent: bool | None = None) -> NoReply:
+        if isinstance(error, BodyRefused):
+            return NoReply(str(error), final=error.final)
+        if isinstance(error, TrustStoreUnreadable):
+            return NoReply(str(error), sent=False, final=True)
+        sent = was_sent(error) if sent is None else sent
+        certificate = certificate_error(error)
+        if certificate is not None:
+            return NoReply(f"the TLS certificate of {self.base.origin} is not valid: {certificate}", sent, final=True)
+        where = self.base.origin
+        if self._proxy is not None:
+            where += " through the environment's proxy" if self._options.proxy is None else " through the proxy"
+        failed = kinds(error)
+        if "TimeoutException" in failed or isinstance(error, TimeoutError):
+            limit = request.deadline_s
+            if "ConnectTimeout" in failed:
+                limit = min(CONNECT_S, limit)
+            return NoReply(f"no complete answer from {where} within {limit:g} s", sent)
+        text = one_line(str(error)) or type(error).__name__
+        if self._key is not None:
+            text = self._key.hide(text)
+        if "ProxyError" in failed and "407" in text:
+            reason = f"{where}: the proxy asks for a user name and a password (407)"
+            hint = "Put them into the proxy's URL: http://user:password@host:port, percent-encoded."
+            return NoReply(reason, sent=False, final=True, hint=hint)
+        return NoReply(f"{where}: {text}", sent, final="LocalProtocolError" in failed)
+
+
+class HttpTransport(_Requests):
+    """Sends requests from any thread; a forked child opens connections of its own.
+
+    Args:
+        base: Where the service is.
+        key: Sent as a bearer token.
+        http_client: An httpx or httpx2 client to send with; it is not closed.
+        options: Proxy and TLS settings, where no client is given.
+        user_agent: Of all requests.
+
+    Raises:
+        InvalidOption: The proxy cannot be used, or `http_client` is no blocking client.
+    """
+
+    def __init__(
+        self,
+        base: BaseUrl,
+        key: ApiKey | None,
+        *,
+        http_client: HttpClient | None = None,
+        options: HttpOptions | None = None,
+        user_agent: str = "weblake",
+    ) -> None:
+        super().__init__(base, key, http_client, "Client", options, user_agent)
+        self._pools: dict[bool, PoolTransport] = {}
+        self._pid = os.getpid()
+
+    def send(self, request: Request) -> Reply | NoReply:
+        """Send one request; see steps.Request for its bounds."""
+        until = time.monotonic() + request.deadline_s
+        try:
+            with ending(until), closing(self._response(request)) as response, self._cut_off(response, until):
+                wall = time.time()
+                _LOG.debug("response %d to %s %s", response.status_code, request.method, request.path)
+                body = BoundedBody(response.headers.raw, request)
+                for part in response.stream:
+                    if body.feed(part):
+                        break
+                    if time.monotonic() > until:
+                        raise httpx.ReadTimeout("deadline")
+                return body.reply(response.status_code, wall)
+        except Exception as error:
+            if not is_failure(error):
+                raise
+            if self._client is not None and time.monotonic() > until and was_sent(error):
+                error = TimeoutError()
+            return self._no_reply(error, request)
+
+    def _response(self, request: Request) -> Any:
+        if self._client is None:
+            return self._pool(request.fresh).handle_request(self._build(request))
+        built = self._build(request, self._client.headers)
+        # The client's own authentication would replace the key.
+        return self._client.send(built, stream=True, auth=None, follow_redirects=False)
+
+    def _pool(self, fresh: bool) -> PoolTransport:
+        if self._pid != os.getpid():
+            self._pools, self._pid = {}, os.getpid()
+        pool = self._pools.get(fresh)
+        if pool is None:  # two threads that come first share one
+            made = PoolTransport(
+                self._ssl_context(), self._proxy, max_connections=MAX_CONNECTIONS, keep_alive=not fresh
+            )
+            pool = self._pools.setdefault(fresh, made)
+        return pool
+
+    @contextmanager
+    def _cut_off(self, response: Any, until: float) -> Iterator[None]:
+        """Shut down the connection of a given client's response at the deadline: its own timeouts are per read."""
+        network = None if self._client is None else response.extensions.get("network_stream")
+        connection = None if network is None else network.get_extra_info("socket")
+        if not isinstance(connection, socket.socket):
+            yield
+            return
+        timer = threading.Timer(max(0.0, until - time.monotonic()), _shut_down, (connection,))
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def close(self) -> None:
+        """Close the connections that this process opened."""
+        pools, self._pools = self._pools, {}
+        if self._pid == os.getpid():
+            for pool in pools.values():
+                pool.close()
+
+
+class AsyncHttpTransport(_Requests):
+    """The same on one event loop, which keeps the deadline itself. Requests wait inside their deadline for their turn.
+
+    Without a given client it sends over aiohttp where the package httpx-aiohttp is installed, and over httpcore's pool
+    otherwise.
+    """
+
+    def __init__(
+        self,
+        base: BaseUrl,
+        key: ApiKey | None,
+        *,
+        http_client: AsyncHttpClient | None = None,
+        options: HttpOptions | None = None,
+        user_agent: str = "weblake",
+    ) -> None:
+        super().__init__(base, key, http_client, "AsyncClient", options, user_agent)
+        self._pools: dict[bool, httpx.AsyncBaseTransport] = {}
+        self._turns: dict[str, asyncio.Semaphore] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def send(self, request: Request) -> Reply | NoReply:
+        """Send one request; see steps.Request for its bounds."""
+        waiting = True
+        try:
+            async with aio.timeout(request.deadline_s), self._turn(request):
+                waiting = False
+                async with aclosing(await self._response(request)) as response:
+                    wall = time.time()
+                    _LOG.debug("response %d to %s %s", response.status_code, request.method, request.path)
+                    body = BoundedBody(response.headers.raw, request)
+                    async for part in response.stream:
+                        if body.feed(part):
+                            break
+                    return body.reply(response.status_code, wall)
+        except Exception as error:
+            if not is_failure(error):
+                raise
+            return self._no_reply(error, request, sent=False if waiting else None)
+
+    def _turn(self, request: Request) -> asyncio.Semaphore:
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            # Connections belong to the loop that opened them; those of a closed loop are lost with it.
+            self._pools, self._turns, self._loop = {}, {}, loop
+        kind = "start" if request.fresh else "call" if request.enough is None else "poll"
+        if kind not in self._turns:
+            most = {"start": MAX_CONNECTIONS, "call": MAX_CONNECTIONS - MAX_POLLS, "poll": MAX_POLLS}[kind]
+            self._turns[kind] = asyncio.Semaphore(most)
+        return self._turns[kind]
+
+    async def _response(self, request: Request) -> Any:
+        if self._client is None:
+            return await self._pool(request.fresh).handle_async_request(self._build(request))
+        built = self._build(request, self._client.headers)
+        # The client's own authentication would replace the key.
+        return await self._client.send(built, stream=True, auth=None, follow_redirects=False)
+
+    def _timeouts(self, request: Request) -> dict[str, float | None]:
+        connect = super()._timeouts(request)["connect"]
+        # The event loop keeps the whole deadline. aiohttp takes `pool` for the wait, the look-up and the connection.
+        return {"connect": connect, "read": None, "write": None, "pool": connect if self._client is None else None}
+
+    def _pool(self, fresh: bool) -> httpx.AsyncBaseTransport:
+        if fresh not in self._pools:
+            make = _async_transport()
+            self._pools[fresh] = make(
+                self._ssl_context(), self._proxy, max_connections=MAX_CONNECTIONS, keep_alive=not fresh
+            )
+        return self._pools[fresh]
+
+    async def aclose(self) -> None:
+        """Close the connections that were opened on the running loop."""
+        pools, self._pools = self._pools, {}
+        if self._loop is asyncio.get_running_loop():
+            for pool in pools.values():
+                await pool.aclose()
+
+
+def _async_transport() -> Callable[..., httpx.AsyncBaseTransport]:
+    try:
+        from weblake.http.aiohttp_transport import aiohttp_transport
+    except ImportError:
+        return AsyncPoolTransport
+    return aiohttp_transport
+
+
+def _shut_down(connection: socket.socket) -> None:
+    with suppress(OSError):
+        # Of an SSLSocket, too, this shuts down the socket only: its own method would change what a reader is using.
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)

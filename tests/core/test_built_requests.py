@@ -1,0 +1,42 @@
+"""What a transport sends: the request as httpx makes it, with the transport's own headers."""
+
+from __future__ import annotations
+
+import pytest
+
+from weblake.credentials import ApiKey, BaseUrl
+from weblake.errors import InvalidOption
+from weblake.http.transport import HttpTransport
+from weblake.steps import Request
+
+BASES = ["https://api.service.test", "http://127.0.0.1:8080/team/a/", "https://[::1]:9/x", "https://s.test/a.b/~c/%7e"]
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_a_query_follows_the_path_below_the_base(base: str) -> None:
+    transport = HttpTransport(BaseUrl.parse(base), ApiKey("test-key"))
+    built = transport._build(Request("GET", "/v2/crawl/x", query=(("skip", "100"), ("a", "b &c"))))
+    assert str(built.url) == f"{base.rstrip('/')}/v2/crawl/x?skip=100&a=b+%26c"
+    assert built.headers["authorization"] == "Bearer test-key"
+
+
+@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("path", ["@there.test/", "v2/x", "", ".there.test"])
+def test_a_path_without_a_slash_is_refused(base: str, path: str) -> None:
+    with pytest.raises(InvalidOption):
+        HttpTransport(BaseUrl.parse(base), None)._build(Request("GET", path))
+
+
+def test_headers_of_one_request_are_not_in_the_next() -> None:
+    transport = HttpTransport(BaseUrl.parse(BASES[0]), ApiKey("test-key"))
+    first = Request("POST", "/v2/crawl", body=b"{}", headers=(("x-idempotency-key", "k"), ("accept", "x")))
+    assert transport._build(first).headers["x-idempotency-key"] == "k"
+    second = transport._build(Request("GET", "/v2/crawl/x")).headers
+    assert "x-idempotency-key" not in second
+    assert second["accept"] == "application/json"
+
+
+def test_no_request_replaces_the_key() -> None:
+    transport = HttpTransport(BaseUrl.parse(BASES[0]), ApiKey("test-key"))
+    built = transport._build(Request("GET", "/v2/x", headers=(("authorization", "Basic x"),)))
+    assert built.headers.get_list("authorization") == ["Bearer test-key"]

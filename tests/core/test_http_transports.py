@@ -1,0 +1,211 @@
+"""Which responses leave a connection for the next request, and which do not: blocking, over aiohttp, over the pool."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from stream_server import stream_server
+
+from weblake.credentials import BaseUrl
+from weblake.http import transport as transports
+from weblake.http.aiohttp_transport import MAX_FIELD
+from weblake.http.pools import AsyncPoolTransport
+from weblake.http.response_end import ResponseEnd
+from weblake.steps import NoReply, Reply, Request
+
+GOOD = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi"
+LONG = b"0123456789" * 250_000
+LONG_REPLY = b"HTTP/1.1 200 OK\r\ncontent-length: 2500000\r\n\r\n" + LONG
+OTHER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nno"
+READ = Request("GET", "/x", deadline_s=10)
+
+Send = Callable[[Request], Awaitable[Reply | NoReply]]
+
+
+class Service:
+    """Answers the n-th request of each connection with the n-th text, and closes where it has no more."""
+
+    def __init__(self, *texts: bytes, piece: int = 1 << 20) -> None:
+        self.texts, self.piece = texts, piece
+        self.connections = 0
+        self.seen: list[bytes] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        for text in self.texts:
+            self.seen.append(await reader.readuntil(b"\r\n\r\n"))
+            for start in range(0, len(text), self.piece):
+                writer.write(text[start : start + self.piece])
+                await writer.drain()
+                if self.piece < 10:
+                    await asyncio.sleep(0)
+
+
+@pytest.fixture(params=["blocking", "aiohttp", "pool"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "pool":
+        monkeypatch.setattr(transports, "_async_transport", lambda: AsyncPoolTransport)
+    name: str = request.param
+    return name
+
+
+@asynccontextmanager
+async def sending(way: str, service: Service) -> AsyncIterator[Send]:
+    async with stream_server(service.serve) as port:
+        base = BaseUrl.parse(f"http://127.0.0.1:{port}")
+        if way == "blocking":
+            blocking = transports.HttpTransport(base, None)
+            try:
+                yield lambda request: asyncio.to_thread(blocking.send, request)
+            finally:
+                blocking.close()
+        else:
+            awaited = transports.AsyncHttpTransport(base, None)
+            try:
+                yield awaited.send
+            finally:
+                await awaited.aclose()
+
+
+def bodies(way: str, service: Service, *requests: Request) -> list[bytes | NoReply]:
+    """The bodies of the replies to requests that are sent one after the other."""
+
+    async def story() -> list[bytes | NoReply]:
+        async with sending(way, service) as send:
+            replies = [await sent(send, request) for request in requests]
+            return [bytes(reply.body) if isinstance(reply, Reply) else reply for reply in replies]
+
+    return asyncio.run(story())
+
+
+async def sent(send: Send, request: Request) -> Reply | NoReply:
+    """The answer; a request that never left is sent again, as every caller does."""
+    answer = await send(request)
+    return await send(request) if isinstance(answer, NoReply) and not answer.sent else answer
+
+
+REUSED = {
+    "a length": (GOOD, b"hi"),
+    "chunks": (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\nh\r\n1;x=y\r\ni\r\n0\r\n\r\n", b"hi"),
+    "trailers": (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\nx: y\r\n\r\n", b"hi"),
+    "hints before it": (b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n" + GOOD, b"hi"),
+    "a long body": (LONG_REPLY, LONG),
+    "nothing": (b"HTTP/1.1 204 No Content\r\n\r\n", b""),
+}
+
+
+@pytest.mark.parametrize("piece", [1, 1000, 1 << 20], ids=["byte by byte", "by pieces", "at once"])
+@pytest.mark.parametrize("name", REUSED)
+def test_a_response_that_was_read_leaves_the_connection_for_the_next(way: str, name: str, piece: int) -> None:
+    text, body = REUSED[name]
+    service = Service(text, text, text, piece=max(piece, len(text) // 2000))
+    assert bodies(way, service, READ, READ, READ) == [body] * 3
+    assert service.connections == 1
+
+
+LEFT = {
+    "a close": (b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nhi", b"hi"),
+    "HTTP/1.0": (b"HTTP/1.0 200 OK\r\ncontent-length: 2\r\n\r\nhi", b"hi"),
+    "another response behind it": (GOOD + OTHER, b"hi"),
+    "the same response behind it": (GOOD + GOOD, b"hi"),
+    "another response behind chunks": (REUSED["chunks"][0] + OTHER, b"hi"),
+    "the same response behind chunks": (REUSED["chunks"][0] * 2, b"hi"),
+    "another response behind nothing": (REUSED["nothing"][0] + OTHER, b""),
+    "another response behind a long body": (LONG_REPLY + OTHER, LONG),
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_another_response_ends_the_connection(way: str, name: str) -> None:
+    """What stands behind a response would be taken for the answer to another request."""
+    text, body = LEFT[name]
+    service = Service(text, b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nlast")
+    # A new connection answers with the first text again.
+    assert bodies(way, service, READ, READ) == [body, body]
+    assert service.connections == 2
+
+
+@pytest.mark.parametrize("text", [b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhi", LONG_REPLY], ids=["short", "long"])
+def test_a_response_that_was_left_in_the_middle_ends_the_connection(way: str, text: bytes) -> None:
+    enough = Request("GET", "/x", deadline_s=10, enough=lambda body: len(body) > 0)
+    service = Service(text, GOOD)
+    bodies(way, service, enough, enough)
+    assert service.connections == 2
+
+
+BROKEN = {
+    "nothing": b"",
+    "half a head": b"HTTP/1.1 200 OK\r\ncontent-le",
+    "no HTTP": b"SSH-2.0-OpenSSH_9.9\r\n",
+    "a short body": b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhi",
+    "a long body, one byte short": b"HTTP/1.1 200 OK\r\ncontent-length: 2500001\r\n\r\n" + LONG,
+    "half a chunk": b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhi",
+    "no last chunk": b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n",
+    "two lengths": b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nhi",
+    "a long header": b"HTTP/1.1 200 OK\r\nx: " + b"y" * (MAX_FIELD + 70_000) + b"\r\ncontent-length: 2\r\n\r\nhi",
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_is_no_whole_response_is_no_reply(way: str, name: str) -> None:
+    service = Service(BROKEN[name])
+    (found,) = bodies(way, service, Request("POST", "/x", body=b"", deadline_s=10))
+    assert isinstance(found, NoReply)
+    assert (found.sent, found.final) == (True, False)
+
+
+def test_a_start_has_a_connection_of_its_own(way: str) -> None:
+    service = Service(GOOD, GOOD, GOOD)
+    start = Request("POST", "/x", body=b"", deadline_s=10, fresh=True)
+    assert bodies(way, service, READ, start, start, READ) == [b"hi"] * 4
+    assert service.connections == 3
+
+
+def test_a_compressed_body_is_decompressed(way: str) -> None:
+    packed = gzip.compress(LONG)
+    text = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: %d\r\n\r\n%s" % (len(packed), packed)
+    service = Service(text, text)
+    assert bodies(way, service, READ, READ) == [LONG, LONG]
+    assert service.connections == 1
+
+
+PIECES = st.integers(1, 70_000)
+BODIES = st.integers(0, 300_000).map(lambda size: (b"%d," % size * size)[:size])
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(BODIES, st.booleans()), min_size=1, max_size=4), PIECES)
+def test_whatever_its_framing_and_its_pieces_a_body_is_what_was_sent(
+    way: str, sent: list[tuple[bytes, bool]], piece: int
+) -> None:
+    texts = [framed(body, chunked=chunked) for body, chunked in sent]
+    service = Service(*texts, piece=max(piece, 300))
+    assert bodies(way, service, *[READ] * len(sent)) == [body for body, _ in sent]
+    assert service.connections == 1
+
+
+def framed(body: bytes, *, chunked: bool) -> bytes:
+    if not chunked:
+        return b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
+    chunk = b"%x\r\n%s\r\n" % (len(body), body) if body else b""
+    return b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + chunk + b"0\r\n\r\n"
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.binary(max_size=300), st.booleans()), min_size=1, max_size=4), st.integers(1, 99))
+def test_the_end_of_a_response_is_found_in_any_pieces(sent: list[tuple[bytes, bool]], piece: int) -> None:
+    end = ResponseEnd()
+    for body, chunked in sent:
+        end.requested()
+        text = framed(body, chunked=chunked)
+        for at in range(0, len(text), piece):
+            end.received(text[at : at + piece])
+        assert not end.exceeded
+    end.received(b"x")
+    assert end.exceeded

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from weblake.api.job_kinds import JOB_KINDS
     from weblake.api.models import is_terminal, parse_time
     from weblake.dataset.compacted_files import load_batches
     from weblake.dataset.layout import is_compacted
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from weblake.jobs.ended_jobs import MAX_OVER, Answers, EndedJobs, ListedJob, Round, Seen, ask_all
     from weblake.jobs.job_links import check_template as check_job_page
     from weblake.jobs.job_links import job_page
-    from weblake.jobs.polling import STATUS_PATHS, UNSEEN_S, JobRef, OverBudget, glance, over_budget, wait
+    from weblake.jobs.polling import UNSEEN_S, JobRef, OverBudget, glance, over_budget, wait
     from weblake.jobs.retry import Patience
     from weblake.jobs.usage_reports import ClosedPeriod, Report, activity, closed_periods, report
     from weblake.loads.detached import collect, detach
@@ -70,7 +71,7 @@ _HOMES = {
     "Report": "weblake.jobs.usage_reports:Report",
     "Round": "weblake.jobs.ended_jobs:Round",
     "Seen": "weblake.jobs.ended_jobs:Seen",
-    "STATUS_PATHS": "weblake.jobs.polling:STATUS_PATHS",
+    "JOB_KINDS": "weblake.api.job_kinds:JOB_KINDS",
     "Slot": "weblake.loads.load_request:Slot",
     "TABLES": "weblake.tables.schemas:TABLES",
     "Task": "weblake.loads.generations:Task",
@@ -122,8 +123,8 @@ _HOMES = {
 
 __all__ = [
     "JOB_ENDS",
+    "JOB_KINDS",
     "MAX_OVER",
-    "STATUS_PATHS",
     "TABLES",
     "UNSEEN_S",
     "Answers",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from weblake.errors import InvalidOption
-from weblake.orchestration import STATUS_PATHS, job_page
+from weblake.jobs.job_links import STATUS_PATHS
+from weblake.orchestration import job_page
 
 BASE, JOB = "https://api.example.com/team/", "11c67275-4db0-5dbd-8d9a-9f43e783aed8"
 

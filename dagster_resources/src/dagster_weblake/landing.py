@@ -44,7 +44,6 @@ LOAD_TAG = "weblake/load_id"
 #: Materializations that are searched for a load.
 TOLD = 32
 #: Kinds whose start is only the beginning.
-_JOBS = ("batch_scrape", "crawl")
 
 
 def land(
@@ -57,7 +56,7 @@ def land(
 
     def begin(part: Part) -> Metadata:
         order = orders[part.key] = step.order(part)
-        if order.start is not None and order.kind in _JOBS:
+        if order.start is not None and order.kind in orchestration.JOB_KINDS:
             stopping.open[order.load_id] = order
             if orchestration.landed(step.dataset, order, step.terms) is None:
                 begun[part.key] = orchestration.begin(

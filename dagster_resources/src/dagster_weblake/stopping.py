@@ -90,6 +90,6 @@ class Stopping:
             _, job, _ = orchestration.begin(client, self.dataset, order, until=time.monotonic() + FIND_S)
         return (
             None
-            if job is None or job.kind not in ("batch_scrape", "crawl")
+            if job is None or job.kind not in orchestration.JOB_KINDS
             else orchestration.JobRef(job.kind, job.job_id)
         )

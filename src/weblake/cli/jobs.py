@@ -36,12 +36,12 @@ def cancel(
     kind: Kind, job_id: JobId, as_json: Json = False, base_url: BaseUrl = None, insecure: Insecure = False
 ) -> None:
     """Cancels a job; what was scraped stays readable until it expires."""
+    from weblake.api.job_kinds import JOB_KINDS
     from weblake.loads.load_request import elsewhere
 
     order = elsewhere(kind, job_id)
     with connect(base_url, insecure) as client:
-        call = client.cancel_batch_scrape if order.kind == "batch_scrape" else client.cancel_crawl
-        answer = call(str(order.job_id))
+        answer = client.call(JOB_KINDS[order.kind].cancel(str(order.job_id)))
     if as_json:
         output.show_json(answer.raw)
     else:
@@ -52,12 +52,12 @@ def errors(
     kind: Kind, job_id: JobId, as_json: Json = False, base_url: BaseUrl = None, insecure: Insecure = False
 ) -> None:
     """Lists the pages of a job that failed or were blocked by robots.txt."""
+    from weblake.api.job_kinds import JOB_KINDS
     from weblake.loads.load_request import elsewhere
 
     order = elsewhere(kind, job_id)
     with connect(base_url, insecure) as client:
-        call = client.get_batch_scrape_errors if order.kind == "batch_scrape" else client.get_crawl_errors
-        found = call(str(order.job_id))
+        found = client.call(JOB_KINDS[order.kind].errors(str(order.job_id)))
     if as_json:
         output.show_json(found.raw)
         return

@@ -287,11 +287,12 @@ def _job_on_record(dataset: Dataset, order: Order) -> list[str]:
 
 
 def _interrupted(order: Order, job: Sequence[str], exit_code: object) -> Interrupted:
+    from weblake.api.job_kinds import JOB_KINDS
     from weblake.receipt import Receipt
 
     code = exit_code if isinstance(exit_code, int) else INTERRUPTED
-    name = "batch" if order.kind == "batch_scrape" else order.kind
-    if job and name in ("batch", "crawl"):
+    if job and order.kind in JOB_KINDS:
+        name = JOB_KINDS[order.kind].command
         error = Interrupted(
             f"interrupted; {name} {job[0]} goes on at the service.",
             hint=f"Resume with the same command, or cancel it with `weblake cancel {name} {job[0]}`.",

@@ -10,6 +10,7 @@ import typer
 from rich.markup import escape
 
 from weblake import output
+from weblake.api.job_kinds import JOB_KINDS
 from weblake.cli.tree import FAILED, BaseUrl, Insecure, Json, connect
 from weblake.credentials import one_line
 from weblake.errors import WeblakeError
@@ -17,8 +18,6 @@ from weblake.errors import WeblakeError
 if TYPE_CHECKING:
     from weblake.loads.orphans import Orphan, Unlanded
 
-#: Kinds that go on at the service by themselves, as the command line names them.
-_JOBS = {"batch_scrape": "batch", "crawl": "crawl"}
 #: The id of a run of Dagster; that of a backfill is eight letters.
 _RUN_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 #: Characters of a line at most: a target may be any text.
@@ -90,11 +89,11 @@ def advice(orphan: Orphan, root: str) -> list[str]:
     if orphan.state in ("failed", "cancelled"):
         partial = "--allow-partial" if orphan.slot is None else "allow_partial=True"
         said = [f"Its job ended as {orphan.state!r}. To land what there is: {finish}, with {partial}."]
-    if orphan.kind in _JOBS and not orphan.elsewhere:
+    if orphan.kind in JOB_KINDS and not orphan.elsewhere:
         new = " (or it was --new)" if orphan.slot is None else ""
         said.append(f"If that is not possible any more{new}: {_land(orphan, str(orphan.job_id), root)}.")
-    if orphan.kind in _JOBS and orphan.state not in ("completed", "failed", "cancelled"):
-        said.append(f"To give it up: `weblake cancel {_JOBS[orphan.kind]} {orphan.job_id}`.")
+    if orphan.kind in JOB_KINDS and orphan.state not in ("completed", "failed", "cancelled"):
+        said.append(f"To give it up: `weblake cancel {JOB_KINDS[orphan.kind].command} {orphan.job_id}`.")
     return said
 
 
@@ -113,7 +112,7 @@ def _about_a_start(orphan: Orphan, root: str, finish: str) -> list[str]:
     if len(orphan.candidates) == 1:
         return [f"Job {orphan.candidates[0]} is most likely it. To land it, and pay nothing: {finish}."]
     several = f"{len(orphan.candidates)} jobs may be it: {', '.join(orphan.candidates[:5])}."
-    if orphan.kind not in _JOBS:
+    if orphan.kind not in JOB_KINDS:
         afresh = "start afresh with --new" if orphan.slot is None else "ask for it in a new run"
         return [several, f"If it does not matter that it may be paid twice, {afresh}."]
     each = "; ".join(_land(orphan, job_id, root) for job_id in orphan.candidates[:5])
@@ -126,7 +125,7 @@ def _finish(orphan: Orphan, root: str) -> str:
         return _land(orphan, orphan.job_id, root)
     if orphan.slot is not None:
         return _retry(orphan)
-    command = _JOBS.get(orphan.kind, orphan.kind)
+    command = _command(orphan)
     return f"run the same `weblake {command} …` again (in Python the same call)"
 
 
@@ -147,7 +146,12 @@ def _retry(orphan: Orphan) -> str:
 
 def _land(orphan: Orphan, job_id: str, root: str) -> str:
     keys = "".join(f" --partition {shlex.quote(f'{key}={value}')}" for key, value in (orphan.partition or {}).items())
-    return f"`weblake land {_JOBS.get(orphan.kind, orphan.kind)} {job_id} --to {shlex.quote(root)}{keys}`"
+    return f"`weblake land {_command(orphan)} {job_id} --to {shlex.quote(root)}{keys}`"
+
+
+def _command(orphan: Orphan) -> str:
+    """Return the command that makes loads of this kind."""
+    return JOB_KINDS[orphan.kind].command if orphan.kind in JOB_KINDS else orphan.kind
 
 
 def _as_json(found: Unlanded, root: str) -> dict[str, object]:

@@ -13,9 +13,6 @@ from hashlib import blake2b
 
 from weblake.errors import InvalidOption
 
-#: The kinds of jobs that anybody can land who has their id.
-JOB_KINDS = frozenset({"batch_scrape", "crawl"})
-
 _LOAD_ID = re.compile(r"[0-9a-f]{16}")
 
 

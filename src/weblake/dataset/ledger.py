@@ -24,8 +24,9 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
+from weblake.api.job_kinds import JOB_KINDS
 from weblake.compat import read_time
-from weblake.dataset.identity import JOB_KINDS, checked_load_id, job_load_id
+from weblake.dataset.identity import checked_load_id, job_load_id
 from weblake.dataset.layout import LEDGER
 from weblake.dataset.ledger_archive import LedgerArchive
 from weblake.errors import StorageRefused

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
+from weblake.api.job_kinds import JOB_KINDS, job_kind
 from weblake.errors import InvalidOption
-from weblake.jobs.polling import STATUS_PATHS
 
-#: Other names of kinds.
-_ALSO = {"batch": "batch_scrape"}
-#: What the embedded service has a page for.
-_CONSOLE = frozenset({"batch_scrape", "crawl"})
+#: Where the service reports the status of each kind of job or page. A parse has no such address.
+STATUS_PATHS = {name: kind.path for name, kind in JOB_KINDS.items()} | {"scrape": "/v2/scrape"}
 
 
 def job_page(base_url: str, kind: str, job_id: str, *, template: str = "", has_console: bool = False) -> str:
@@ -29,12 +27,12 @@ def job_page(base_url: str, kind: str, job_id: str, *, template: str = "", has_c
     """
     if not job_id:
         raise InvalidOption("There is no job id to make a link from.", hint="Start the job first.")
-    kind, quoted = _ALSO.get(kind, kind), quote(job_id, safe="")
+    kind, quoted = job_kind(kind).name if kind == "batch" else kind, quote(job_id, safe="")
     if template:
         check_template(template)
         # Not str.format: a template could reach into the arguments.
         return template.replace("{kind}", quote(kind, safe="")).replace("{job_id}", quoted)
-    path = "/console/jobs" if has_console and kind in _CONSOLE else STATUS_PATHS.get(kind)
+    path = "/console/jobs" if has_console and kind in JOB_KINDS else STATUS_PATHS.get(kind)
     return "" if path is None else f"{base_url.rstrip('/')}{path}/{quoted}"
 
 

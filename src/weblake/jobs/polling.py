@@ -14,9 +14,9 @@ from functools import partial
 from msgspec.structs import replace
 
 from weblake.api import models, response_json, responses
+from weblake.api.job_kinds import JOB_KINDS
 from weblake.api.next_link import Query, query_of
 from weblake.api.operation import Operation
-from weblake.api.operations import get_batch_scrape, get_crawl
 from weblake.errors import DeadlineExceeded, JobGone, RetryLater, WeblakeError
 from weblake.jobs.retry import SINGLE, Patience, Retry
 from weblake.steps import Flow, Reply, now, sleep
@@ -38,11 +38,6 @@ HEAD_BYTES = 1 << 16
 
 #: The most bytes of a first chunk that are read on with the poll that found it; most have ten million.
 MOST_KEPT = 32 << 20
-
-#: Where the service tells how a job is doing. A parse has no such address.
-STATUS_PATHS = {"batch_scrape": "/v2/batch/scrape", "crawl": "/v2/crawl", "scrape": "/v2/scrape"}
-
-_READ = {"batch_scrape": get_batch_scrape, "crawl": get_crawl}
 
 Progress = Callable[[Mapping[str, object]], None]
 
@@ -70,12 +65,12 @@ class JobRef:
 
     def read(self) -> Operation[models.JobStatus]:
         """The status read."""
-        return _READ[self.kind](self.job_id)
+        return JOB_KINDS[self.kind].read(self.job_id)
 
     @property
     def words(self) -> str:
         """As the command line names it."""
-        return f"{'batch' if self.kind == 'batch_scrape' else 'crawl'} {self.job_id}"
+        return f"{JOB_KINDS[self.kind].command} {self.job_id}"
 
 
 def wait(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from weblake.api.job_kinds import JOB_KINDS, job_kind
 from weblake.dataset.ledger import Intent, Job
 from weblake.errors import AskPerson, JobGone
 from weblake.loads import load
@@ -55,13 +56,13 @@ def collect(
 
 def _order(dataset: Dataset, load_id: str) -> Order:
     intent, job = dataset.ledger.intent(load_id), dataset.ledger.job(load_id)
-    if intent is None or job is None or intent.kind not in ("batch_scrape", "crawl"):
+    if intent is None or job is None or intent.kind not in JOB_KINDS:
         raise AskPerson(
             f"It is not on record at {dataset.storage.url} that load {load_id} was started.",
             hint="Run again what starts it: it finds out, and buys nothing twice.",
         )
     return Order(
-        kind="crawl" if intent.kind == "crawl" else "batch_scrape",
+        kind=job_kind(intent.kind).name,
         load_id=load_id,
         job_id=job.job_id,
         partition=intent.partition,

@@ -18,7 +18,8 @@ from typing import Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from weblake.api import models, operations, response_json, responses
+from weblake.api import models, response_json, responses
+from weblake.api.job_kinds import JOB_KINDS
 from weblake.api.models import JobError, JobErrors
 from weblake.api.next_link import Query, query_of
 from weblake.background import begun
@@ -36,8 +37,6 @@ _Look = Callable[[response_json.JsonBytes], bool]
 
 #: A reply that is whole within so many seconds is not worth a thread: to start one, and take turns with it, costs more.
 QUICK_S = 0.004
-
-_ERRORS = {"batch_scrape": operations.get_batch_scrape_errors, "crawl": operations.get_crawl_errors}
 
 
 class Runs(Protocol):
@@ -203,7 +202,7 @@ def _answered(flow: Flow[T], answer: Callable[[Request], Reply | NoReply]) -> Fl
 def _errors(job: JobRef, retry: Retry, until: float) -> Flow[JobErrors]:
     """What `/errors` says; nothing where the service has no such list, which the account then shows."""
     try:
-        operation = _ERRORS[job.kind](job.job_id)
+        operation = JOB_KINDS[job.kind].errors(job.job_id)
         read = partial(_read_errors, operation.name)
         call = retry.exchange(operation, read, Patience(tries=8, cap_s=30.0, until=until))
         return (yield from reading(job, call))

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from weblake.api.job_kinds import JOB_KINDS
 from weblake.dataset import layout
 from weblake.dataset.identity import load_id_of
 from weblake.dataset.ledger import Intent, Job
@@ -118,7 +119,7 @@ def _is_over(client: Runs, dataset: Dataset, newest: Intent, terms: Terms, *, ag
 
 
 def _in_vain(client: Runs, newest: Intent, job: Job, terms: Terms, *, again: bool) -> bool:
-    if newest.kind not in ("batch_scrape", "crawl"):
+    if newest.kind not in JOB_KINDS:
         if again and newest.kind == "scrape":
             client.run(starts.read_scrape(job.job_id, client.retry))
         return False

@@ -18,8 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
+from weblake.api.job_kinds import JOB_KINDS
 from weblake.api.operation import Operation
-from weblake.dataset.identity import JOB_KINDS
 from weblake.dataset.ledger import Intent, Job, Start, new_nonce, utc_now
 from weblake.errors import (
     CreditsExhausted,

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from typing_extensions import Unpack
 
 from weblake.api import operations, options, response_json, responses
+from weblake.api.job_kinds import job_kind
 from weblake.api.operation import Operation
 from weblake.api.options.values import uuid_problem
 from weblake.dataset.identity import job_load_id, load_id_of, new_load_id, request_digest
@@ -28,13 +29,6 @@ Kind = Endpoint | Literal["parse"]
 
 #: Pages of a crawl whose limit is not given, as the contract has it.
 CRAWL_LIMIT = 10_000
-
-#: Names that people use for the kinds of job.
-KINDS: dict[str, Literal["batch_scrape", "crawl"]] = {
-    "batch": "batch_scrape",
-    "batch_scrape": "batch_scrape",
-    "crawl": "crawl",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,12 +247,11 @@ def elsewhere(kind: str, job_id: str, partition: Mapping[str, str] | None = None
     Raises:
         InvalidOption: Another kind than batch and crawl, or an id that is no UUID.
     """
-    if kind not in KINDS:
-        raise InvalidOption(f"{kind[:40]!r} is no kind of job.", hint="Say batch or crawl.")
+    name = job_kind(kind).name
     if uuid_problem(job_id):
         raise InvalidOption(f"{job_id[:60]!r} is no job id.", hint="A job id is a UUID, as the start printed it.")
     job_id = job_id.lower()
-    return Order(kind=KINDS[kind], load_id=job_load_id(KINDS[kind], job_id), job_id=job_id, partition=partition)
+    return Order(kind=name, load_id=job_load_id(name, job_id), job_id=job_id, partition=partition)
 
 
 def with_key(operation: Operation[object], key: str) -> Operation[object]:

@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass, replace
 from operator import attrgetter
 from typing import get_args
 
+from weblake.api.job_kinds import JOB_KINDS
 from weblake.client import Client
 from weblake.compat import read_time
 from weblake.dataset import layout, ledger_listing
-from weblake.dataset.identity import JOB_KINDS
 from weblake.dataset.ledger import Intent, Job
 from weblake.dataset.ledger_listing import DONE, INTENT
 from weblake.dataset.root import open_dataset

@@ -20,10 +20,11 @@ from datetime import datetime, timezone
 from msgspec.structs import replace
 
 from weblake.api import models, responses
+from weblake.api.job_kinds import JOB_KINDS
 from weblake.api.operation import Operation
-from weblake.api.operations import cancel_batch_scrape, cancel_crawl, get_scrape, list_activity
+from weblake.api.operations import get_scrape, list_activity
 from weblake.api.start_responses import Verdict
-from weblake.dataset.identity import JOB_KINDS, job_load_id
+from weblake.dataset.identity import job_load_id
 from weblake.dataset.ledger import Intent, Job, Ledger, Start, new_nonce
 from weblake.errors import (
     CreditsExhausted,
@@ -58,7 +59,6 @@ REPEATS = 6
 #: HTTP's word for "it has ended already".
 CONFLICT = 409
 
-_CANCEL = {"batch_scrape": cancel_batch_scrape, "crawl": cancel_crawl}
 
 #: A job on record, and its document where the start's reply held it.
 _Answer = tuple[Job, bytes | None]
@@ -320,7 +320,7 @@ def read_scrape(job_id: str, retry: Retry) -> Flow[bytes]:
 def cancel(job: JobRef, retry: Retry) -> Flow[None]:
     """Cancels a job; one that has ended meanwhile is left as it is."""
     try:
-        yield from retry.call(_CANCEL[job.kind](job.job_id))
+        yield from retry.call(JOB_KINDS[job.kind].cancel(job.job_id))
     except RequestRejected as error:
         if error.status != CONFLICT:
             raise

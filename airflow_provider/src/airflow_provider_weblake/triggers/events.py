@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from weblake import AsyncClient
 
 _HERE = "airflow_provider_weblake.triggers.events"
-_KINDS = ("batch_scrape", "crawl")
 _REPORTS = ("credits", "tokens")
 #: Characters of a target that an event carries.
 _TARGET_CHARS = 500
@@ -120,7 +119,7 @@ class WeblakeJobsCompletedTrigger(Watcher[orchestration.Round]):
         statuses: Sequence[str] = ("completed",),
     ) -> None:
         super().__init__(weblake_conn_id, poll_interval)
-        self.kind = _one_of("kind", kind, _KINDS)
+        self.kind = _one_of("kind", kind, tuple(orchestration.JOB_KINDS))
         self.target = target
         given = [statuses] if isinstance(statuses, str) else statuses
         self.statuses = list(dict.fromkeys(_one_of("statuses", status, orchestration.JOB_ENDS) for status in given))

@@ -207,9 +207,9 @@ def started_metadata(
         metadata["weblake/rejected"] = dg.MetadataValue.int(len(job.rejected))
     if max_credits is not None:
         metadata["weblake/max_credits"] = real(max_credits)
-    command = {"batch_scrape": "batch", "crawl": "crawl"}.get(intent.kind)
-    if command is not None:
-        metadata["weblake/cancel_with"] = text(f"weblake cancel {command} {job.job_id}")
+    kind = orchestration.JOB_KINDS.get(intent.kind)
+    if kind is not None:
+        metadata["weblake/cancel_with"] = text(f"weblake cancel {kind.command} {job.job_id}")
     return metadata
 
 

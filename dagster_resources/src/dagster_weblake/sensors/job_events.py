@@ -21,7 +21,6 @@ OVERLAP = 200
 #: Jobs that one sensor follows; others wait in the event log until there is room. Numbers of 3000 events are 36 KB.
 MOST = 3000
 _PAGE = 500
-_KINDS = ("batch_scrape", "crawl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +147,7 @@ def _started(record: dg.EventLogRecord) -> StartedJob | None:
         return None
     values = {name: value.value for name, value in told.metadata.items() if name.startswith("weblake/")}
     texts = [values.get(f"weblake/{name}") for name in ("load_id", "kind", "job_id")]
-    if not all(isinstance(text, str) for text in texts) or texts[1] not in _KINDS:
+    if not all(isinstance(text, str) for text in texts) or texts[1] not in orchestration.JOB_KINDS:
         return None
     load_id, kind, job_id = map(str, texts)
     deadline, most = (_amount(values.get(f"weblake/{name}")) for name in ("deadline", "max_credits"))

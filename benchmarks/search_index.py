@@ -29,7 +29,7 @@ from weblake_service.parts import Parts, open_store
 from weblake_service.store import search_index
 from weblake_service.store.search_query import read_query
 from weblake_service.web.fetch import Fetched
-from weblake_service.web.real import RealWeb
+from weblake_service.web.implementation import RealWeb
 
 ACCESS = Access("local", "default")
 WORDS = [f"{a}{b}{c}" for a in ("lake", "stream", "batch", "crawl", "page") for b in "aeiou" for c in range(160)]

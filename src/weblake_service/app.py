@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from weblake_service.answers import Refusal, refused
 from weblake_service.console.pages import ConsolePages
 from weblake_service.faults import FaultDoor
-from weblake_service.front import Front
+from weblake_service.middleware import Front
 from weblake_service.parts import Parts
 from weblake_service.request_log import LoggedApp
 from weblake_service.routes.admin import AdminRoutes
@@ -30,7 +30,7 @@ from weblake_service.routes.parse import ParseRoutes
 from weblake_service.routes.queries import check_query
 from weblake_service.routes.scrape import ScrapeRoutes
 from weblake_service.routes.search import SearchRoutes
-from weblake_service.routes.session_doors import SessionDoors
+from weblake_service.routes.session_connections import SessionDoors
 from weblake_service.routes.team import TeamRoutes
 from weblake_service.routing import make_router
 

@@ -39,7 +39,7 @@ from weblake_service.sessions.steering import Steering
 from weblake_service.store import search_index
 from weblake_service.store.database import MEMORY, Store
 from weblake_service.store.schema import DATA_TABLES
-from weblake_service.web.door import Web
+from weblake_service.web.interface import Web
 
 _LOG = logging.getLogger("weblake.service")
 #: Seconds between two clean-ups of what has expired.
@@ -162,7 +162,7 @@ class Parts:
 
 
 def asker(request: Request) -> Access:
-    """Who asks; front.py has made sure that somebody does."""
+    """Who asks; middleware.py has made sure that somebody does."""
     access = request.scope["state"]["access"]
     assert isinstance(access, Access)
     return access

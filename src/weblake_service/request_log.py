@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from weblake_service.clock import Clock, iso
-from weblake_service.own_doors import is_own_door
+from weblake_service.non_api_paths import is_own_door
 
 _MOST = 10_000
 

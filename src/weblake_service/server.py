@@ -32,7 +32,7 @@ from weblake_service.parts import Parts, open_store, remember_first_key
 from weblake_service.sockets import socket_protocol
 from weblake_service.store import accounts
 from weblake_service.store.database import MEMORY, Store
-from weblake_service.web.door import Web
+from weblake_service.web.interface import Web
 
 T = TypeVar("T")
 
@@ -226,7 +226,7 @@ class LocalService:
 
 def _real_web(config: ServiceConfig) -> Web:
     # Fetching and parsing take a third of a second to import, and nobody waits for them before the first start.
-    from weblake_service.web.real import RealWeb
+    from weblake_service.web.implementation import RealWeb
 
     return RealWeb(config)
 

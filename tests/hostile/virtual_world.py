@@ -89,7 +89,7 @@ class Clock:
 
 
 def done_at_once(work: Callable[[], T]) -> Future[T]:
-    """Do the work before anything else, and return a future of its result: `ahead.begun` without a thread."""
+    """Do the work before anything else, and return a future of its result: `background.begun` without a thread."""
     made: Future[T] = Future()
     background._settle(made, work, BaseException)
     return made

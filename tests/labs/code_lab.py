@@ -16,7 +16,7 @@ from polling import until
 
 from weblake_service.sessions.code.connection import Connection, connected
 from weblake_service.sessions.code.runner import Execution, run_code
-from weblake_service.sessions.hands import Hands
+from weblake_service.sessions.page_actions import Hands
 from weblake_service.sessions.pages import close_page
 
 #: Where nobody listens.

@@ -146,7 +146,7 @@ def struck() -> Iterator[Struck]:
 
 @proves(
     "S9",
-    at="src/weblake_service/page/apart.py",
+    at="src/weblake_service/page/parse_process.py",
     line="    if len(body) > HEAVY:",
     becomes="    if False:",
     case="attributes",

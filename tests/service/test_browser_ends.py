@@ -125,9 +125,9 @@ def test_a_site_that_cannot_be_reached_is_told_from_one_that_breaks_off(lab: Bro
 
 
 def test_a_page_that_loads_too_much_is_cut_off(lab: BrowserLab, monkeypatch: pytest.MonkeyPatch) -> None:
-    from weblake_service.browser import door
+    from weblake_service.browser import scrape_browser
 
-    monkeypatch.setattr(door, "_MOST_BYTES", 100_000)
+    monkeypatch.setattr(scrape_browser, "_MOST_BYTES", 100_000)
     lab.site.page("/large", b"<main>x</main><img src=/much>")
     lab.site.page("/much", b"x" * 400_000, content_type="image/png")
     reply = shot(lab, "/large")

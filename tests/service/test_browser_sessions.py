@@ -154,7 +154,10 @@ def test_someone_elses_client_drives_it_and_two_are_kept_apart(red: Sessions) ->
 
 
 @proves(
-    "S8", at="src/weblake_service/sessions/outside.py", line="elif why := why_not(message):", becomes="elif why := '':"
+    "S8",
+    at="src/weblake_service/sessions/external_client.py",
+    line="elif why := why_not(message):",
+    becomes="elif why := '':",
 )
 @pytest.mark.system
 def test_s8_the_protocol_is_for_pages(red: Sessions, tmp_path: Path) -> None:
@@ -227,7 +230,10 @@ def _world(reply: dict[str, Any]) -> int:
     becomes="return True or hmac.compare_digest(word",
 )
 @proves(
-    "S8", at="src/weblake_service/routes/session_doors.py", line="if origin is not None and", becomes="if False and"
+    "S8",
+    at="src/weblake_service/routes/session_connections.py",
+    line="if origin is not None and",
+    becomes="if False and",
 )
 @pytest.mark.system
 def test_s8_only_the_right_word_and_the_right_page_come_in(red: Sessions, caplog: pytest.LogCaptureFixture) -> None:

@@ -21,8 +21,8 @@ from weblake import aio
 from weblake_service.failures import PageFailure
 from weblake_service.files.converted import Task
 from weblake_service.files.converters import Converters
-from weblake_service.page import apart
-from weblake_service.page.asked import read_wanted
+from weblake_service.page import parse_process
+from weblake_service.page.requested_formats import read_wanted
 
 
 def converting(work: Callable[[Converters], Coroutine[Any, Any, Any]], **options: Any) -> Any:
@@ -73,26 +73,34 @@ def test_s9_a_process_that_passes_its_deadline_is_killed() -> None:
 
 
 @proves(
-    "S9", at="src/weblake_service/page/apart.py", line="if len(body) <= HEAVY:", becomes="if True:", case="attributes"
+    "S9",
+    at="src/weblake_service/page/parse_process.py",
+    line="if len(body) <= HEAVY:",
+    becomes="if True:",
+    case="attributes",
 )
-@proves("S9", at="src/weblake_service/page/apart.py", line="if len(body) > HEAVY:", becomes="if False:", case="page")
+@proves(
+    "S9", at="src/weblake_service/page/parse_process.py", line="if len(body) > HEAVY:", becomes="if False:", case="page"
+)
 @pytest.mark.parametrize("what", ["page", "attributes"])
 def test_s9_a_large_page_is_read_in_a_process(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def here(*_: object) -> None:
         raise AssertionError("a large page was read in the service's own process")
 
-    monkeypatch.setattr(apart, "html_document", here)
-    monkeypatch.setattr(apart, "read_attributes", here)
+    monkeypatch.setattr(parse_process, "html_document", here)
+    monkeypatch.setattr(parse_process, "read_attributes", here)
     body = b"<title>T</title><p class=x>text" + b"<!-- -->" * 60_000
     options = {"formats": [{"type": "attributes", "selectors": [{"selector": "p", "attribute": "class"}]}]}
 
     async def work(converters: Converters) -> object:
         if what == "page":
             wanted = read_wanted({"formats": ["markdown", "rawHtml"]})
-            document, _ = await apart.read_html(converters, "text/html", body, "https://a.example/", wanted, "it")
+            document, _ = await parse_process.read_html(
+                converters, "text/html", body, "https://a.example/", wanted, "it"
+            )
             assert (document["markdown"], document["rawHtml"]) == ("text", body.decode())
             return document["metadata"]
-        return await apart.attributes_of(converters, "text/html", body, options, "it")
+        return await parse_process.attributes_of(converters, "text/html", body, options, "it")
 
     told: dict[str, object] = {"page": {"title": "T"}}
     told["attributes"] = [{"selector": "p", "attribute": "class", "values": ["x"]}]
@@ -104,7 +112,7 @@ def test_s9_what_is_wrong_with_a_large_page_is_told_as_for_a_small_one() -> None
 
     async def work(converters: Converters) -> None:
         with pytest.raises(PageFailure, match="too many for selectors that count") as caught:
-            await apart.read_html(converters, "text/html", b"<p>" * 100_000, "https://a.example/", wanted, "it")
+            await parse_process.read_html(converters, "text/html", b"<p>" * 100_000, "https://a.example/", wanted, "it")
         assert (caught.value.code, caught.value.status) == ("BAD_REQUEST", 400)
 
     converting(work)

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
 
-from weblake_service.page.depth import MAX_DEPTH, flatten
 from weblake_service.page.document import Page, page_of
 from weblake_service.page.media import Kind, kind_of, text_of
+from weblake_service.page.parser_limits import MAX_DEPTH, flatten
 from weblake_service.web.fetch import Fetched
 
 URL = "https://site.example/docs/page.html"
@@ -55,17 +55,19 @@ HOSTILE = {
 }
 
 
-@proves("S9", at="src/weblake_service/page/depth.py", line="if depth > MAX_DEPTH:", becomes="if False:", case="divs")
+@proves(
+    "S9", at="src/weblake_service/page/parser_limits.py", line="if depth > MAX_DEPTH:", becomes="if False:", case="divs"
+)
 @proves(
     "S9",
-    at="src/weblake_service/page/depth.py",
+    at="src/weblake_service/page/parser_limits.py",
     line="if formatting > MAX_FORMATTING or rebuilt > MAX_REBUILT:",
     becomes="if False:",
     case="reopened",
 )
 @proves(
     "S9",
-    at="src/weblake_service/page/depth.py",
+    at="src/weblake_service/page/parser_limits.py",
     line="if len(attributes) < _CROWDED or len(attributes.split()) <= MAX_ATTRIBUTES:",
     becomes="if True:",
     case="attributes",

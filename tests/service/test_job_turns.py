@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from weblake import aio
 from weblake_service.config import Access
 from weblake_service.jobs import page_queue, records
-from weblake_service.jobs.gate import FIRST, Gate, of_one_site
+from weblake_service.jobs.fair_queue import FIRST, Gate, of_one_site
 from weblake_service.jobs.records import NewJob
 from weblake_service.jobs.sources import BatchSource
 from weblake_service.store.database import Store

@@ -12,11 +12,11 @@ import pytest
 from code_lab import on_browser, on_page
 from loopback_site import Site, site  # noqa: F401
 
-from weblake_service.sessions.attached import HandsError
+from weblake_service.sessions.attached_page import HandsError
 from weblake_service.sessions.cdp import CdpError
 from weblake_service.sessions.code.connection import Connection, connected
-from weblake_service.sessions.hands import Hands
 from weblake_service.sessions.keys import chord
+from weblake_service.sessions.page_actions import Hands
 from weblake_service.sessions.pages import close_page, front_page, new_page, open_pages, to_front
 
 system = pytest.mark.system
@@ -454,7 +454,7 @@ def test_pages(browser: str, page: Any, site: Site) -> None:  # noqa: F811
 
 @system
 def test_a_page_that_is_busy_says_so(page: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("weblake_service.sessions.attached._ANSWER", 0.5)
+    monkeypatch.setattr("weblake_service.sessions.attached_page._ANSWER", 0.5)
 
     async def work(hands: Hands) -> None:
         await hands.evaluate("setTimeout(() => { const end = Date.now() + 3000; while (Date.now() < end) {} }, 0), 1")

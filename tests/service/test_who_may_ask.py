@@ -38,13 +38,13 @@ def test_s8_the_walk_meets_every_room(bench: Any) -> None:
 
 @proves(
     "S8",
-    at="src/weblake_service/front.py",
+    at="src/weblake_service/middleware.py",
     line="if access is None:",
     becomes='if access is None and not path.startswith("/_weblake/"):',
 )
 @proves(
     "S8",
-    at="src/weblake_service/front.py",
+    at="src/weblake_service/middleware.py",
     line="if access is None:",
     becomes="if access is None and not _is_loopback(scope):",
 )
@@ -66,7 +66,9 @@ def test_s8_every_route_wants_the_key(bench: Any) -> None:
     assert bench.http.get("/_weblake/faults").json()["rules"] == []
 
 
-@proves("S8", at="src/weblake_service/front.py", line="return hosts is None or _host", becomes="return True or _host")
+@proves(
+    "S8", at="src/weblake_service/middleware.py", line="return hosts is None or _host", becomes="return True or _host"
+)
 def test_s8_a_name_that_a_page_in_a_browser_chose_is_refused(bench: Any) -> None:
     """A page's own name may come to mean this machine: then the browser sends the page's name along, and no origin."""
     port = bench.service.url.rpartition(":")[2]
@@ -90,7 +92,7 @@ def test_s8_a_name_that_a_page_in_a_browser_chose_is_refused(bench: Any) -> None
 
 @proves(
     "S8",
-    at="src/weblake_service/front.py",
+    at="src/weblake_service/middleware.py",
     line="if access is None:",
     becomes='if access is None and "origin" not in headers:',
 )
@@ -125,7 +127,7 @@ def test_s8_nobody_beyond_this_machine_is_answered_unless_it_is_said() -> None:
 
 @proves(
     "S8",
-    at="src/weblake_service/front.py",
+    at="src/weblake_service/middleware.py",
     line='if path.startswith("/_weblake/") and not _is_loopback(scope):',
     becomes="if False:",
 )
@@ -133,7 +135,7 @@ def test_s8_the_control_api_answers_to_this_machine_only() -> None:
     """A caller from elsewhere, as uvicorn tells it; the key does not help."""
     import asyncio
 
-    from weblake_service.front import Front
+    from weblake_service.middleware import Front
 
     with LocalService(keys="test-key", host="0.0.0.0") as service:
         front = Front(None, service._parts)  # type: ignore[arg-type]

@@ -1,5 +1,4 @@
-"""Assets that land what they ask for: from a request, or from a function that makes one. Imports: execution, failures,
-keywords, landing, requests, specs, validation.
+"""Assets that land what they ask for: from a request, or from a function that makes one.
 
     docs = build_weblake_assets("docs", CrawlRequest(url="https://docs.example.com/", options={"limit": 500}))
 

@@ -1,5 +1,4 @@
-"""From a request to what lands: which path it takes. Imports: failures, landing, reports, requests,
-resource."""
+"""From a request to what lands: which path it takes."""
 
 from __future__ import annotations
 

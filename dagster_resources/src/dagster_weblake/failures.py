@@ -1,4 +1,4 @@
-"""Which failures of a step are worth another try, and after how long. Imports: wording, weblake.errors.
+"""Which failures of a step are worth another try, and after how long.
 
     a job that ended as failed or cancelled          the step's retry policy decides; the retry buys a new job
                                                      (and none follows in a step that only lands)

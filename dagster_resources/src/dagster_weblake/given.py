@@ -1,7 +1,5 @@
 """Secrets: those given as text, kept out of what Dagster writes down; and those in the environment, looked up.
 
-Imports: weblake.errors.
-
 A resource's configuration goes into snapshots that Dagster stores and shows. What stands there instead of a secret is
 a keyed digest of it; the secret stays in the memory of the process that made the resource. A run worker makes its own
 from the same code. The key of the digests is random in each process: the stand-in tells nothing of the secret, and one

@@ -11,7 +11,7 @@ Dagster runs a step again in five ways, and only two of them mean "buy again":
 
 The runs of a re-executed backfill are tagged with the backfill that it repeats and the first one, and with nothing that
 tells "from failure" from "all". Dagster leaves out of the former what the repeated backfill has materialized; so a
-partition that it has materialized is asked for anew, and any other one is gone on with. Imports: weblake.orchestration.
+partition that it has materialized is asked for anew, and any other one is gone on with.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 Each run begins at the top and goes by what the ledger of the dataset has on record, so a step may die on any line.
 A run over several partitions starts all of their jobs before it waits for the first, and one that fails does not keep
-the others from landing. Imports: failures, identity, metadata, progress, requests, resource, stopping, templates.
+the others from landing.
 """
 
 from __future__ import annotations

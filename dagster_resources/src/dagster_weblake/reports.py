@@ -1,5 +1,4 @@
-"""What the service knows about the team, landed: usage by month and recent activity. Imports: failures, landing,
-metadata, requests, resource.
+"""What the service knows about the team, landed: usage by month and recent activity.
 
 One reading brings every month, so a run over several partitions asks once.
 """

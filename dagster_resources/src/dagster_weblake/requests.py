@@ -7,8 +7,6 @@ A request is plain data. Text in it may name the partition that is being materia
     {partition_start} {partition_end}     where the time window begins and where it ends, as 2026-11-21
 
 A `dg.EnvVar` in it is looked up when the step runs: for a cookie in the headers, which must stand in no code.
-
-Imports: templates, weblake.options, weblake.orchestration, weblake.errors.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """The resource: which service, which key, which dataset root; one pooled client for each step.
 
-Imports: weblake, given, wording.
-
 Dagster writes the configuration of a resource into the snapshots that it stores and shows, unless it is an EnvVar. So
 a key that is given as text (in Python, or by a template in YAML) is taken out of the configuration when the resource
 is made, and kept in this process only: `given` says how.

@@ -6,7 +6,6 @@
 Dagster gets a home of its own, with its databases in it, that is removed at the end, and tells nobody of it. Its log
 goes to standard error; standard output gets one JSON object, `{"state", "failed", "loads": {asset: receipt},
 "partitions": {asset: how many}, "checks": {"passed", "failed": [name]}}`. The exit code is 0 if all has succeeded.
-Imports: dagster, once its home is there; the example project.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Asset specs for what lands: table, columns, kinds, code version. Imports: keywords, metadata, requests,
-validation."""
+"""Asset specs for what lands: table, columns, kinds, code version."""
 
 from __future__ import annotations
 

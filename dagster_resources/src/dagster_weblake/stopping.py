@@ -1,4 +1,4 @@
-"""Whether a step that is being stopped means that its job is not wanted any more. Imports: weblake.orchestration.
+"""Whether a step that is being stopped means that its job is not wanted any more.
 
 Dagster interrupts a step when somebody terminates its run or the run's time is up, and also when the machine is taken
 away (a pod is evicted, a worker shuts down). Only the first two are a reason to cancel a paid job: after the others a

@@ -1,4 +1,4 @@
-"""The partition's name put into a request's text. Imports: given, weblake.errors.
+"""The partition's name put into a request's text.
 
 Only the words that requests.py documents are replaced; any other brace stands as it is, for URLs and regular
 expressions have braces of their own.

@@ -1,4 +1,4 @@
-"""URLs in whatever form they come: a list, a table of an upstream asset, or a file. Imports: weblake.orchestration."""
+"""URLs in whatever form they come: a list, a table of an upstream asset, or a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The core's hints in the words of a Dagster project. Imports: weblake.orchestration."""
+"""The core's hints in the words of a Dagster project."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 
 from weblake_service.browser.chromium import demand_browser
-from weblake_service.page.asked import items
+from weblake_service.page.requested_formats import items
 
 #: Formats that a browser makes.
 FORMATS = frozenset(["screenshot", "branding"])

@@ -20,7 +20,7 @@ from starlette.routing import Route
 from weblake_service.answers import Refusal, not_found, whole_number
 from weblake_service.clock import iso
 from weblake_service.config import Access
-from weblake_service.console import browsers, charts, looking
+from weblake_service.console import browsers, charts, queries
 from weblake_service.console.sign_in import SignIn
 from weblake_service.jobs import deliveries
 from weblake_service.parts import Parts
@@ -78,10 +78,10 @@ class ConsolePages:
         team, now, plan = access.team, self._parts.clock.now(), self._parts.config.plan(access.team)
 
         def work(db: Connection) -> dict[str, object]:
-            chart = charts.chart(_CALLS, looking.activity(db, team, now))
+            chart = charts.chart(_CALLS, queries.activity(db, team, now))
             return {
-                "running": looking.running(db, team, now),
-                "latest": [job for job in looking.list_jobs(db, team, now)[0] if job.ended is not None][:10],
+                "running": queries.running(db, team, now),
+                "latest": [job for job in queries.list_jobs(db, team, now)[0] if job.ended is not None][:10],
                 "used": accounts.used(db, team, now),
                 "calls": chart,
             }
@@ -92,7 +92,7 @@ class ConsolePages:
     async def jobs(self, request: Request, access: Access) -> Response:
         """All jobs of the last day, newest first."""
         before = whole_number(request, "before", least=1, most=None, default=None)
-        work = partial(looking.list_jobs, team=access.team, at=self._parts.clock.now(), before=before)
+        work = partial(queries.list_jobs, team=access.team, at=self._parts.clock.now(), before=before)
         jobs, following = await self._parts.store.read(work)
         return self._page("jobs", access, jobs=jobs, following=following)
 
@@ -105,14 +105,14 @@ class ConsolePages:
             job = self._job(db, request, access)
             return {
                 "job": job,
-                "outcomes": looking.outcomes(db, job),
-                "documents": looking.documents(db, job, first),
-                "failures": looking.failures(db, job),
-                "deliveries": deliveries.recent(db, looking.PAGE, job=job.id),
+                "outcomes": queries.outcomes(db, job),
+                "documents": queries.documents(db, job, first),
+                "failures": queries.failures(db, job),
+                "deliveries": deliveries.recent(db, queries.PAGE, job=job.id),
             }
 
         found = await self._parts.store.read(work)
-        return self._page("job", access, first=first, page=looking.PAGE, **found)
+        return self._page("job", access, first=first, page=queries.PAGE, **found)
 
     async def document(self, request: Request, access: Access) -> Response:
         """One document, as text."""
@@ -121,7 +121,7 @@ class ConsolePages:
         def work(db: Connection) -> dict[str, object]:
             job = self._job(db, request, access)
             at = int(position) if position.isascii() and position.isdigit() and len(position) < 10 else -1
-            found = looking.preview(db, job, at)
+            found = queries.preview(db, job, at)
             if found is None:
                 not_found("The job has no such document.")
             return {"job": job, "position": at, "document": found}
@@ -133,7 +133,7 @@ class ConsolePages:
         team, now, plan = access.team, self._parts.clock.now(), self._parts.config.plan(access.team)
 
         def work(db: Connection) -> tuple[int, list[charts.Bar], list[charts.Bar]]:
-            return accounts.used(db, team, now), looking.months(db, team), looking.activity(db, team, now)
+            return accounts.used(db, team, now), queries.months(db, team), queries.activity(db, team, now)
 
         used, months, activity = await self._parts.store.read(work)
         return self._page(
@@ -183,8 +183,8 @@ class ConsolePages:
         body = files("weblake_service.console").joinpath("static").joinpath(name).read_bytes()
         return Response(body, media_type=_STATIC[name], headers={"Cache-Control": "no-cache"})
 
-    def _job(self, db: Connection, request: Request, access: Access) -> looking.Job:
-        job = looking.find_job(db, access.team, str(request.path_params["id"]).lower(), self._parts.clock.now())
+    def _job(self, db: Connection, request: Request, access: Access) -> queries.Job:
+        job = queries.find_job(db, access.team, str(request.path_params["id"]).lower(), self._parts.clock.now())
         if job is None:
             not_found("There is no such job, or it has expired.")
         return job

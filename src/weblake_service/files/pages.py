@@ -6,10 +6,10 @@ import msgspec
 
 from weblake_service.failures import PageFailure
 from weblake_service.files.converted import Converted, Task
-from weblake_service.page.asked import Wanted
 from weblake_service.page.attributes import read_attributes
 from weblake_service.page.html_page import html_document
 from weblake_service.page.own_media import read_media
+from weblake_service.page.requested_formats import Wanted
 
 
 def read_page(body: bytes, task: Task) -> Converted:

@@ -15,9 +15,9 @@ from weblake_service.failures import PageFailure
 from weblake_service.jobs.gathering import MAP_PRICE, SEARCH_PRICE, Gathered
 from weblake_service.jobs.model_job import Finished, ModelJob
 from weblake_service.llm import prompts
-from weblake_service.llm.asking import json_of
+from weblake_service.llm.interface import Message
 from weblake_service.llm.page_wants import EXTRACTION
-from weblake_service.llm.port import Message
+from weblake_service.llm.query import json_of
 from weblake_service.llm.schemas import Check, checker, is_object
 
 #: Actions of one agent at most.

@@ -20,7 +20,7 @@ from weblake_service.jobs.page_queue import Todo
 from weblake_service.jobs.scraping import Scraped
 from weblake_service.jobs.sources import Verdict
 from weblake_service.store.database import Store
-from weblake_service.web.door import Web
+from weblake_service.web.interface import Web
 
 #: Pages of a crawl that names no limit.
 DEFAULT_LIMIT = 10_000

@@ -9,7 +9,7 @@ from typing import Protocol
 from weblake_service.browser.needs import what_needs_browser
 from weblake_service.browser.visitor import Visitor
 from weblake_service.jobs.profiles import Profiles
-from weblake_service.page.asked import number
+from weblake_service.page.requested_formats import number
 from weblake_service.web.fetch import Fetched
 
 

@@ -20,7 +20,7 @@ from weblake_service.jobs.scraping import Turn
 from weblake_service.routes.targets import target
 from weblake_service.store import search_index
 from weblake_service.store.search_query import read_query
-from weblake_service.web.door import Web
+from weblake_service.web.interface import Web
 from weblake_service.web.site_map import Known, arrange, find_urls
 
 #: Credits of one map, and of every ten results of a search that are begun.

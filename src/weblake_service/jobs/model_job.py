@@ -8,7 +8,7 @@ from sqlite3 import Connection
 from typing import Any
 
 from weblake_service.jobs.gathering import Gathering
-from weblake_service.llm.port import Model
+from weblake_service.llm.interface import Model
 
 #: Records a step at a place: its body, its credits, and what is kept with it.
 Record = Callable[[int, dict[str, object], int, Callable[[Connection, float], None] | None], Awaitable[None]]

@@ -16,7 +16,7 @@ from weblake_service.jobs.gathering import Gathering
 from weblake_service.jobs.job_run import Tools
 from weblake_service.jobs.model_job import Finished, ModelJob
 from weblake_service.llm.model import LanguageModel
-from weblake_service.web.door import Web
+from weblake_service.web.interface import Web
 
 #: Seconds that such a job may work where it names no time of its own.
 _TIMEOUT_S = 600.0

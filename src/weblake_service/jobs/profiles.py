@@ -12,8 +12,8 @@ from sqlite3 import Connection
 
 from weblake_service.clock import Clock
 from weblake_service.failures import PageFailure
+from weblake_service.keyed_locks import Turns
 from weblake_service.store.database import Store
-from weblake_service.turns import Turns
 
 #: Bytes of one profile, and profiles of one team.
 LARGEST, MOST = 8 << 20, 1_000

@@ -12,12 +12,12 @@ from sqlite3 import Connection, Row
 from weblake_service.config import ServiceConfig
 from weblake_service.jobs import model_work, records
 from weblake_service.jobs.crawl import CrawlSource
-from weblake_service.jobs.gate import of_one_site
+from weblake_service.jobs.fair_queue import of_one_site
 from weblake_service.jobs.job_run import Run, Tools, is_shutdown
 from weblake_service.jobs.model_run import ModelRun
 from weblake_service.jobs.sources import BatchSource, Source
 from weblake_service.llm.model import LanguageModel
-from weblake_service.web.door import Web
+from weblake_service.web.interface import Web
 
 _LOG = logging.getLogger("weblake.service")
 #: Seconds between two tries to note a job's failure, where even that fails (a full disk).

@@ -17,14 +17,14 @@ from weblake_service.clock import Clock, iso
 from weblake_service.config import ServiceConfig
 from weblake_service.failures import PageFailure
 from weblake_service.jobs import page_cache, page_history
+from weblake_service.jobs.fair_queue import FIRST, Gate
 from weblake_service.jobs.fresh_pages import FreshPage, Pages
-from weblake_service.jobs.gate import FIRST, Gate
 from weblake_service.jobs.outcomes import Failed, Stored
 from weblake_service.jobs.page_history import Tracked
 from weblake_service.llm import page_parts, page_wants
 from weblake_service.llm.model import LanguageModel
 from weblake_service.llm.page_parts import Made
-from weblake_service.page.asked import number
+from weblake_service.page.requested_formats import number
 from weblake_service.store import accounts, search_index
 from weblake_service.store.database import Store
 from weblake_service.web.countries import DEFAULT, country_of

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from weblake_service.llm import prompts
-from weblake_service.llm.asking import json_of
-from weblake_service.llm.port import Model
+from weblake_service.llm.interface import Model
+from weblake_service.llm.query import json_of
 from weblake_service.llm.schemas import checker, is_object
 
 

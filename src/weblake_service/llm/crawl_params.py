@@ -13,8 +13,8 @@ from weblake.errors import InvalidOption
 from weblake_service.answers import Refusal
 from weblake_service.failures import PageFailure
 from weblake_service.llm import prompts
-from weblake_service.llm.asking import json_of
-from weblake_service.llm.port import Model
+from weblake_service.llm.interface import Model
+from weblake_service.llm.query import json_of
 from weblake_service.llm.schemas import checker
 from weblake_service.web.patterns import Patterns
 

@@ -15,7 +15,7 @@ import msgspec
 
 from weblake.credentials import ApiKey
 from weblake_service.config import ServiceConfig
-from weblake_service.llm.port import (
+from weblake_service.llm.interface import (
     BAD_REPLY,
     RATE_LIMITED,
     REFUSED,

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from weblake import aio
 from weblake_service.failures import PageFailure
 from weblake_service.llm import prompts
-from weblake_service.llm.asking import json_of, text_of
 from weblake_service.llm.changed_fields import changed_fields
+from weblake_service.llm.interface import Model, ModelFailure
 from weblake_service.llm.page_wants import EXTRACTION, FIELDS, entries, tracking, wants_markdown
-from weblake_service.llm.port import Model, ModelFailure
+from weblake_service.llm.query import json_of, text_of
 from weblake_service.llm.schemas import checker, is_object
 
 #: Seconds by which a part outlives the page's time, so that cleaning can end first.

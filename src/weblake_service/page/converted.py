@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from weblake_service.failures import PageFailure
 from weblake_service.files.converted import Converted, Task
 from weblake_service.files.converters import Converters
-from weblake_service.page.asked import Wanted
+from weblake_service.page.requested_formats import Wanted
 
 #: Page numbers that a warning names at most.
 _NAMED = 10

@@ -15,12 +15,12 @@ from weblake_service.failures import PageFailure
 from weblake_service.files.converters import Converters
 from weblake_service.files.kinds import HTML, PDF, kind_of_name
 from weblake_service.files.upload import Upload
-from weblake_service.page.apart import LARGE, read_html
-from weblake_service.page.asked import Wanted, number, read_wanted
 from weblake_service.page.converted import Readable, as_base64, read_document
 from weblake_service.page.html_page import html_document
 from weblake_service.page.markdown import fenced, without_base64_images
 from weblake_service.page.media import Kind, fence_of, kind_of, kind_of_upload, refuse, text_of
+from weblake_service.page.parse_process import LARGE, read_html
+from weblake_service.page.requested_formats import Wanted, number, read_wanted
 from weblake_service.web.fetch import Fetched, Fetcher
 
 __all__ = ["Page", "PageFailure", "page_of", "page_of_upload", "scrape"]

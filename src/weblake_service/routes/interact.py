@@ -12,7 +12,7 @@ from weblake_service.browser.chromium import demand_browser
 from weblake_service.config import Access
 from weblake_service.failures import PageFailure
 from weblake_service.features import missing
-from weblake_service.page.asked import number
+from weblake_service.page.requested_formats import number
 from weblake_service.parts import Parts, asker
 from weblake_service.routes.intake import once, read_options
 from weblake_service.routes.replays import Ticket

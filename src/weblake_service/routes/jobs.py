@@ -69,5 +69,5 @@ class JobRoutes:
 
 
 def job_address(request: Request, path: str, job: str) -> str:
-    """The job's address as the client reaches it; front.py has checked the host name."""
+    """The job's address as the client reaches it; middleware.py has checked the host name."""
     return f"{request.url.scheme}://{request.headers['host']}{path}/{job}"

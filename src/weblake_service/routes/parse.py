@@ -29,7 +29,7 @@ from weblake_service.routes.intake import page_price, read_options
 from weblake_service.routes.replays import KEEP_SCRAPES, Ticket
 from weblake_service.routes.single_call import SingleCall
 from weblake_service.store import accounts
-from weblake_service.web.door import ParsedFile
+from weblake_service.web.interface import ParsedFile
 
 #: Formats that only a page on the web has.
 _NO_FILE_HAS = frozenset(["screenshot", "branding", "audio", "video", "changeTracking", "attributes"])

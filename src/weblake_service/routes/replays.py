@@ -19,8 +19,8 @@ from weblake.api.options.values import uuid_problem
 from weblake_service.answers import Refusal, bad_request, raw_answer
 from weblake_service.clock import Clock
 from weblake_service.config import Access
+from weblake_service.keyed_locks import Turns
 from weblake_service.store.database import Store
-from weblake_service.turns import Turns
 
 #: Seconds for which the answer to a start is kept: much longer than the job, so that a late repeat starts nothing new.
 KEEP_STARTS = 30 * 24 * 3600.0

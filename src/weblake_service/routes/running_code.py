@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from weblake_service.answers import Refusal
 from weblake_service.browser.chromium import demand_browser
-from weblake_service.page.asked import number
+from weblake_service.page.requested_formats import number
 from weblake_service.parts import Parts
 from weblake_service.sessions.code.runner import run_code
 from weblake_service.sessions.sessions import Live

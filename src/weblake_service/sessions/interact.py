@@ -10,12 +10,12 @@ from weblake_service.clock import Clock
 from weblake_service.config import Access
 from weblake_service.failures import PageFailure
 from weblake_service.ids import Ids
+from weblake_service.keyed_locks import Turns
 from weblake_service.sessions import rows, scraped_page
 from weblake_service.sessions.rows import Wanted
 from weblake_service.sessions.sessions import Ended, Live, Sessions, destroyed
 from weblake_service.sessions.steering import Steering
 from weblake_service.store.database import Store
-from weblake_service.turns import Turns
 
 #: Seconds of life of such a browser, and seconds without use: the contract leaves them open.
 TTL, IDLE = 600.0, 300.0

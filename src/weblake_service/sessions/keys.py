@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weblake_service.sessions.attached import HandsError
+from weblake_service.sessions.attached_page import HandsError
 
 #: Modifiers and their bits.
 MODIFIERS = {"Alt": 1, "Control": 2, "Meta": 4, "Shift": 8}

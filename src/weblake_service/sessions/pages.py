@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from weblake import aio
-from weblake_service.sessions.attached import Attached, HandsError
+from weblake_service.sessions.attached_page import Attached, HandsError
 from weblake_service.sessions.cdp import Cdp, CdpError
 
 #: Seconds that a page may take to say whether it is in front.

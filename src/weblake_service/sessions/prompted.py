@@ -14,12 +14,12 @@ from typing import Any
 from weblake import aio
 from weblake_service.failures import PageFailure
 from weblake_service.llm import prompts
-from weblake_service.llm.asking import json_of
-from weblake_service.llm.port import Message, Model
-from weblake_service.sessions.attached import HandsError
+from weblake_service.llm.interface import Message, Model
+from weblake_service.llm.query import json_of
+from weblake_service.sessions.attached_page import HandsError
 from weblake_service.sessions.cdp import CdpError
-from weblake_service.sessions.hands import Hands
-from weblake_service.sessions.mux import Client
+from weblake_service.sessions.multiplexer import Client
+from weblake_service.sessions.page_actions import Hands
 from weblake_service.sessions.sessions import Live
 
 #: Actions of one prompt at most, and those whose outcome the model is told of again.

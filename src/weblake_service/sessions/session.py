@@ -16,9 +16,9 @@ from weblake_service.browser.gateway import Gateway
 from weblake_service.browser.settings import Settings
 from weblake_service.failures import PageFailure
 from weblake_service.sessions.cdp import Cdp, CdpError
+from weblake_service.sessions.chromium_process import OwnChromium
 from weblake_service.sessions.code.guard import Guard
-from weblake_service.sessions.mux import Client, Mux
-from weblake_service.sessions.own_chromium import OwnChromium
+from weblake_service.sessions.multiplexer import Client, Mux
 from weblake_service.web.connect import Pools
 
 _LOG = logging.getLogger("weblake.service")

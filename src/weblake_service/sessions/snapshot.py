@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from weblake_service.sessions.attached import Attached, HandsError
+from weblake_service.sessions.attached_page import Attached, HandsError
 
 #: What can be acted on.
 _ACTIVE = {

@@ -17,13 +17,13 @@ import httpx
 
 from weblake import aio
 from weblake_service.browser.engine import Engine
-from weblake_service.browser.lanes import Lane
+from weblake_service.browser.pool import Lane
 from weblake_service.browser.settings import private_of
 from weblake_service.browser.site_headers import send_headers
 from weblake_service.browser.visit import NotAPage, Visit
 from weblake_service.failures import PageFailure
 from weblake_service.jobs.profiles import Profiles
-from weblake_service.page.asked import number
+from weblake_service.page.requested_formats import number
 from weblake_service.sessions.sessions import Live
 from weblake_service.web.addresses import clean_url
 

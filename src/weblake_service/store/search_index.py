@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from selectolax.lexbor import LexborHTMLParser
 
-from weblake_service.page.depth import flatten
+from weblake_service.page.parser_limits import flatten
 from weblake_service.store.search_query import Query
 from weblake_service.store.search_text import MOST_TEXT, beginning, passage, plain, words
 from weblake_service.web.canonical import key_of, site_of, split

@@ -13,7 +13,7 @@ from weblake import aio
 from weblake_service.failures import PageFailure
 from weblake_service.jobs.fresh_pages import FreshPage
 from weblake_service.web.canonical import key_of, site_of, split, visited
-from weblake_service.web.door import Web
+from weblake_service.web.interface import Web
 
 #: URLs that a map returns where no limit is given.
 DEFAULT_LIMIT = 5000

@@ -1,4 +1,4 @@
-"""Asset checks: of what has landed and of what was used. Imports: builders."""
+"""Asset checks: of what has landed and of what was used."""
 
 from __future__ import annotations
 

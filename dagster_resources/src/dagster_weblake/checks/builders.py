@@ -3,8 +3,6 @@
 They read the landed files and the ledger and never call the service. Which load is looked at: those that the check's
 own run has landed, else the latest of the run's partition, else the latest of the asset; and where a newer load has
 taken its place since, that one. Freshness needs nothing of ours: give the asset a `dg.FreshnessPolicy`.
-
-Imports: findings, latest, shown_text, usage_findings, wording; weblake's types and errors.
 """
 
 # Not postponed: Dagster looks at the annotation of a check's `context` itself.

@@ -4,8 +4,7 @@
     the documents' file          duplicate_urls (its url column), schema_matches (its footer)
     every file of the receipt    receipt_matches_files (sizes and footers; of a file that was compacted the load's rows)
 
-A file that cannot be read is a finding, never a traceback. Imports: columns, shown_text; weblake's types and
-errors, and Arrow when it runs.
+A file that cannot be read is a finding, never a traceback.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which loads a check is about, by what Dagster has on record. Imports: findings, metadata; weblake's doors."""
+"""Which loads a check is about, by what Dagster has on record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the check of a month's budget finds. Imports: findings, shown_text; weblake's types, and Arrow when it runs."""
+"""What the check of a month's budget finds."""
 
 from __future__ import annotations
 

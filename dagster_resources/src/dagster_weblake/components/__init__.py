@@ -1,7 +1,4 @@
-"""Components: crawls, batches and usage as YAML. Each is a room of its own behind this door.
-
-Imports: crawl, batch_scrape, usage.
-"""
+"""Components: crawls, batches and usage as YAML. Each is a room of its own behind this door."""
 
 from __future__ import annotations
 

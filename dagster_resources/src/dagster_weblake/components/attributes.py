@@ -1,7 +1,4 @@
-"""The attributes that several components share: how each is written in a defs.yaml, and what becomes of it.
-
-Imports: option_schema, placing, templating; resource.
-"""
+"""The attributes that several components share: how each is written in a defs.yaml, and what becomes of it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The component of a batch scrape. Imports: attributes, job_component, option_schema, scaffolding, templating;
-requests; weblake.options."""
+"""The component of a batch scrape."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What all components are: an asset or two, with a resource, and two places where a subclass has its say.
-
-Imports: attributes, placing; assets, execution, failures, keywords, landing, requests, resource, specs.
-"""
+"""What all components are: an asset or two, with a resource, and two places where a subclass has its say."""
 
 from __future__ import annotations
 

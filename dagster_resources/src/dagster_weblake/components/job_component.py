@@ -1,7 +1,4 @@
-"""What a crawl and a batch have in common: limits, tolerances, waiting, checks of what has landed.
-
-Imports: attributes, component, option_schema, placing, templating; checks, sensors, specs; weblake.errors.
-"""
+"""What a crawl and a batch have in common: limits, tolerances, waiting, checks of what has landed."""
 
 from __future__ import annotations
 

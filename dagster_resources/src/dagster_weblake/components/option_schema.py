@@ -2,7 +2,6 @@
 
 The schema is made of the same classes that check the options when a component is loaded. It wants snake_case at every
 depth, where they also take nested names as on the wire, and leaves to them what one option says about another.
-Imports nothing of ours.
 """
 
 from __future__ import annotations

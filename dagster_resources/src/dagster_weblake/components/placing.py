@@ -1,4 +1,4 @@
-"""Errors of attributes with the line of the defs.yaml that they are about. Imports: templating."""
+"""Errors of attributes with the line of the defs.yaml that they are about."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """What `dg scaffold defs` writes: a component that passes `dg check yaml` as it is, and lands once its environment is
-set. Imports nothing of ours.
+set.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Values of a defs.yaml as they are meant: templates filled in, secrets left to the environment, all else untouched.
 
 Dagster fills in every text, and reads what comes out as a Python literal: `"2026"` would become a number. Here only
-what holds a template is filled in. A variable that is not set is told by its name. Imports nothing of ours.
+what holds a template is filled in. A variable that is not set is told by its name.
 
 Dagster adds a traceback to every error that is raised while it resolves an attribute, except to its own: what a user
 has to correct is raised as one of these.

@@ -1,5 +1,4 @@
-"""The component of a team's usage. Imports: attributes, component, option_schema, scaffolding; checks, requests,
-sensors."""
+"""The component of a team's usage."""
 
 from __future__ import annotations
 

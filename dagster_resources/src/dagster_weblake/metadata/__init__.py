@@ -1,4 +1,4 @@
-"""What definitions and materializations tell Dagster. Imports: loads, usage."""
+"""What definitions and materializations tell Dagster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables' columns as Dagster shows them. Imports: dagster; weblake's tables when it runs."""
+"""The tables' columns as Dagster shows them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Addresses and sizes of what was landed. Imports: dagster; weblake's types."""
+"""Addresses and sizes of what was landed."""
 
 from __future__ import annotations
 

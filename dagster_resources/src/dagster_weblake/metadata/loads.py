@@ -1,7 +1,6 @@
 """What definitions and materializations tell Dagster: counts, names, addresses and a glance at the rows.
 
 No key, no header and no page's text is in any of it. Texts of others are short and cannot become links or markup.
-Imports: columns, files, shown_text; weblake's types, and Arrow when it runs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Text and tables that Dagster's pages may show, whoever wrote the text. Imports: dagster.
+"""Text and tables that Dagster's pages may show, whoever wrote the text.
 
 Titles, reasons and key names come from other people's sites and services. Dagster's pages render markdown: raw HTML
 does nothing there, but links, remote images and whatever looks like an address become live. So each such text stands

@@ -1,5 +1,4 @@
-"""What a materialization tells of usage: this month's number, a table and a chart by month. Imports: columns, files,
-shown_text; weblake's types.
+"""What a materialization tells of usage: this month's number, a table and a chart by month.
 
 Dagster's asset page plots a numeric entry by itself, over time or by partition, once more than one event has it. The
 chart is there from the first event on, and has all months: an SVG in the text, small enough to be shown unfolded.

@@ -1,4 +1,4 @@
-"""Reading what has landed: the IO manager, and which rows an input means. Imports: io_manager."""
+"""Reading what has landed: the IO manager, and which rows an input means."""
 
 from __future__ import annotations
 

@@ -6,8 +6,6 @@ was taken since is followed to the one that took it: the event of that one may h
     documents, page_errors      the newest load of each partition that is asked for
     usage_periods, activity     the files of the months and days that the partitions stand for
     landed outside Dagster      what the asset's or the input's metadata say: `loads: table` for all of it, or `keys`
-
-Imports: materializations, templates, weblake, weblake.errors, weblake.orchestration.
 """
 
 from __future__ import annotations

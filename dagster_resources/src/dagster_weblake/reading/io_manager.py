@@ -1,7 +1,7 @@
 """The io manager that hands what has landed to assets downstream, as Arrow, pandas or Polars, whole or lazily.
 
 It only reads: the assets of this package land by themselves and return no value. `input_rows` says which rows an input
-means. Imports: given, input_rows, wording, weblake, weblake.errors; no library of tables before it is needed.
+means.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an asset's materializations say of its loads, the newest first. Imports: metadata."""
+"""What an asset's materializations say of its loads, the newest first."""
 
 from __future__ import annotations
 

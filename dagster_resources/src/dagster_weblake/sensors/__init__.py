@@ -1,7 +1,4 @@
-"""The sensors: what is over, what others have done, what has closed. Each is a room of its own behind this door.
-
-Imports: collect, elsewhere_jobs, elsewhere_loads, usage_closed.
-"""
+"""The sensors: what is over, what others have done, what has closed. Each is a room of its own behind this door."""
 
 from __future__ import annotations
 

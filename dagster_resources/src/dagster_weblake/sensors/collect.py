@@ -4,8 +4,7 @@
         -> a run of <key>, with the load id as run key -> that run is known to Dagster: forgotten
 
 What the run does about a job (lands it, cancels it, refuses it) is landing's. The event log is the memory: the cursor
-holds numbers of events and nothing else. Imports: job_events, landing, own_runs, specs, ticks,
-weblake.errors, weblake.orchestration.
+holds numbers of events and nothing else.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The sensor that has jobs landed which nobody here has started. Imports: ticks, weblake.errors, weblake.orchestration.
+"""The sensor that has jobs landed which nobody here has started.
 
 Dagster's own jobs, and those of any other writer of the dataset, are told apart by the dataset's ledger.
 """

@@ -1,7 +1,4 @@
-"""The sensor that tells Dagster of loads which others landed in a dataset: a shell, Airflow, another Dagster.
-
-Imports: metadata, ticks, weblake.errors, weblake.orchestration.
-"""
+"""The sensor that tells Dagster of loads which others landed in a dataset: a shell, Airflow, another Dagster."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Jobs that assets have started, as the event log tells them, and which of them a sensor still follows.
-
-Imports: weblake.orchestration.
-"""
+"""Jobs that assets have started, as the event log tells them, and which of them a sensor still follows."""
 
 from __future__ import annotations
 

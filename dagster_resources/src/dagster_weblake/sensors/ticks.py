@@ -3,8 +3,6 @@
 Dagster loses no request of a tick that it had noted, not even when its daemon is killed; but one that could not be
 launched, or that a stopped sensor had not come to, it drops. So a sensor asks again until it finds the run: a request
 with the same run key is one run at most.
-
-Imports: resource, weblake.errors.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""The sensor that has a month's usage landed once the month has closed. Imports: ticks, weblake.errors,
-weblake.orchestration.
-"""
+"""The sensor that has a month's usage landed once the month has closed."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, supp
 from typing import Any
 
 from weblake import aio
-from weblake_service.sessions.attached import HandsError
+from weblake_service.sessions.attached_page import HandsError
 from weblake_service.sessions.cdp import Cdp, CdpError
 from weblake_service.sessions.pages import front_page
 

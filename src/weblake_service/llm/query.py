@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from weblake_service.llm import prompts
-from weblake_service.llm.port import BAD_REPLY, INVALID_JSON, Message, Model, ModelFailure
+from weblake_service.llm.interface import BAD_REPLY, INVALID_JSON, Message, Model, ModelFailure
 from weblake_service.llm.schemas import Check
 
 #: A fence around a whole answer, which many models put there whatever they are told.

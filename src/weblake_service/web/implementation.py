@@ -1,11 +1,11 @@
-"""The web itself: the page half of the service behind the door that door.py draws."""
+"""The web itself: the page half of the service behind the door that interface.py draws."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from weblake_service.browser.door import Browsers
+from weblake_service.browser.scrape_browser import Browsers
 from weblake_service.browser.visitor import Visitor
 from weblake_service.config import ServiceConfig
 from weblake_service.files.converters import Converters
@@ -13,9 +13,9 @@ from weblake_service.files.upload import Upload
 from weblake_service.jobs.fresh_pages import FreshPage
 from weblake_service.page.document import Page, page_of_upload, scrape
 from weblake_service.web.answered import Replay, Witness, scrape_answer
-from weblake_service.web.door import CrawlQueue
 from weblake_service.web.fetch import Fetched, Fetcher
 from weblake_service.web.frontier import Frontier
+from weblake_service.web.interface import CrawlQueue
 from weblake_service.web.languages import speaking
 from weblake_service.web.robots import Robots
 from weblake_service.web.sitemap import sitemap_urls

@@ -11,9 +11,9 @@ import re
 from typing import Any
 
 from weblake_service.sessions import in_page
-from weblake_service.sessions.attached import Attached, HandsError
+from weblake_service.sessions.attached_page import Attached, HandsError
 from weblake_service.sessions.cdp import Cdp
-from weblake_service.sessions.eyes import Element, Eyes
+from weblake_service.sessions.element_lookup import Element, Eyes
 from weblake_service.sessions.keys import KEYS, MODIFIERS, chord
 from weblake_service.sessions.pages import front_page, new_page
 from weblake_service.sessions.snapshot import Snapshot

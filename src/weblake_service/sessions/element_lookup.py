@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from weblake_service.sessions import in_page
-from weblake_service.sessions.attached import Attached, HandsError
+from weblake_service.sessions.attached_page import Attached, HandsError
 from weblake_service.sessions.snapshot import Snapshot, take_snapshot
 
 #: Seconds that something may take to show, and that an element may take to be there.

@@ -10,7 +10,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from weblake_service.answers import Refusal, refused
-from weblake_service.own_doors import is_own_door
+from weblake_service.non_api_paths import is_own_door
 from weblake_service.parts import Parts
 
 #: Tells clients that an idempotency key gets the first answer again, so that they may repeat a start that got lost.

@@ -8,10 +8,10 @@ from contextlib import suppress
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from weblake import aio
-from weblake_service.faults.menu import Faults
+from weblake_service.faults.active_rules import Faults
 from weblake_service.faults.replies import Spoilt, asked_otherwise, send_instead
 from weblake_service.faults.rules import Effect
-from weblake_service.own_doors import is_own_door
+from weblake_service.non_api_paths import is_own_door
 
 
 class FaultDoor:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import msgspec
 
 from weblake.api.webhooks import SIGNATURE_HEADER, sign
-from weblake_service.faults.menu import Faults
+from weblake_service.faults.active_rules import Faults
 
 #: Posts a body to a URL and returns the status of the answer; raises what a network raises.
 Post = Callable[[str, bytes, Mapping[str, str]], Awaitable[int]]

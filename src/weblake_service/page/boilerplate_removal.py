@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from weblake_service.page.blocks import HEADINGS, Block, Outline
-from weblake_service.page.furniture import Says, words
+from weblake_service.page.boilerplate_names import Says, words
 from weblake_service.page.sections import drop_sections
 
 #: Rows and lines that may say the same twice.

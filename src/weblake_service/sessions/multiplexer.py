@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from weblake_service.sessions.cdp import CdpError, Listener
-from weblake_service.sessions.own_chromium import OwnChromium
+from weblake_service.sessions.chromium_process import OwnChromium
 
 
 class Message(msgspec.Struct, omit_defaults=True):

@@ -21,7 +21,7 @@ _SETTINGS = """
 # Which 503, and that nothing else is, is looked at by contract_hooks.py.
 expected-statuses = ["2xx", "3xx", "4xx", 503]
 # What the contract demands in words (a cursor of an earlier reply, a selector that can be read, markdown beside
-# changeTracking) no schema knows. That each documented value is taken is shown in tests/core/test_contract.py.
+# changeTracking) no schema knows. That each documented value is taken is shown in tests/api/test_contract.py.
 [checks.positive_data_acceptance]
 enabled = false
 # Other spellings of true are ignored, says the contract.

@@ -28,7 +28,7 @@ def sabotage() -> ModuleType:
 
 @pytest.fixture
 def proof() -> Proof:
-    return next(proof for proof in proofs() if proof.number == "H5" and proof.file == "tests/core/test_retry.py")
+    return next(proof for proof in proofs() if proof.number == "H5" and proof.file == "tests/jobs/test_retry.py")
 
 
 def test_a_change_that_breaks_the_promise_is_red(sabotage: ModuleType, proof: Proof) -> None:

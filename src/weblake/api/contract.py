@@ -1,6 +1,6 @@
 """The contract itself, as it is packaged: an OpenAPI 3.1 file.
 
-The client does not read it: options/ and models/ say the same in Python, and tests/core/test_contract.py holds the
+The client does not read it: options/ and models/ say the same in Python, and tests/api/test_contract.py holds the
 two together. The embedded service shows it at /openapi.yaml.
 """
 

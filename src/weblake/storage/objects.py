@@ -2,7 +2,7 @@
 
 Create-only is the store's own precondition, sent with the one request that makes the object visible:
 - S3 (s3fs): `If-None-Match: *` on the put and on the completion of a multipart upload. Proven: racing processes
-  against a server over sockets, tests/core/test_storage.py.
+  against a server over sockets, tests/storage/test_storage.py.
 - Google Cloud Storage (gcsfs): `ifGenerationMatch=0` on both kinds of upload; Azure (adlfs): `If-None-Match: *` on the
   put and on the block list. Both read in the source of gcsfs 2026.10 and adlfs 2026.8, not run here.
 - memory: a lock of this process. Another process has another memory.

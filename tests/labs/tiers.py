@@ -22,9 +22,9 @@ def swept(one_in: int) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("one_in", [pytest.param(one_in, id="part"), everything])
 
 
-def part(points: Sequence[T], one_in: int) -> list[T]:
+def part(points: Sequence[T], one_in: int, seed: str = "") -> list[T]:
     """Return every nth point from a seeded one on, and the last, which lies beyond the commit, in their order."""
-    first = random.Random(SEED).randrange(min(one_in, len(points)))
+    first = random.Random(SEED + seed).randrange(min(one_in, len(points)))
     chosen = {*range(first, len(points), one_in), len(points) - 1}
     return [points[n] for n in sorted(chosen)]
 

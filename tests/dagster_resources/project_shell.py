@@ -1,4 +1,4 @@
-"""A shell in which no Dagster is set up, as the reader of a page has it. Imports: the labs' home."""
+"""A shell in which no Dagster is set up, as the reader of a page has it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-
-from lab_home import cache
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
@@ -17,7 +15,6 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
     (folder / "scratch").mkdir(exist_ok=True)
     return ours | {
         "PATH": f"{Path(sys.executable).parent}:{ours['PATH']}",
-        "PYTHONPYCACHEPREFIX": str(cache() / "bytecode"),
         "TMPDIR": str(folder / "scratch"),
         "HOME": str(folder),
         "DAGSTER_DISABLE_TELEMETRY": "1",

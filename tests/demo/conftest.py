@@ -1,4 +1,4 @@
-"""How a test reads the demo's site: by its links, as a crawler would; and compiled bytecode for the demo's Airflow."""
+"""How a test reads the demo's site: by its links, as a crawler would."""
 
 from __future__ import annotations
 
@@ -11,18 +11,8 @@ from pathlib import Path
 from urllib.parse import urljoin
 
 import pytest
-from lab_home import cache
 
 from weblake.demo.site import Page, Site
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _bytecode() -> Iterator[None]:
-    """Where the demo's Airflow finds itself compiled: that is half of the time that its start takes."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPYCACHEPREFIX", str(cache() / "bytecode"))
-        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
-        yield
 
 
 @pytest.fixture

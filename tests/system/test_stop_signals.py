@@ -65,9 +65,9 @@ def test_p9_told_to_stop_at_a_change(lab: Lab, name: str, one_in: int) -> None:
 
 @pytest.fixture
 def held(lab: Lab) -> Lab:
-    """A lab whose service answers the first poll of a job only after a minute."""
+    """A lab whose service answers the first poll of a job only after half a minute."""
     lab.service.faults(
-        {"match": {"method": "GET", "path": "/v2/batch/scrape/.*"}, "times": 1, "effect": {"latency_ms": 60000}}
+        {"match": {"method": "GET", "path": "/v2/batch/scrape/.*"}, "times": 1, "effect": {"latency_ms": 30000}}
     )
     return lab
 

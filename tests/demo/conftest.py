@@ -22,10 +22,12 @@ def scratch(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def demo(tmp_path: Path, scratch: Path) -> Iterator[subprocess.Popen[str]]:
-    """The demo as a process, its temporary files in a directory of their own."""
+def demo(request: pytest.FixtureRequest, tmp_path: Path, scratch: Path) -> Iterator[subprocess.Popen[str]]:
+    """Start the demo as a process, as if what the test's module calls NOT_INSTALLED were not, with TMPDIR `scratch`."""
+    hidden = getattr(request.module, "NOT_INSTALLED", [])
+    code = f"import sys; sys.modules.update(dict.fromkeys({hidden!r})); from weblake.cli import main; main()"
     process = subprocess.Popen(
-        [sys.executable, "-m", "weblake", "demo", "--to", str(tmp_path / "lake")],
+        [sys.executable, "-c", code, "demo", "--to", str(tmp_path / "lake")],
         env=os.environ | {"TMPDIR": str(scratch)},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

@@ -23,10 +23,6 @@ if TYPE_CHECKING:
 # Modules that only these tests share lie beside them.
 sys.path.insert(0, str(Path(__file__).parent))
 from airflow_home import template_database
-from lab_home import cache
-
-# Airflow imports for two seconds with compiled bytecode, and for five without.
-sys.dont_write_bytecode, sys.pycache_prefix = False, str(cache() / "bytecode")
 
 _HOME = Path(tempfile.mkdtemp(prefix="weblake-airflow-home-"))
 atexit.register(shutil.rmtree, _HOME, ignore_errors=True)

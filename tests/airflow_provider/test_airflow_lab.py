@@ -1,4 +1,7 @@
-"""The lab itself: that its Airflow is real, that its answers are true, and that nothing outlives it."""
+"""The lab itself: that its Airflow is real, that its answers are true, and that nothing outlives it.
+
+What needs an Airflow of its own is `nightly`: the tests that use the lab fail with it.
+"""
 
 from __future__ import annotations
 
@@ -54,6 +57,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory, orphans: list[int]) -> Iterato
     assert not [pid for pid in pids if lives(pid)], "processes outlived the lab"
 
 
+@pytest.mark.nightly
 def test_a_run_its_xcom_its_log_and_where_a_text_stands(lab: AirflowLab) -> None:
     text = f"ünïcode-{uuid.uuid4()}"
     run = lab.trigger("lab_trivial", {"text": text})
@@ -74,6 +78,7 @@ def test_a_run_its_xcom_its_log_and_where_a_text_stands(lab: AirflowLab) -> None
     assert "said on a worker" in lab.log("lab_trivial", run, "say", try_number=2)
 
 
+@pytest.mark.nightly
 def test_a_file_is_read_when_it_is_new_and_when_it_changed(lab: AirflowLab) -> None:
     file = lab.dags / "later.py"
     for name in ("lab_new", "lab_changed"):
@@ -81,6 +86,7 @@ def test_a_file_is_read_when_it_is_new_and_when_it_changed(lab: AirflowLab) -> N
         lab.wait_for_dags({name}, timeout=60)
 
 
+@pytest.mark.nightly
 def test_waiting_in_the_triggerer_outlives_its_restart(lab: AirflowLab) -> None:
     run = lab.trigger("lab_deferred", {"seconds": 6})
     lab.wait_task("lab_deferred", run, "wait", {"deferred"})
@@ -96,6 +102,7 @@ def test_waiting_in_the_triggerer_outlives_its_restart(lab: AirflowLab) -> None:
     assert log.index("Pausing task as DEFERRED") < log.index("Trigger fired event") < log.index("resumed on a worker")
 
 
+@pytest.mark.nightly
 def test_a_killed_triggerer_is_replaced(lab: AirflowLab) -> None:
     run = lab.trigger("lab_deferred", {"seconds": 1})
     lab.wait_task("lab_deferred", run, "wait", {"deferred"})
@@ -106,6 +113,7 @@ def test_a_killed_triggerer_is_replaced(lab: AirflowLab) -> None:
     assert lab.wait_run("lab_deferred", run, timeout=60) == "success"
 
 
+@pytest.mark.nightly
 def test_marks_of_a_user(lab: AirflowLab) -> None:
     run, other = (lab.trigger("lab_deferred", {"seconds": 600}) for _ in range(2))
     lab.wait_task("lab_deferred", run, "wait", {"deferred"})
@@ -118,6 +126,7 @@ def test_marks_of_a_user(lab: AirflowLab) -> None:
     assert lab.wait_run("lab_deferred", other) == "success"
 
 
+@pytest.mark.nightly
 def test_the_process_of_a_task(lab: AirflowLab, orphans: list[int], tmp_path: Path) -> None:
     """Its death is noticed at once, its supervisor's by missing heartbeats; what it started may stay behind."""
     first, second = (lab.trigger("lab_busy", {"pid_file": str(tmp_path / name)}) for name in "ab")

@@ -1,4 +1,8 @@
-"""What a person sees in Airflow's own pages, and the command that makes the pictures in docs/images anew."""
+"""What a person sees in Airflow's own pages, and the command that makes the pictures in docs/images anew.
+
+`nightly`: that Airflow gets the form, the link, the asset and no key is shown without a browser by
+test_provider_info.py, test_hook.py, test_assets_and_lineage.py and test_landing_e2e.py.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ from lab_processes import lives
 
 DOCS = Path(__file__).parents[2] / "docs"
 PICTURES = {"connection.png", "connection-extra.png", "run.png", "receipt.png", "asset.png"}
-pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
 
 
 screenshots = load(DOCS / "screenshots.py")

@@ -1,4 +1,7 @@
-"""The lab with CeleryExecutor: real servers, and a worker that dies takes no task with it."""
+"""The lab with CeleryExecutor: real servers, and a worker that dies takes no task with it.
+
+`nightly`: test_shards_on_celery.py kills a worker of this lab under `system`.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from celery_lab import CeleryLab
 from lab_processes import lives
 
-pytestmark = pytest.mark.system
+pytestmark = pytest.mark.nightly
 
 
 def test_celery_loses_a_worker(tmp_path: Path) -> None:

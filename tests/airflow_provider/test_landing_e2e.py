@@ -1,6 +1,7 @@
 """The promises in a real Airflow: scheduler, triggerer, DAG processor, API server and workers as processes.
 
-Every test counts what the service was asked to start: that is what is paid for.
+Every test counts what the service was asked to start: that is what is paid for. Under `system` a worker is killed at
+each moment in one kind of task; `nightly` has the other kind.
 """
 
 from __future__ import annotations
@@ -420,8 +421,17 @@ MOMENTS: dict[str, tuple[dict[str, object] | None, tuple[str, str]]] = {
     becomes='("airflow", ti.task_id, ti.try_number, map_index), ti.run_id, f"max_tries={ti.max_tries}")',
     case="blocking-while it lands",
 )
-@pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize("dag_id", ["blocking", "deferred"])
+@pytest.mark.parametrize(
+    ("dag_id", "moment"),
+    [
+        ("deferred", "before the start"),
+        ("deferred", "while the start is answered"),
+        ("blocking", "while it lands"),
+        pytest.param("blocking", "before the start", marks=pytest.mark.nightly),
+        pytest.param("blocking", "while the start is answered", marks=pytest.mark.nightly),
+        pytest.param("deferred", "while it lands", marks=pytest.mark.nightly),
+    ],
+)
 def test_o1_a_worker_that_is_killed_pays_once(world: World, dag_id: str, moment: str) -> None:
     fault, (method, path) = MOMENTS[moment]
     world.service.faults(fault)

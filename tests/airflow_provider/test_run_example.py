@@ -1,4 +1,7 @@
-"""`python -m airflow_provider_weblake.run_example`: an example DAG without an Airflow that has been set up."""
+"""`python -m airflow_provider_weblake.run_example`: an example DAG without an Airflow that has been set up.
+
+A run that fails shows its reason in tests/demo/test_demo_airflow.py, too; its exit code is tested under `nightly`.
+"""
 
 from __future__ import annotations
 
@@ -76,6 +79,7 @@ def test_one_object_comes_out_and_neither_home_nor_key_is_left(tmp_path: Path, s
     assert key not in done.stdout + done.stderr
 
 
+@pytest.mark.nightly
 def test_a_run_that_fails_has_exit_code_1_and_is_not_tried_again(tmp_path: Path, site: GatedSite) -> None:
     (tmp_path / "urls.txt").write_text("\n".join(site.pages(1)))
     with LocalService(keys="test-key") as service:

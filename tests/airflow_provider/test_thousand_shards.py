@@ -2,6 +2,8 @@
 
 A thousand jobs are not scraped here: what a thousand share is looked at (one client, one budget of retries, one table
 of XComs), and what they do not (the moment). Twelve shards on two workers: test_shards_on_celery.py.
+
+Under `system` a quarter of them, and the thousand under `nightly`.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from gated_site import GatedSite
 
 MANY = 1000
+many = pytest.mark.parametrize("many", [250, pytest.param(MANY, marks=pytest.mark.nightly)])
 #: Bytes of one shard in the list that goes through XCom.
 SHARD = 600
 
@@ -54,23 +57,25 @@ async def in_time(done: Callable[[], bool]) -> None:
     at="src/weblake/urls/shards.py",
     line="digest=digest.text(),",
     becomes="digest=digest.text(), urls=[url],",
+    case="250",
 )
-def test_o7_a_thousand_shards_are_mapped_and_no_url_travels(run_dag: Run, tmp_path: Path) -> None:
-    urls = [f"https://shards.example/{number}" for number in range(5 * MANY)]
+@many
+def test_o7_a_thousand_shards_are_mapped_and_no_url_travels(run_dag: Run, tmp_path: Path, many: int) -> None:
+    urls = [f"https://shards.example/{number}" for number in range(5 * many)]
     listed = tmp_path / "urls.txt"
     listed.write_text("\n".join(urls))
     with DAG("a_thousand_shards", schedule=None) as dag:
 
         @task
         def cut() -> list[UrlShard]:
-            return url_shards(listed, shards=MANY)
+            return url_shards(listed, shards=many)
 
         WeblakeBatchScrapeOperator.partial(task_id="scrape", to=str(tmp_path / "lake")).expand(urls=cut())
 
     found = run_dag(dag, mark_success_pattern="scrape")
     assert found.state == "success"
     mapped = [ti.map_index for ti in found.get_task_instances() if ti.task_id == "scrape"]
-    assert sorted(mapped) == list(range(MANY))
+    assert sorted(mapped) == list(range(many))
     shards = returned(found, "cut")
     assert max(len(json.dumps(shard)) for shard in shards) < SHARD
     assert "https://shards.example" not in json.dumps(shards)
@@ -83,17 +88,19 @@ def test_o7_a_thousand_shards_are_mapped_and_no_url_travels(run_dag: Run, tmp_pa
     at="airflow_provider/src/airflow_provider_weblake/hooks/shared.py",
     line="shared = mine.clients.get(endpoint)",
     becomes="shared = None",
+    case="250",
 )
+@many
 def test_o7_a_thousand_jobs_wait_with_the_sockets_and_the_memory_of_one(
-    weblake_connection: WeblakeService, site: GatedSite, monkeypatch: pytest.MonkeyPatch
+    weblake_connection: WeblakeService, site: GatedSite, monkeypatch: pytest.MonkeyPatch, many: int
 ) -> None:
     monkeypatch.setattr(triggers, "FIRST_S", 0.05)
 
     async def story(runner: Runner) -> None:
         job_id = await start(weblake_connection, *site.held(1))
         files, memory = len(os.listdir("/proc/self/fd")), resident()
-        tasks = [runner.start(trigger(job_id, poll_interval=120.0)) for _ in range(MANY)]
-        await in_time(lambda: asked(weblake_connection, "GET", job_id) >= MANY)
+        tasks = [runner.start(trigger(job_id, poll_interval=120.0)) for _ in range(many)]
+        await in_time(lambda: asked(weblake_connection, "GET", job_id) >= many)
         # Both ends of each connection are in this process, and so is all that it logs of a thousand requests.
         assert len(os.listdir("/proc/self/fd")) - files < 300
         assert resident() - memory < 128 << 20
@@ -110,9 +117,11 @@ def test_o7_a_thousand_jobs_wait_with_the_sockets_and_the_memory_of_one(
     at="airflow_provider/src/airflow_provider_weblake/hooks/shared.py",
     line="shared = mine.clients.get(endpoint)",
     becomes="shared = None",
+    case="250",
 )
+@many
 def test_o7_an_outage_is_not_answered_with_a_thousand_times_six_tries(
-    weblake_connection: WeblakeService, site: GatedSite, monkeypatch: pytest.MonkeyPatch
+    weblake_connection: WeblakeService, site: GatedSite, monkeypatch: pytest.MonkeyPatch, many: int
 ) -> None:
     monkeypatch.setattr(triggers, "FIRST_S", 0.05)
     given_up = list[str]()
@@ -126,11 +135,11 @@ def test_o7_an_outage_is_not_answered_with_a_thousand_times_six_tries(
     monkeypatch.setattr(triggers.WeblakeJobTrigger, "_pause", pause)
 
     async def story(runner: Runner) -> None:
-        many = MANY // 4
+        jobs = many // 4
         weblake_connection.faults({"match": STATUS, "times": None, "effect": {"status": 503}})
-        tasks = [runner.start(trigger(NOBODY, poll_interval=120.0)) for _ in range(many)]
-        await in_time(lambda: len(given_up) == many)
-        assert asked(weblake_connection, "GET", NOBODY) <= many + 100, "a hundred retries for all together"
+        tasks = [runner.start(trigger(NOBODY, poll_interval=120.0)) for _ in range(jobs)]
+        await in_time(lambda: len(given_up) == jobs)
+        assert asked(weblake_connection, "GET", NOBODY) <= jobs + 100, "a hundred retries for all together"
         for each in tasks:
             each.cancel()
         await asyncio.wait(tasks, timeout=30)

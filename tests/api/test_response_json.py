@@ -10,6 +10,7 @@ import pytest
 from catalogue import proves
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from weblake.api import json_scanner, response_json
 from weblake.errors import MalformedReply
@@ -88,7 +89,7 @@ def test_the_message_shows_the_beginning_and_nothing_that_a_terminal_obeys() -> 
 
 
 @given(st.binary(max_size=60) | st.text('{}[]",:\\ud8cNaI1e.- \n\x00', max_size=40).map(str.encode))
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 def test_no_bytes_raise_anything_but_malformed_reply(body: bytes) -> None:
     for read in (
         response_json.loads,
@@ -109,7 +110,7 @@ def test_no_bytes_raise_anything_but_malformed_reply(body: bytes) -> None:
 
 
 @given(st.text('{}[]",:\\n/01-+.eE tfu', max_size=24).map(str.encode) | values.map(dump))
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 def test_the_check_without_recursion_agrees_with_the_parser(text: bytes) -> None:
     try:
         msgspec.json.decode(text, type=msgspec.Raw)
@@ -120,7 +121,7 @@ def test_the_check_without_recursion_agrees_with_the_parser(text: bytes) -> None
 
 
 @given(values.map(dump), st.integers(0, 10_000), st.sampled_from(list(b'{}[]",:1x')))
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 def test_they_agree_on_damaged_json_too(text: bytes, at: int, letter: int) -> None:
     test_the_check_without_recursion_agrees_with_the_parser.hypothesis.inner_test(
         bytes((*text[: at % len(text)], letter, *text[at % len(text) + 1 :]))
@@ -230,6 +231,7 @@ def test_what_is_no_status_reply_is_malformed(body: bytes) -> None:
 
 
 @given(replies(), st.booleans())
+@settings(max_examples=examples(100))
 def test_a_truncated_chunk_is_malformed(reply, odd: bool) -> None:
     body = reply[0].replace(b'"data"', rb'"x":"\ud800","data"', 1) if odd else reply[0]
     for end in range(len(body)):
@@ -241,7 +243,7 @@ def test_a_truncated_chunk_is_malformed(reply, odd: bool) -> None:
 
 
 @given(replies())
-@settings(max_examples=60)
+@settings(max_examples=examples(60, 3))
 def test_a_head_read_byte_by_byte_is_the_head_of_the_whole(reply) -> None:
     body, head, items = reply
     names = list(json.loads(body))

@@ -1,4 +1,8 @@
-"""Requests made from the contract, valid and broken ones: every reply is one that the contract knows."""
+"""Requests made from the contract, valid and broken ones: every reply is one that the contract knows.
+
+Of each operation the examples, the coverage of its schema and a few random requests under `system`, many under
+`nightly`.
+"""
 
 from __future__ import annotations
 
@@ -32,18 +36,36 @@ checks.negative_data_rejection.enabled = false
 
 #: Random clicks on a page that has nothing to click on are rightly answered with 500.
 WITHOUT_A_BROWSER = True
+#: Random requests for each operation.
+requests = pytest.mark.parametrize(
+    "requests", [4, pytest.param(100, marks=[pytest.mark.nightly, pytest.mark.timeout(3600)])]
+)
 
 
-def test_every_reply_is_one_that_the_contract_knows(served: Any, site: GatedSite, tmp_path: Path) -> None:
-    fuzz(served, site, tmp_path)
+@requests
+def test_every_reply_is_one_that_the_contract_knows(
+    served: Any, site: GatedSite, tmp_path: Path, requests: int
+) -> None:
+    fuzz(served, site, tmp_path, "--max-examples", str(requests))
 
 
-def test_with_a_language_model_too(served_with_llm: Any, site: GatedSite, tmp_path: Path) -> None:
+@requests
+def test_with_a_language_model_too(served_with_llm: Any, site: GatedSite, tmp_path: Path, requests: int) -> None:
     of_model = "extract|agent|preview|/v2/scrape$|/v2/crawl$|/v2/batch/scrape$"
-    fuzz(served_with_llm, site, tmp_path, "--include-path-regex", of_model, environment={"CONTRACT_LLM": "1"})
+    more = ("--max-examples", str(requests), "--include-path-regex", of_model)
+    # The same schemas are covered without a model.
+    phases = "examples,fuzzing" if requests < 100 else "examples,coverage,fuzzing"
+    fuzz(served_with_llm, site, tmp_path, *more, phases=phases, environment={"CONTRACT_LLM": "1"})
 
 
-def fuzz(served: Any, site: GatedSite, tmp_path: Path, *more: str, environment: dict[str, str] | None = None) -> None:
+def fuzz(
+    served: Any,
+    site: GatedSite,
+    tmp_path: Path,
+    *more: str,
+    phases: str = "examples,coverage,fuzzing",
+    environment: dict[str, str] | None = None,
+) -> None:
     document = contract.load()
     refused = {"$ref": document["paths"]["/v2/scrape"]["post"]["responses"]["429"]["$ref"]}
     # A status that there is not is refused; the contract has no word for that on this one list.
@@ -61,10 +83,10 @@ def fuzz(served: Any, site: GatedSite, tmp_path: Path, *more: str, environment: 
     command = [
         str(Path(sys.executable).with_name("schemathesis")), "--config-file", str(tmp_path / "schemathesis.toml"),
         "run", str(tmp_path / "api.yaml"), "--url", served.url, "--header", f"Authorization: Bearer {served.key}",
-        "--phases", "examples,coverage,fuzzing", "--max-examples", "40", "--seed", "1", "--no-color",
+        "--phases", phases, "--seed", "1", "--no-color",
         "--request-timeout", "60", "--generation-database", "none", *more,
     ]  # fmt: skip
     variables = {**os.environ, "SCHEMATHESIS_HOOKS": str(Path(__file__).with_name("contract_hooks.py"))}
     variables |= {"CONTRACT_SITE": site.url, **(environment or {})}
-    done = subprocess.run(command, env=variables, cwd=tmp_path, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(command, env=variables, cwd=tmp_path, capture_output=True, text=True, timeout=3500)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -23,7 +23,7 @@ from typing import Any
 import httpx
 import lab_grep
 from dagster_api import DagsterApi
-from lab_home import cache, free_port
+from lab_home import free_port
 from lab_processes import Processes, descendants, lives, tail
 from typing_extensions import Self
 
@@ -115,7 +115,6 @@ class DagsterLab(DagsterApi):
         ours.pop("PYTHONDONTWRITEBYTECODE", None)
         return {
             **ours,
-            "PYTHONPYCACHEPREFIX": str(cache() / "bytecode"),
             "TMPDIR": str(self.scratch),
             "DAGSTER_HOME": str(self.home),
             "DAGSTER_DISABLE_TELEMETRY": "1",

@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from lab_home import cache
-
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
     """Its environment, with scratch and home in this folder."""
@@ -17,7 +15,6 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
     (folder / "scratch").mkdir(exist_ok=True)
     return ours | {
         "PATH": f"{Path(sys.executable).parent}:{ours['PATH']}",
-        "PYTHONPYCACHEPREFIX": str(cache() / "bytecode"),
         "TMPDIR": str(folder / "scratch"),
         "HOME": str(folder),
         "DAGSTER_DISABLE_TELEMETRY": "1",

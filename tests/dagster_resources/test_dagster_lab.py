@@ -1,4 +1,7 @@
-"""The lab itself: that its Dagster is real, that its answers are true, and that nothing outlives it."""
+"""The lab itself: that its Dagster is real, that its answers are true, and that nothing outlives it.
+
+`nightly`: the tests that use the lab fail with it.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ import pytest
 from dagster_lab import DagsterLab, lives
 
 HERE = Path(__file__).parent
-pytestmark = pytest.mark.system
+pytestmark = pytest.mark.nightly
 
 #: One process for the run and its steps: half as long as the multiprocess executor.
 IN_PROCESS = {"execution": {"config": {"in_process": {}}}}

@@ -1,4 +1,8 @@
-"""What a person sees in Dagster's own pages, and the command that makes docs/images/dagster-*.png anew."""
+"""What a person sees in Dagster's own pages, and the command that makes docs/images/dagster-*.png anew.
+
+`nightly`: that Dagster gets the metadata, the checks, the charts and no key is shown without a browser by
+test_metadata.py, test_checks.py, test_usage_checks.py and test_dagster_e2e.py.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +39,7 @@ COLUMNS = {
     "metadata": "map<string, string>",
     "loaded_at": "timestamp(us, UTC)",
 }
-pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
 
 #: The images that the service's numbers were drawn as, and how wide they came out.
 _CHARTS = """[...document.images].filter(each => each.src.startsWith('data:image/svg+xml'))

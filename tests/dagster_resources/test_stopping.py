@@ -19,7 +19,6 @@ import dagster as dg
 import pytest
 from catalogue import proves
 from gated_site import GatedSite
-from lab_home import cache
 
 from weblake.testing import WeblakeService
 
@@ -42,8 +41,6 @@ class Shell:
         env = os.environ | {
             "DAGSTER_HOME": str(self.folder),
             "DAGSTER_DISABLE_TELEMETRY": "1",
-            "PYTHONDONTWRITEBYTECODE": "",
-            "PYTHONPYCACHEPREFIX": str(cache() / "bytecode"),
             "WEBLAKE_BASE_URL": self.service.url,
             "WEBLAKE_API_KEY": self.service.key,
             "TEST_ROOT": str(self.folder / "lake"),

@@ -11,6 +11,7 @@ import pytest
 from catalogue import proves
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from weblake.dataset import ledger_listing
 from weblake.dataset.ledger import Done, Intent, Job, Ledger, Retired, Start, Void, new_nonce, utc_now
@@ -189,7 +190,7 @@ def _with(step: str, data: bytes) -> tuple[Ledger, Storage]:
     case="job",
 )
 @pytest.mark.parametrize("which", READERS)
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60, 3), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_p13_damaged_bytes_never_read_as_absent(which: str, data: st.DataObject) -> None:
     step, read, record = READERS[which]

@@ -1,4 +1,4 @@
-"""How a test reads the demo's site: by its links, as a crawler would; and compiled bytecode for the demo's Airflow."""
+"""How a test reads the demo's site: by its links, as a crawler would."""
 
 from __future__ import annotations
 
@@ -11,18 +11,8 @@ from pathlib import Path
 from urllib.parse import urljoin
 
 import pytest
-from lab_home import cache
 
 from weblake.demo.site import Page, Site
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _bytecode() -> Iterator[None]:
-    """Where the demo's Airflow finds itself compiled: that is half of the time that its start takes."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPYCACHEPREFIX", str(cache() / "bytecode"))
-        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
-        yield
 
 
 @pytest.fixture
@@ -32,10 +22,12 @@ def scratch(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def demo(tmp_path: Path, scratch: Path) -> Iterator[subprocess.Popen[str]]:
-    """The demo as a process, its temporary files in a directory of their own."""
+def demo(request: pytest.FixtureRequest, tmp_path: Path, scratch: Path) -> Iterator[subprocess.Popen[str]]:
+    """Start the demo as a process, as if what the test's module calls NOT_INSTALLED were not, with TMPDIR `scratch`."""
+    hidden = getattr(request.module, "NOT_INSTALLED", [])
+    code = f"import sys; sys.modules.update(dict.fromkeys({hidden!r})); from weblake.cli import main; main()"
     process = subprocess.Popen(
-        [sys.executable, "-m", "weblake", "demo", "--to", str(tmp_path / "lake")],
+        [sys.executable, "-c", code, "demo", "--to", str(tmp_path / "lake")],
         env=os.environ | {"TMPDIR": str(scratch)},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

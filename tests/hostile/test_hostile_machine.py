@@ -1,4 +1,7 @@
-"""Any order of writers, crashes, restarts, trouble and clears: what is visible is what was served, paid for once."""
+"""Any order of writers, crashes, restarts, trouble and clears: what is visible is what was served, paid for once.
+
+A few dozen orders by default, hundreds under `nightly`.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,7 @@ def test_a_case_plays_again_exactly() -> None:
     assert played() == first
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @pytest.mark.timeout(3600)
 def test_any_order_of_writers_and_crashes_hundreds_of_times() -> None:
     run_state_machine_as_test(LakeMachine, settings=settings(QUIET, max_examples=400, stateful_step_count=30))

@@ -1,4 +1,7 @@
-"""Any documents, any cuts, any faults, over real sockets: every document once, or an error and nothing visible."""
+"""Any documents, any cuts, any faults, over real sockets: every document once, or an error and nothing visible.
+
+A few cases by default, hundreds under `nightly`.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +77,7 @@ def test_any_documents_and_faults_over_sockets(made: Made, elsewhere: bool, repl
     case(made, elsewhere, replay)
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @pytest.mark.timeout(3600)
 @settings(QUIET, max_examples=400)
 @given(CASES, st.booleans(), st.booleans())

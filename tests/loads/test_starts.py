@@ -2,6 +2,8 @@
 
 `start_world.py` works out what may follow each state; the tests look at every end. Seconds are scaled down: a start has
 4 to take effect, is sent within 1 of its record, and shows in the activity list within 2.
+
+Two crashes and a loss by default; more of them, and two processes at every turn, under `nightly`.
 """
 
 from __future__ import annotations
@@ -82,13 +84,13 @@ def test_a_start_is_asked_again_only_where_that_is_no_second_one() -> None:
         assert explored(World(batch(), kind), ALONE, crashes=0, losses=1) > 5
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["replay", "burnt", "none"])
 def test_two_crashes_and_two_losses(kind: str) -> None:
     assert explored(World(batch(), kind), ALONE, crashes=2, losses=2) > 400
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @pytest.mark.timeout(3000)
 @pytest.mark.parametrize(("crashes", "losses"), [(3, 1), (1, 3)])
 def test_three_of_a_kind(crashes: int, losses: int) -> None:
@@ -115,7 +117,7 @@ def test_every_kind_of_load_is_paid_once(order: Callable[[Path], Order], tmp_pat
         assert explored(World(order(tmp_path), kind, slow_s=100.0), ALONE, crashes=0, losses=1) >= 3
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("order", [a_crawl, a_scrape, a_parse])
 @pytest.mark.parametrize("kind", ["replay", "burnt", "none"])
@@ -158,7 +160,7 @@ def test_one_that_is_told_to_wait_and_one_that_repeats_it_send_the_same_key() ->
     assert explored(World(batch(), "replay", paced_s=1), TOGETHER, crashes=0, losses=2)
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @pytest.mark.timeout(3000)
 @pytest.mark.parametrize("kind", ["replay", "none"])
 def test_two_alive_at_every_turn(kind: str) -> None:

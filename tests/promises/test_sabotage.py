@@ -1,4 +1,7 @@
-"""The command that shows the red: it tells a change that breaks a promise from one that breaks none, or breaks all."""
+"""The command that shows the red: it tells a change that breaks a promise from one that breaks none, or breaks all.
+
+Under `nightly` it makes every change of the catalogue.
+"""
 
 from __future__ import annotations
 
@@ -54,3 +57,11 @@ def test_the_command_shows_it_and_leaves_the_sources_alone(proof: Proof) -> None
     assert "GREEN" not in ran.stdout
     assert ran.stdout.count("\n2.1   red ") == len([each for each in proofs() if each.number == "2.1"])
     assert before == {path: path.read_bytes() for path in (TESTS.parent / "src").rglob("*.py")}
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("number", dict.fromkeys(proof.number for proof in proofs()))
+def test_each_change_turns_its_test_red(number: str) -> None:
+    ran = subprocess.run([sys.executable, COMMAND, number], capture_output=True, text=True, timeout=3500)
+    assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -12,6 +12,7 @@ from typing import Any
 import fake_web
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from weblake_service import ids
 from weblake_service.clock import Clock
@@ -163,7 +164,7 @@ def reachable(plan: Plan) -> tuple[set[str], set[str]]:
     return pages, failing
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(plans())
 def test_a_crawl_that_is_stopped_and_resumed_is_one_crawl(plan: Plan) -> None:
     seen = asyncio.run(crawl(plan))
@@ -184,7 +185,7 @@ def test_a_crawl_that_is_stopped_and_resumed_is_one_crawl(plan: Plan) -> None:
         assert set(seen.blocked) <= {url(page) for page in plan.blocked}
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(plans(), st.integers(0, 10**6))
 def test_with_a_seed_stops_and_latency_change_nothing(plan: Plan, jitter: int) -> None:
     plan.seed = 7

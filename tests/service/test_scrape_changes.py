@@ -12,6 +12,7 @@ import pytest
 import scrape_lab
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from weblake_service.config import Access
 from weblake_service.jobs import page_history, page_queue, records
@@ -60,14 +61,14 @@ LINES = st.lists(
 )
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(LINES, LINES)
 def test_a_diff_makes_the_new_text_of_the_old(old: list[str], new: list[str]) -> None:
     before, after = "\n".join(old), "\n".join(new)
     assert applied(before, unified_diff(before, after)) == after
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.randoms(use_true_random=False), st.integers(0, 3000))
 def test_a_diff_of_large_texts_is_right_too(random: Any, size: int) -> None:
     old = [f"line {random.randrange(size + 1)}" for _ in range(size)]

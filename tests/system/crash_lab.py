@@ -135,7 +135,7 @@ def crash_lab(service: Any, site: str, env: Mapping[str, str], tmp: Path) -> Ite
     with socket.socket() as closed:  # bound, and nobody listens: a page that surely fails
         closed.bind(("127.0.0.1", 0))
         urls = [f"{site}/{n}" for n in range(3)] + [f"http://127.0.0.1:{closed.getsockname()[1]}/"]
-        lab = Lab(service, {**os.environ, **env, "PYTHONDONTWRITEBYTECODE": "1"}, tmp, urls, "")
+        lab = Lab(service, {**os.environ, **env}, tmp, urls, "")
         lab.job = lab.again(lab.batch(tmp / "first"), tmp / "first")["job_id"]
         yield lab
 

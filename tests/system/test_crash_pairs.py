@@ -1,4 +1,7 @@
-"""Killed, and killed again while it recovers. All pairs: `uv run python tests/system/crash_pairs.py`."""
+"""Killed, and killed again while it recovers.
+
+A few seeded pairs under `system`, more of them under `nightly`. All pairs: `uv run python tests/system/crash_pairs.py`.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,18 @@ from crash_lab import DAY_DIR, Lab
 from crash_pairs import Pairs
 from failpoint_runs import failpoint_runs
 from syscall_sweep import Call, each_of, only, points, telling, traced
+from tiers import part, swept
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(1800)]
 
-#: How many pairs are tried by failpoints and by system calls, and by which seed they are chosen.
+#: How many pairs are tried by failpoints and by system calls under `nightly`, and by which seed they are chosen.
 PAIRS, TRACED_PAIRS = (int(n) for n in os.environ.get("WEBLAKE_PAIRS", "30 8").split())
 SEED = os.environ.get("WEBLAKE_PAIRS_SEED", "6")
 
 
 @traced
-def test_p1_killed_again_while_it_recovers(lab: Lab) -> None:
+@swept(8)
+def test_p1_killed_again_while_it_recovers(lab: Lab, one_in: int) -> None:
     """Killed on the very line after the commit, and then at each change of the run that finishes it."""
     unharmed = lab.run(lab.land(lab.root("unharmed")), lab.root("unharmed"))
     sync = only(unharmed.changes, "fsync", DAY_DIR)
@@ -37,11 +42,13 @@ def test_p1_killed_again_while_it_recovers(lab: Lab) -> None:
         assert lab.killed(lab.land(root), root, call, nth=2)
         lab.again(lab.land(root), root)
 
-    assert each_of(points(whole.changes), trial) == []
+    assert each_of(part(points(whole.changes), one_in), trial) == []
 
 
+@pytest.mark.nightly
 @traced
 def test_p1_killed_at_two_changes(lab: Lab) -> None:
+    """By failpoints a part of these pairs is in `.ci/run`, and each single call by strace."""
     whole = lab.run(lab.batch(lab.root("whole")), lab.root("whole")).changes
     choice = random.Random(SEED)
     firsts = choice.sample(telling(whole), TRACED_PAIRS)
@@ -67,11 +74,13 @@ def test_p1_killed_at_two_changes(lab: Lab) -> None:
     at="src/weblake/loads/starts.py",
     line="    operation = replace(plan.build(last.key), repeatable=True)",
     becomes="    operation = replace(plan.build(str(uuid.uuid4())), repeatable=True)",
+    case="part",
 )
-def test_p1_killed_at_two_points(lab: Lab) -> None:
+@swept(5)
+def test_p1_killed_at_two_points(lab: Lab, one_in: int) -> None:
     with failpoint_runs(lab.env, lab.tmp) as runs:
         pairs = Pairs(lab, runs, {})
-        chosen = pairs.some(PAIRS, SEED)
+        chosen = pairs.some(PAIRS // one_in, SEED)
         print(f"WEBLAKE_PAIRS_SEED={SEED}:", *chosen)
         for pair in chosen:
             pairs.trial(pair)

@@ -1,6 +1,7 @@
 """A disk that is full, fails, is read-only or has no file handles left, at a change of the root as the kernel sees it.
 
-At the calls that matter most by name, and at a seeded choice of all the others.
+At the calls that matter most by name, and at a seeded choice of all the others: a few under `system`, all of them under
+`nightly`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import pytest
 from catalogue import proves
 from crash_lab import DAY_DIR, DOCUMENTS, ERRORS, LEDGER, Lab
 from syscall_sweep import Call, Struck, each_of, only, points, traced
+from tiers import part, swept
 
 pytestmark = [
     pytest.mark.system,
@@ -35,8 +37,7 @@ TROUBLE = [
     ("link", f"{LEDGER}/ID.done.json", errno.ENOSPC, True),
 ]
 ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE)
-#: How many of all calls are struck, and by which seed they are chosen.
-CHOSEN = int(os.environ.get("WEBLAKE_DISK_TRIALS", "20"))
+#: By which seed the errnos are chosen.
 SEED = os.environ.get("WEBLAKE_DISK_SEED", "6")
 
 
@@ -90,12 +91,14 @@ def test_p3_a_disk_that_fails_where_it_matters_most(lab: Lab) -> None:
     at="src/weblake/storage/rules.py",
     line="        raise refusal(error, doing, url, hidden) from error",
     becomes="        raise",
+    case="part",
 )
-def test_p3_a_disk_that_fails_anywhere(lab: Lab) -> None:
+@swept(12)
+def test_p3_a_disk_that_fails_anywhere(lab: Lab, one_in: int) -> None:
     """It fails with a reason, or the call did not matter (of what drops the staging) and the load is there."""
     whole = lab.run(lab.batch(lab.root("whole")), lab.root("whole")).changes
     choice = random.Random(SEED)
-    chosen = [(call, choice.choice(ERRNOS)) for call in choice.sample(points(whole), CHOSEN)]
+    chosen = [(call, choice.choice(ERRNOS)) for call in part(points(whole), one_in)]
     print(f"WEBLAKE_DISK_SEED={SEED}:", *(f"{call} {errno.errorcode[number]}" for call, number in chosen), sep="\n  ")
     started = lab.starts()
 

@@ -1,5 +1,5 @@
 """Landing, struck at numbered points by SIGKILL or a failing disk, where no strace is needed: a few points in the
-default run, all of them under `system`."""
+default run, a seeded part of all under `system`, all of them under `nightly`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 from catalogue import proves
 from crash_lab import Lab, visible
 from failpoint_runs import Runs, every, failpoint_runs
+from tiers import part, swept
 
 #: In a run that buys and lands one load the last such point; and whether what comes after it is struck, too.
 TELLING = (
@@ -39,7 +40,7 @@ def telling(points: list[str]) -> list[int]:
     return [n for at, both in found for n in ((at + 1,) if both else (at,))]
 
 
-def swept(lab: Lab, runs: Runs, numbers: Callable[[list[str]], list[int]], args: Callable[[Path], list[str]]) -> None:
+def killed(lab: Lab, runs: Runs, numbers: Callable[[list[str]], list[int]], args: Callable[[Path], list[str]]) -> None:
     """Kills a run before each of the chosen points, looks, and runs it again."""
     whole = runs(lab.root("whole"), args(lab.root("whole")))
     assert whole.code == 0, whole.err
@@ -70,19 +71,19 @@ def swept(lab: Lab, runs: Runs, numbers: Callable[[list[str]], list[int]], args:
     becomes="    operation = replace(plan.build(str(uuid.uuid4())), repeatable=True)",
 )
 def test_p1_p10_killed_at_the_points_that_tell_most(lab: Lab, runs: Runs) -> None:
-    swept(lab, runs, telling, lab.batch)
+    killed(lab, runs, telling, lab.batch)
 
 
 @pytest.mark.system
-@pytest.mark.timeout(1800)
-def test_p1_killed_at_every_point_of_a_batch(lab: Lab, runs: Runs) -> None:
-    swept(lab, runs, every, lab.batch)
+@swept(8)
+def test_p1_killed_at_every_point_of_a_batch(lab: Lab, runs: Runs, one_in: int) -> None:
+    killed(lab, runs, lambda points: part(every(points), one_in), lab.batch)
 
 
 @pytest.mark.system
-@pytest.mark.timeout(1800)
-def test_p1_killed_at_every_point_of_a_landing(lab: Lab, runs: Runs) -> None:
-    swept(lab, runs, every, lab.land)
+@swept(8)
+def test_p1_killed_at_every_point_of_a_landing(lab: Lab, runs: Runs, one_in: int) -> None:
+    killed(lab, runs, lambda points: part(every(points), one_in), lab.land)
 
 
 def in_trouble(lab: Lab, runs: Runs, numbers: Callable[[list[str]], list[int]]) -> None:
@@ -116,9 +117,9 @@ def test_p3_the_disk_fails_at_the_points_that_tell_most(lab: Lab, runs: Runs) ->
 
 
 @pytest.mark.system
-@pytest.mark.timeout(1800)
-def test_p3_the_disk_fails_at_any_point(lab: Lab, runs: Runs) -> None:
-    in_trouble(lab, runs, every)
+@swept(8)
+def test_p3_the_disk_fails_at_any_point(lab: Lab, runs: Runs, one_in: int) -> None:
+    in_trouble(lab, runs, lambda points: part(every(points), one_in))
 
 
 @proves("P6", at="src/weblake/dataset/layout.py", line="{checked_load_id(load_id)}-0", becomes="part-0")

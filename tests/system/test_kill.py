@@ -1,4 +1,7 @@
-"""`weblake batch` killed with SIGKILL at some moment and run again: the same load once, one start at the service."""
+"""`weblake batch` killed with SIGKILL at some moment and run again: the same load once, one start at the service.
+
+Three moments under `system`, eleven under `nightly`; test_crash_sweep.py kills at chosen calls instead.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from typing import Any
 import duckdb
 import pytest
 from catalogue import proves
+from tiers import part, swept
 
 pytestmark = pytest.mark.system
 
@@ -25,13 +29,18 @@ def visible(root: Path) -> list[Any]:
     return duckdb.sql(query).fetchall()
 
 
-@proves("3.2", at="src/weblake/loads/load_request.py", line="        if self.new:", becomes="        if True:")
-def test_p1_killed_at_any_moment_and_run_again(weblake_command: Any, service: Any, site: str, tmp_path: Path) -> None:
+@proves(
+    "3.2", at="src/weblake/loads/load_request.py", line="        if self.new:", becomes="        if True:", case="part"
+)
+@swept(5)
+def test_p1_killed_at_any_moment_and_run_again(
+    weblake_command: Any, service: Any, site: str, tmp_path: Path, one_in: int
+) -> None:
     urls = [f"{site}/{n}" for n in range(12)]
     begun = time.monotonic()
     assert weblake_command("batch", *urls, "--to", str(tmp_path / "whole"), "--json").code == 0
     whole = time.monotonic() - begun
-    for n, moment in enumerate(MOMENTS):
+    for n, moment in enumerate(part(MOMENTS, one_in)):
         started = service.counts().get("batch_scrape_started", 0)
         root = tmp_path / f"lake-{n}"
         command = ("batch", *urls, "--to", str(root), "--json")

@@ -1,10 +1,11 @@
-"""Two processes that run one command on one root at the same moment, one of them struck; and readers meanwhile."""
+"""Two processes that run one command on one root at the same moment, one of them struck; and readers meanwhile.
+
+A seeded part of the points is struck under `system`, each of them under `nightly`.
+"""
 
 from __future__ import annotations
 
 import json
-import os
-import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,13 +18,11 @@ import pytest
 from catalogue import proves
 from crash_lab import Lab
 from failpoint_runs import Runs, every, failpoint_runs
+from tiers import part, swept
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(1800)]
 
-#: How many strikes are tried, and by which seed they are chosen.
-STRIKES = int(os.environ.get("WEBLAKE_STRIKES", "20"))
-SEED = os.environ.get("WEBLAKE_STRIKES_SEED", "6")
-LOADS = 5
+LOADS = 3
 
 
 @pytest.fixture
@@ -37,13 +36,14 @@ def two(lab: Lab) -> Iterator[tuple[Runs, Runs]]:
     at="src/weblake/storage/local.py",
     line="        os.link(source, final)",
     becomes="        os.replace(source, final)",
+    case="part",
 )
-def test_p5_one_of_two_writers_of_one_load_is_killed(lab: Lab, two: tuple[Runs, Runs]) -> None:
+@swept(8)
+def test_p5_one_of_two_writers_of_one_load_is_killed(lab: Lab, two: tuple[Runs, Runs], one_in: int) -> None:
     one, other = two
     root = lab.root("whole")
     whole = one(root, lab.batch(root)).points
-    chosen = random.Random(SEED).sample(every(whole), STRIKES)
-    print(f"WEBLAKE_STRIKES_SEED={SEED}:", *chosen)
+    chosen = part(every(whole), one_in)
     started = lab.starts()
     for at in chosen:
         root = lab.root(f"both {at}")

@@ -1,13 +1,14 @@
 """Many loads with faults in one of twenty requests: the counts add up, and nothing is left behind.
 
-This is the short form; `uv run python benchmarks/soak.py --minutes 10` is the long one, with its figures in
-docs/soak.md.
+Three rounds by default, sixty under `nightly`. `uv run python benchmarks/soak.py --minutes 10` is the long form,
+with its figures in docs/soak.md.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from catalogue import proves
 from soak_account import added_up, left_behind
 from soak_lab import soaking
@@ -18,19 +19,28 @@ from soak_lab import soaking
     at="src/weblake/loads/starts.py",
     line="operation = replace(plan.build(last.key), repeatable=True)",
     becomes="operation = replace(plan.build(str(__import__('uuid').uuid4())), repeatable=True)",
+    case="3",
 )
-@proves("5.3", at="src/weblake/storage/scratch.py", line="            os.close(owner)", becomes="            pass")
+@proves(
+    "5.3",
+    at="src/weblake/storage/scratch.py",
+    line="            os.close(owner)",
+    becomes="            pass",
+    case="3",
+)
 @proves(
     "5.3",
     at="src/weblake/storage/scratch.py",
     line="    drop = partial(shutil.rmtree, directory, ignore_errors=True)",
     becomes="    drop = list",
+    case="3",
 )
-def test_a_short_soak_adds_up_and_leaves_nothing_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rounds", [3, pytest.param(60, marks=[pytest.mark.nightly, pytest.mark.timeout(3600)])])
+def test_a_soak_adds_up_and_leaves_nothing_behind(tmp_path: Path, rounds: int) -> None:
     with soaking(tmp_path) as soak:
         # Chance alone would seldom lose a start in so short a time.
         soak.service.faults.add(drop_after=True, method="POST", path="/v2/batch/scrape$", times=3)
-        for _ in range(3):
+        for _ in range(rounds):
             soak.round(6)
         added_up(soak)
     assert left_behind(soak.looks) == []

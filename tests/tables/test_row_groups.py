@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from weblake.tables import arrays, parquet, schemas
 from weblake.tables.footers import moved
@@ -77,7 +78,7 @@ def put_together(groups: Iterable[Sequence[pa.RecordBatch]], values: dict[bytes,
     return b"".join((*parts, footer.written(values).to_pybytes()))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.lists(st.lists(st.lists(ROWS, min_size=1, max_size=3), min_size=1, max_size=2), max_size=20))
 def test_row_groups_made_apart_are_the_file_of_one_writer(groups: list[list[list[dict[str, object]]]]) -> None:
     made = [[batch(rows) for rows in group] for group in groups]

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from weblake.tables import arrays
 
@@ -16,7 +17,7 @@ KINDS = [pa.string(), pa.large_string()]
 WORDS = st.none() | st.text() | st.sampled_from(["", "\x1f", "a\x1fb", "\x00", "é", "\U0001f600" * 9])
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(WORDS, min_size=1), st.sampled_from(KINDS))
 def test_many_are_as_few(values: list[str | None], kind: pa.DataType) -> None:
     made = arrays._split(kind, values)
@@ -71,7 +72,7 @@ MAPS = st.none() | st.dictionaries(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(MAPS, min_size=1, max_size=20), st.booleans())
 def test_maps_are_the_same_whichever_keys_they_share(values: list[dict[str, str | None] | None], large: bool) -> None:
     """In the job of a large column, and of a small one, where Arrow's compute functions are not loaded."""

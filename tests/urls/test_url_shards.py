@@ -20,6 +20,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from weblake.errors import FeatureMissing, FixRequest, InvalidOption, StorageRefused
 from weblake.urls import files, lists
@@ -54,7 +55,7 @@ def together(path: Any, column: str | None = None, **sizes: Any) -> list[str]:
 
 SIZES = st.integers(1, 7).map(lambda n: {"per_shard": n}) | st.integers(1, 7).map(lambda n: {"shards": n})
 BLOCKS = st.sampled_from([1, 2, 3, 7, 64])
-ODD = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+ODD = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(150))
 BREAKS = st.sampled_from(["\n", "\r\n", "\r", "\x0b", "\x0c", "\x1c", "\x85", "\u2028"])
 WORDS = st.sampled_from(["", " ", "#", "# no", "https://a.example/ü?q=1", "https://b.example/", "\ufeff", "日本"])
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from weblake.client import AsyncClient, Client
     from weblake.compaction import compact
     from weblake.compaction_record import Compacted
+    from weblake.http.options import HttpOptions
     from weblake.lake import land, land_batch, land_crawl
     from weblake.orders import Terms
     from weblake.reading import Reading, read
@@ -26,6 +27,7 @@ _HOMES = {
     "AsyncClient": "weblake.client",
     "Client": "weblake.client",
     "Compacted": "weblake.compaction_record",
+    "HttpOptions": "weblake.http.options",
     "LandedFile": "weblake.receipt",
     "Orphan": "weblake.unlanded",
     "Reading": "weblake.reading",
@@ -45,6 +47,7 @@ __all__ = [
     "AsyncClient",
     "Client",
     "Compacted",
+    "HttpOptions",
     "LandedFile",
     "Orphan",
     "Reading",

@@ -12,6 +12,7 @@ import logging
 import os
 import socket
 import ssl
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,7 +24,7 @@ from weblake import aio
 from weblake.errors import WeblakeError
 from weblake.http.bodies import BodyRefused, BoundedBody
 from weblake.http.deadlines import ending
-from weblake.http.failures import certificate_error, is_failure, kinds, was_sent
+from weblake.http.failures import certificate_error, client_certificate_refused, is_failure, kinds, text_of, was_sent
 from weblake.http.library import AsyncHttpClient, HttpClient, httpx, library_of
 from weblake.http.options import HttpOptions, TrustStoreUnreadable
 from weblake.http.pools import AsyncPoolTransport, PoolTransport
@@ -47,13 +48,14 @@ class _Requests:
     """What both transports share: address, headers, proxy, and the meaning of an exception."""
 
     def __init__(
-        self, base: BaseUrl, key: ApiKey | None, options: HttpOptions | None, library: Any, user_agent: str
+        self, base: BaseUrl, key: ApiKey | None, options: HttpOptions | None, library: Any | None, user_agent: str
     ) -> None:
         self.base = base
         self._key = key
         self._options = options or HttpOptions()
-        self._library = library
-        self._proxy = self._options.proxy_for(base) if library is httpx else None
+        self._library = library or httpx
+        # A given client has proxies of its own.
+        self._proxy = self._options.proxy_for(base) if library is None else None
         self._user_agent = user_agent
         self._ssl: ssl.SSLContext | None = None
         self._headers = self._own_headers()
@@ -113,22 +115,30 @@ class _Requests:
         sent = was_sent(error) if sent is None else sent
         certificate = certificate_error(error)
         if certificate is not None:
-            return NoReply(f"the TLS certificate of {self.base.origin} is not valid: {certificate}", sent, final=True)
+            whose = self.base.origin
+            if self._proxy is not None and self._proxy.url.scheme == "https":
+                whose += f" or of the proxy {self._proxy.url}"
+            return NoReply(f"the TLS certificate of {whose} is not valid: {certificate}", sent, final=True)
         where = self.base.origin
         if self._proxy is not None:
-            where += " through the environment's proxy" if self._options.proxy is None else " through the proxy"
+            whose = "the environment's proxy" if self._options.proxy is None else "the proxy"
+            where += f" through {whose} {self._proxy.url}"  # without user name and password
+        alert = client_certificate_refused(error)
+        if alert is not None:
+            reason = f"{where}: the TLS client certificate is missing or not accepted ({alert})"
+            return NoReply(reason, sent=False, final=True, hint="Set a client certificate that the service accepts.")
         failed = kinds(error)
         if "TimeoutException" in failed or isinstance(error, TimeoutError):
             limit = request.deadline_s
             if "ConnectTimeout" in failed:
                 limit = min(CONNECT_S, limit)
             return NoReply(f"no complete answer from {where} within {limit:g} s", sent)
-        text = one_line(str(error)) or type(error).__name__
+        text = one_line(text_of(error))
         if self._key is not None:
             text = self._key.hide(text)
         if "ProxyError" in failed and "407" in text:
             reason = f"{where}: the proxy asks for a user name and a password (407)"
-            hint = "Put them into the proxy's URL: http://user:password@host:port, percent-encoded."
+            hint = "Check them in the proxy's URL: http://user:password@host:port, percent-encoded."
             return NoReply(reason, sent=False, final=True, hint=hint)
         return NoReply(f"{where}: {text}", sent, final="LocalProtocolError" in failed)
 
@@ -156,7 +166,8 @@ class HttpTransport(_Requests):
         options: HttpOptions | None = None,
         user_agent: str = "weblake",
     ) -> None:
-        super().__init__(base, key, options, library_of(http_client, "Client"), user_agent)
+        library = None if http_client is None else library_of(http_client, "Client")
+        super().__init__(base, key, options, library, user_agent)
         self._client = http_client
         self._pools: dict[bool, PoolTransport] = {}
         self._pid = os.getpid()
@@ -240,7 +251,8 @@ class AsyncHttpTransport(_Requests):
         options: HttpOptions | None = None,
         user_agent: str = "weblake",
     ) -> None:
-        super().__init__(base, key, options, library_of(http_client, "AsyncClient"), user_agent)
+        library = None if http_client is None else library_of(http_client, "AsyncClient")
+        super().__init__(base, key, options, library, user_agent)
         self._client = http_client
         self._pools: dict[bool, httpx.AsyncBaseTransport] = {}
         self._turns: dict[str, asyncio.Semaphore] = {}
@@ -290,7 +302,7 @@ class AsyncHttpTransport(_Requests):
 
     def _pool(self, fresh: bool) -> httpx.AsyncBaseTransport:
         if fresh not in self._pools:
-            make = _async_transport()
+            make = _async_transport(self.base, self._proxy)
             self._pools[fresh] = make(
                 self._ssl_context(), self._proxy, max_connections=MAX_CONNECTIONS, keep_alive=not fresh
             )
@@ -304,7 +316,9 @@ class AsyncHttpTransport(_Requests):
                 await pool.aclose()
 
 
-def _async_transport() -> Callable[..., httpx.AsyncBaseTransport]:
+def _async_transport(base: BaseUrl, proxy: httpx.Proxy | None) -> Callable[..., httpx.AsyncBaseTransport]:
+    if sys.version_info < (3, 11) and base.scheme == "https" and proxy is not None and proxy.url.scheme == "https":
+        return AsyncPoolTransport  # aiohttp needs asyncio's TLS inside TLS, which came with Python 3.11
     try:
         from weblake.http.aiohttp_transport import aiohttp_transport
     except ImportError:

@@ -45,10 +45,10 @@ class Authority:
         paths[1].write_bytes(key.private_bytes(*form))
         return paths
 
-    def server_context(self, *, client_certificates: bool = False) -> ssl.SSLContext:
-        """Return a TLS context for a server on `localhost`, which may demand a certificate of this authority."""
+    def server_context(self, host: str = "localhost", *, client_certificates: bool = False) -> ssl.SSLContext:
+        """Return a TLS context for a server, which may demand a client certificate of this authority."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(*self.certificate("localhost"))
+        context.load_cert_chain(*self.certificate(host))
         if client_certificates:
             context.verify_mode = ssl.CERT_REQUIRED
             context.load_verify_locations(self.bundle)
@@ -77,6 +77,7 @@ class Server:
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self._tls = tls
         self._over = threading.Event()
+        self.connections = 0
         self._open: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         self.port: int = self._listener.getsockname()[1]
@@ -98,6 +99,7 @@ class Server:
         with self._listener, contextlib.suppress(OSError):
             while not self._over.is_set():
                 peer, _ = self._listener.accept()
+                self.connections += 1
                 peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self._start(self._serve_tls, peer)
 
@@ -146,9 +148,18 @@ class Service(Server):
 
 
 class Proxy(Server):
-    """Opens tunnels for CONNECT, where `login` (`user:password`) is sent, and keeps the head of each request."""
+    """Opens tunnels for CONNECT, and keeps the head of each request.
 
-    def __init__(self, tls: ssl.SSLContext | None = None, *, login: str = "") -> None:
+    Args:
+        tls: For an https:// proxy.
+        login: `user:password` that it wants; none if empty.
+        target: Where all tunnels lead, whatever host a client names.
+    """
+
+    def __init__(
+        self, tls: ssl.SSLContext | None = None, *, login: str = "", target: tuple[str, int] | None = None
+    ) -> None:
+        self._target = target
         self.heads: list[bytes] = []
         self._login = base64.b64encode(login.encode()) if login else b""
         super().__init__(tls)
@@ -157,7 +168,7 @@ class Proxy(Server):
         head = _read_head(peer)
         self.heads.append(head)
         method, target, _ = head.split(b" ", 2)
-        if self._login and b"authorization: basic " + self._login.lower() not in head.lower():
+        if self._login and b"basic " + self._login not in head.replace(b"Basic", b"basic"):
             peer.sendall(
                 b"HTTP/1.1 407 Proxy Authentication Required\r\n"
                 b'proxy-authenticate: Basic realm="proxy"\r\ncontent-length: 0\r\n\r\n'
@@ -165,7 +176,7 @@ class Proxy(Server):
             return
         assert method == b"CONNECT"
         host, _, port = target.decode().rpartition(":")
-        with socket.create_connection((host, int(port))) as far:
+        with socket.create_connection(self._target or (host, int(port))) as far:
             self._open.append(far)
             peer.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
             _relay(peer, far, self._over)

@@ -127,20 +127,18 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
             AskPerson: The base URL or the key is not set.
             InvalidOption: One of them, or a proxy or TLS setting, cannot be used.
         """
-        patience = self._patience()
+        patience, options = self._patience(), self._http_options()
         if self.job_page:
             orchestration.check_job_page(str(given.looked_up(self.job_page)))
         with speaking():  # the key stays out of the locals, which some tracebacks show
-            return weblake.Client(
-                *self._endpoint(), insecure=self.insecure, patience=patience, http_options=self._http_options()
-            )
+            return weblake.Client(*self._endpoint(), insecure=self.insecure, patience=patience, http_options=options)
 
     def get_async_client(self) -> weblake.AsyncClient:
         """The same for an event loop."""
-        patience = self._patience()
+        patience, options = self._patience(), self._http_options()
         with speaking():
             return weblake.AsyncClient(
-                *self._endpoint(), insecure=self.insecure, patience=patience, http_options=self._http_options()
+                *self._endpoint(), insecure=self.insecure, patience=patience, http_options=options
             )
 
     def dataset(self, to: str | None = None) -> Dataset:

@@ -46,6 +46,9 @@ def credits_of(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     for name in ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
+    from weblake.http import aiohttp_transport  # its import takes longer than some deadlines here
+
+    assert aiohttp_transport
     if request.param == "AsyncClient without aiohttp":
         monkeypatch.setattr(transport, "_async_transport", lambda *_: AsyncPoolTransport)
     return blocking if request.param == "Client" else awaited

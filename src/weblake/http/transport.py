@@ -254,6 +254,8 @@ class AsyncHttpTransport(_Requests):
         library = None if http_client is None else library_of(http_client, "AsyncClient")
         super().__init__(base, key, options, library, user_agent)
         self._client = http_client
+        # To import aiohttp can take a second, which belongs to no request's deadline.
+        self._make_pool = _async_transport(base, self._proxy) if http_client is None else AsyncPoolTransport
         self._pools: dict[bool, httpx.AsyncBaseTransport] = {}
         self._turns: dict[str, asyncio.Semaphore] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -302,8 +304,7 @@ class AsyncHttpTransport(_Requests):
 
     def _pool(self, fresh: bool) -> httpx.AsyncBaseTransport:
         if fresh not in self._pools:
-            make = _async_transport(self.base, self._proxy)
-            self._pools[fresh] = make(
+            self._pools[fresh] = self._make_pool(
                 self._ssl_context(), self._proxy, max_connections=MAX_CONNECTIONS, keep_alive=not fresh
             )
         return self._pools[fresh]

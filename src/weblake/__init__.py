@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from weblake.dataset.compaction import compact
     from weblake.dataset.compaction_record import Compacted
     from weblake.dataset.reading import Reading, read
+    from weblake.http.options import HttpOptions
     from weblake.landing import land, land_batch, land_crawl
     from weblake.loads.load_request import Terms
     from weblake.loads.orphans import Orphan, Unlanded, orphans
@@ -27,6 +28,7 @@ _HOMES = {
     "AsyncClient": "weblake.client",
     "Client": "weblake.client",
     "Compacted": "weblake.dataset.compaction_record",
+    "HttpOptions": "weblake.http.options",
     "LandedFile": "weblake.receipt",
     "Orphan": "weblake.loads.orphans",
     "Reading": "weblake.dataset.reading",
@@ -46,6 +48,7 @@ __all__ = [
     "AsyncClient",
     "Client",
     "Compacted",
+    "HttpOptions",
     "LandedFile",
     "Orphan",
     "Reading",

@@ -66,7 +66,7 @@ class Client:
         transport: Carries requests instead of the network, in tests.
 
     Raises:
-        InvalidOption: The base URL, the key, the proxy or the client cannot be used, or more than one of
+        InvalidOption: The base URL, the key, `http_options` or the client cannot be used, or more than one of
             `http_client`, `http_options` and `transport` is given.
         AskPerson: There is a base URL and no key.
         FeatureMissing: The embedded service is needed, and `weblake[local]` is not installed.
@@ -92,6 +92,8 @@ class Client:
         del api_key  # whatever is raised from here on may be shown with the locals of this frame
         _at_most_one(http_client=http_client, http_options=http_options, transport=transport)
         library_of(http_client, "Client")
+        if http_options is not None:
+            http_options.check()
         self._carrier = partial(HttpTransport, http_client=http_client, options=http_options)
         if transport is None:
             self._settings = settings.find(base_url, given, insecure=insecure)
@@ -203,6 +205,8 @@ class AsyncClient:
         del api_key  # whatever is raised from here on may be shown with the locals of this frame
         _at_most_one(http_client=http_client, http_options=http_options, transport=transport)
         library_of(http_client, "AsyncClient")
+        if http_options is not None:
+            http_options.check()
         self._carrier = partial(AsyncHttpTransport, http_client=http_client, options=http_options)
         if transport is None:
             self._settings = settings.find(base_url, given, insecure=insecure)

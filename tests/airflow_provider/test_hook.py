@@ -8,6 +8,7 @@ import socket
 import threading
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,7 +18,9 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from catalogue import proves
 from key_forms import holds
 from shown_errors import everything_of
+from tls_lab import CREDITS, Authority, Proxy, Service, closed_at_end
 
+import weblake
 from airflow_provider_weblake.hooks import weblake as hook_module
 from airflow_provider_weblake.hooks.endpoint import Endpoint
 from airflow_provider_weblake.hooks.weblake import WeblakeHook
@@ -75,7 +78,13 @@ def test_every_way_to_write_a_connection_names_one_base_url(
 
 def test_a_connection_survives_airflows_own_uri_form(monkeypatch: pytest.MonkeyPatch) -> None:
     """Airflow writes a connection as a URI and reads it back on its way through caches."""
-    extra = {"insecure": True, "call_timeout_s": 12.5, "job_url": "https://app.example.com/{kind}/{job_id}?a=b"}
+    extra = {
+        "insecure": True,
+        "call_timeout_s": 12.5,
+        "job_url": "https://app.example.com/{kind}/{job_id}?a=b",
+        "proxy": "http://user:p%40ss@proxy.example.com:3128",
+        "ca_bundle": "/etc/ssl/company ca.pem",
+    }
     there = Connection(
         conn_id="wl",
         conn_type="weblake",
@@ -107,6 +116,26 @@ def test_a_connection_survives_airflows_own_uri_form(monkeypatch: pytest.MonkeyP
         ({"host": "h", "password": "test-key", "extra": {"call_timeout_s": -1}}, InvalidOption, ["'call_timeout_s'"]),
         ({"host": "h", "password": "test-key", "extra": {"call_timeout_s": "soon"}}, InvalidOption, ["seconds"]),
         ({"host": "h", "password": "test-key", "extra": {"job_url": "javascript:x"}}, InvalidOption, ["'job_url'"]),
+        (
+            {"host": "h", "password": "test-key", "extra": {"ca_bundle": "/no/such.pem"}},
+            InvalidOption,
+            ["'wl'", "extra field `ca_bundle` cannot be used: /no/such.pem", "PEM file"],
+        ),
+        (
+            {"host": "h", "password": "test-key", "extra": {"client_key": "/no/such.pem"}},
+            InvalidOption,
+            ["extra field `client_key` is given without `client_certificate`"],
+        ),
+        (
+            {"host": "h", "password": "test-key", "extra": {"proxy": "socks5://h"}},
+            InvalidOption,
+            ["extra field `proxy`", "socks5"],
+        ),
+        (
+            {"host": "h", "password": "test-key", "extra": {"proxy": 3128}},
+            InvalidOption,
+            ["extra field `proxy`", "text"],
+        ),
     ],
 )
 def test_what_cannot_be_used_is_refused_in_the_words_of_a_connection(
@@ -180,6 +209,66 @@ def test_s1_no_error_of_a_connection_shows_its_password(
         with pytest.raises((InvalidOption, AskPerson)) as caught:
             attempt()
         assert [each for each in everything_of(caught.value) if holds(each.encode(), "test-canary-0123")] == []
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"proxy": "socks5://test-user:test-canary-0123@h"},
+        {"proxy": "http://test-user:test-canary-0123@h:port"},
+        {"proxy": "http://test-user:test-canary-0123@h", "ca_bundle": "/no/such.pem"},
+        {"proxy": "http://test-user:test-canary-0123@h", "ca_bundle": 1},
+    ],
+)
+def test_s1_no_error_of_a_connection_shows_a_proxys_password(
+    extra: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hook = connect(monkeypatch, {"host": "https://api.example.com", "password": "test-key", "extra": extra})
+    for attempt in (hook.get_conn, lambda: asyncio.run(hook.aget_client())):
+        with pytest.raises(InvalidOption) as caught:
+            attempt()
+        assert [each for each in everything_of(caught.value) if "test-canary-0123" in each] == []
+
+
+def test_proxy_and_tls_settings_belong_to_the_content_of_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections that differ in one of them share no client, and a proxy's password is masked in both its forms."""
+    base: dict[str, object] = {"host": "https://api.example.com", "password": "test-key"}
+    proxy = "http://test-user:test%2Fcanary-0123@proxy.example:3128"
+    plain = connect(monkeypatch, base | {"extra": {"proxy": "", "ca_bundle": None}}).endpoint()
+    assert plain.http_options is None
+    assert plain == connect(monkeypatch, base).endpoint()
+    through = connect(monkeypatch, base | {"extra": {"proxy": proxy}}).endpoint()
+    assert through != plain
+    assert through == connect(monkeypatch, base | {"extra": {"proxy": proxy}}).endpoint()
+    assert len({plain, through, connect(monkeypatch, base | {"extra": {"ca_bundle": "/x.pem"}}).endpoint()}) == 3
+    assert through.http_options == weblake.HttpOptions(proxy=proxy)
+    assert "canary" not in repr(through)
+    assert "canary" not in str(redact(f"{proxy} test/canary-0123"))
+
+
+def test_a_connection_sends_through_its_proxy_with_its_client_certificate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.certificate("client")
+    service = Service(authority.server_context(client_certificates=True))
+    proxy = Proxy(login="test-user:test-password")
+    extra = {
+        "proxy": proxy.url.replace("://", "://test-user:test-password@"),
+        "ca_bundle": str(authority.bundle),
+        "client_certificate": str(certificate),
+        "client_key": str(key),
+    }
+    hook = connect(monkeypatch, {"host": service.url, "password": "test-key", "extra": extra})
+
+    async def ask() -> object:
+        async with await hook.aget_client() as client:
+            return (await client.credit_usage()).data.remaining_credits
+
+    with closed_at_end(service, proxy):
+        assert hook.test_connection() == (True, f"Connected to {service.url}: {CREDITS} credits left.")
+        assert asyncio.run(ask()) == CREDITS
+    assert len(proxy.heads) == 2
 
 
 def test_a_missing_connection_is_airflows_own_error() -> None:

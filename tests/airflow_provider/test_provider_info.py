@@ -192,7 +192,8 @@ def test_airflow_knows_the_provider_as_it_is_described() -> None:
     assert found["hook"] == [hook, "weblake_conn_id", "weblake"]
     assert found["testable"] is True
     assert found["runtime hook"] == hook
-    assert found["widgets"] == [f"extra__weblake__{name}" for name in ("call_timeout_s", "insecure", "job_url")]
+    names = ("ca_bundle", "call_timeout_s", "client_certificate", "client_key", "insecure", "job_url", "proxy")
+    assert found["widgets"] == [f"extra__weblake__{name}" for name in names]
     assert found["behaviour"]["relabeling"] == {"host": "Base URL", "password": "API key"}
     assert set(found["behaviour"]["hidden_fields"]) == {"login", "port", "schema", "extra"}
     assert found["behaviour"]["placeholders"]["host"] == "https://api.example.com"

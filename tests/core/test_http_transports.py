@@ -50,7 +50,7 @@ class Service:
 @pytest.fixture(params=["blocking", "aiohttp", "pool"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "pool":
-        monkeypatch.setattr(transports, "_async_transport", lambda: AsyncPoolTransport)
+        monkeypatch.setattr(transports, "_async_transport", lambda *_: AsyncPoolTransport)
     name: str = request.param
     return name
 

@@ -245,8 +245,9 @@ def test_no_message_holds_a_value_of_the_options() -> None:
 
 @pytest.mark.parametrize("how", ["literal", "variable"])
 def test_a_secret_is_in_no_snapshot(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    key, cookie, token = (f"canary-{secrets.token_hex(8)}" for _ in range(3))
-    for name, value in {"C_KEY": key, "C_COOKIE": cookie, "C_TOKEN": token}.items():
+    key, cookie, token, password = (f"canary-{secrets.token_hex(8)}" for _ in range(4))
+    proxy = f"http://test-user:{password}@proxy.example:3128"
+    for name, value in {"C_KEY": key, "C_COOKIE": cookie, "C_TOKEN": token, "C_PROXY": proxy}.items():
         monkeypatch.setenv(name, value)
     literal = how == "literal"
     attributes = {
@@ -259,6 +260,7 @@ def test_a_secret_is_in_no_snapshot(how: str, monkeypatch: pytest.MonkeyPatch) -
             "api_key": key if literal else "{{ env.C_KEY }}",
             "root": "s3://lake/web",
             "storage_options": {"token": token if literal else "{{ env.C_TOKEN }}"},
+            "proxy": proxy if literal else "{{ env.C_PROXY }}",
         },
     }
     with loaded(CRAWL, attributes) as (component, defs):
@@ -266,13 +268,15 @@ def test_a_secret_is_in_no_snapshot(how: str, monkeypatch: pytest.MonkeyPatch) -
         text = serialize_value(RepositorySnap.from_def(repository))
         assert "weblake__docs" in text
         assert "docs_collect" in text
-        for canary in (key, cookie, token):
+        for canary in (key, cookie, token, password):
             assert canary not in text
             assert canary not in repr(component)
             assert canary not in repr(defs.resources)
         headers = component.options["scrape_options"]["headers"]
         assert isinstance(headers["Cookie"], dg.EnvVar) is not literal
         assert component.resource.options_of_storage() == {"token": token}
+        with component.resource.get_client() as client:
+            assert client.transport._proxy.raw_auth == (b"test-user", password.encode())
 
 
 def test_a_variable_of_the_resource_need_not_be_set_where_the_code_is_only_loaded(

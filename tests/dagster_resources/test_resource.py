@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from dagster._serdes import serialize_value
 from in_process import Bench
 from key_forms import holds
 from shown_errors import everything_of
+from tls_lab import Authority, Proxy, Service, closed_at_end
 
 from dagster_weblake import WeblakeParquetIOManager, WeblakeResource
 from dagster_weblake import given as hiding
@@ -94,8 +96,8 @@ def test_one_client_serves_a_step_and_is_closed_at_its_end(bench: Bench) -> None
 @proves(
     "S3",
     at="dagster_resources/src/dagster_weblake/resource.py",
-    line="return weblake.Client(*self._endpoint(), insecure=self.insecure, patience=patience)",
-    becomes="return weblake.Client(*self._endpoint(), insecure=True, patience=patience)",
+    line="return weblake.Client(*self._endpoint(), insecure=self.insecure, patience=patience, http_options=options)",
+    becomes="return weblake.Client(*self._endpoint(), insecure=True, patience=patience, http_options=options)",
 )
 def test_s3_a_resource_needs_insecure_for_plain_http() -> None:
     for make in (WeblakeResource.get_client, WeblakeResource.get_async_client):
@@ -125,7 +127,8 @@ def test_s1_no_error_of_a_resource_shows_the_key(canary: str, wrong: dict[str, s
 @pytest.mark.parametrize("nested", [False, True])
 def test_s1_secrets_given_as_text_are_in_no_snapshot_and_no_repr(canary: str, nested: bool) -> None:
     options = {"client_kwargs": {"password": canary}} if nested else {"secret": canary}
-    resource = given(api_key=canary, storage_options=options, root="s3://lake/web")
+    proxy = f"http://test-user:{canary}@proxy.example:3128"
+    resource = given(api_key=canary, storage_options=options, root="s3://lake/web", proxy=proxy)
     reader = WeblakeParquetIOManager(root="s3://lake/web", storage_options=options)
     shown = dg.Definitions(resources={"weblake": resource, "io_manager": reader})
     snap = serialize_value(RepositorySnap.from_def(shown.get_repository_def()))
@@ -136,6 +139,54 @@ def test_s1_secrets_given_as_text_are_in_no_snapshot_and_no_repr(canary: str, ne
     with resource.get_client() as client:
         assert client._settings is not None
         assert canary not in repr(client._settings)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"ca_bundle": "/no/such.pem"}, "WeblakeResource: `ca_bundle` cannot be used: /no/such.pem: "),
+        ({"client_key": "/no/such.pem"}, "WeblakeResource: `client_key` is given without `client_certificate`"),
+        ({"proxy": "socks5://test-user:CANARY@h"}, "WeblakeResource: `proxy` names a proxy that weblake cannot use"),
+        ({"proxy": "http://test-user:CANARY@h:port"}, "WeblakeResource: `proxy` names a proxy"),
+    ],
+)
+def test_a_proxy_or_tls_setting_that_cannot_be_used_is_named_without_a_password(
+    canary: str, wrong: dict[str, str], message: str
+) -> None:
+    resource = given(**{name: text.replace("CANARY", canary) for name, text in wrong.items()})
+    for make in (resource.get_client, resource.get_async_client):
+        with pytest.raises(InvalidOption) as caught:
+            make()
+        assert caught.value.message.startswith(message)
+        assert [each for each in everything_of(caught.value) if canary in each] == []
+
+
+@pytest.mark.parametrize("as_variable", [False, True])
+def test_a_resource_sends_through_its_proxy_with_its_client_certificate(
+    as_variable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.certificate("client")
+    service = Service(authority.server_context(client_certificates=True))
+    proxy = Proxy(login="test-user:test-password")
+    url = proxy.url.replace("://", "://test-user:test-password@")
+    monkeypatch.setenv("TEST_PROXY", url)
+    resource = given(
+        base_url=service.url,
+        proxy=dg.EnvVar("TEST_PROXY") if as_variable else url,
+        ca_bundle=str(authority.bundle),
+        client_certificate=str(certificate),
+        client_key=str(key),
+    )
+
+    async def ask() -> bool:
+        async with resource.get_async_client() as client:
+            return (await client.credit_usage()).success
+
+    with closed_at_end(service, proxy):
+        assert looks(resource) == [True]
+        assert asyncio.run(ask())
+    assert len(proxy.heads) == 2
 
 
 def test_a_key_given_as_text_is_the_one_that_is_sent(bench: Bench, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ LIBRARIES = [name for name in ("httpx", "httpx2") if find_spec(name) is not None
 def send_with(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Patches the transports: without aiohttp, or each with a client of this library, which is closed with it."""
     if name == WITHOUT_AIOHTTP:
-        monkeypatch.setattr(transport, "_async_transport", lambda: AsyncPoolTransport)
+        monkeypatch.setattr(transport, "_async_transport", lambda *_: AsyncPoolTransport)
         return
     library: Any = import_module(name)
 

@@ -45,6 +45,10 @@ def _connection_type() -> dict[str, object]:
                 "password": "The key that the service's dashboard shows",
                 "call_timeout_s": "60",
                 "job_url": "https://app.example.com/jobs/{kind}/{job_id}",
+                "proxy": "http://user:password@proxy.example.com:3128",
+                "ca_bundle": "/etc/ssl/company-ca.pem",
+                "client_certificate": "/etc/ssl/client.pem",
+                "client_key": "/etc/ssl/client.key",
             },
         },
         "conn-fields": {
@@ -57,6 +61,28 @@ def _connection_type() -> dict[str, object]:
                 "label": "Job page",
                 "description": "Where people look at a job, with {kind} and {job_id} in it. "
                 "Empty: the job's status address at the service.",
+                "schema": {"type": ["string", "null"]},
+            },
+            "proxy": {
+                "label": "Proxy",
+                "description": "URL of the proxy, http:// or https://. Empty: HTTPS_PROXY and NO_PROXY of the worker.",
+                "schema": {"type": ["string", "null"], "format": "password"},
+            },
+            "ca_bundle": {
+                "label": "CA bundle",
+                "description": "PEM file on the worker with the certificate authorities to trust. "
+                "Empty: the worker's own.",
+                "schema": {"type": ["string", "null"]},
+            },
+            "client_certificate": {
+                "label": "Client certificate",
+                "description": "PEM file on the worker, for services that want mutual TLS.",
+                "schema": {"type": ["string", "null"]},
+            },
+            "client_key": {
+                "label": "Client key",
+                "description": "PEM file on the worker with the client certificate's key. "
+                "Empty: it is in the certificate's file.",
                 "schema": {"type": ["string", "null"]},
             },
             "insecure": {

@@ -70,12 +70,28 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
     call_timeout_s: float | None = Field(
         default=None, description="Seconds for which one call is tried; a minute where none is given."
     )
+    proxy: str | None = Field(
+        default=None,
+        repr=False,
+        description="URL of a proxy, such as http://user:password@proxy.example.com:3128, best as an EnvVar. Default: "
+        "HTTPS_PROXY and NO_PROXY of the environment.",
+    )
+    ca_bundle: str | None = Field(
+        default=None,
+        description="PEM file of the certificate authorities to trust. Default: SSL_CERT_FILE, or the usual ones.",
+    )
+    client_certificate: str | None = Field(default=None, description="PEM file, for services that want mutual TLS.")
+    client_key: str | None = Field(
+        default=None,
+        description="PEM file with the key of the client certificate. Default: it is in the certificate's file.",
+    )
 
     _client: weblake.Client | None = PrivateAttr(default=None)
 
     def __init__(self, **data: object) -> None:
-        if data.get("api_key") is not None:
-            data["api_key"] = given.hidden(data["api_key"])
+        for name in ("api_key", "proxy"):
+            if data.get(name) is not None:
+                data[name] = given.hidden(data[name])
         options = data.get("storage_options")
         if isinstance(options, Mapping):
             data["storage_options"] = {name: given.hidden(value) for name, value in options.items()}
@@ -107,19 +123,21 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
 
         Raises:
             AskPerson: The base URL or the key is not set.
-            InvalidOption: One of them cannot be used.
+            InvalidOption: One of them, or a proxy or TLS setting, cannot be used.
         """
-        patience = self._patience()
+        patience, options = self._patience(), self._http_options()
         if self.job_page:
             orchestration.check_job_page(str(given.looked_up(self.job_page)))
         with speaking():  # the key stays out of the locals, which some tracebacks show
-            return weblake.Client(*self._endpoint(), insecure=self.insecure, patience=patience)
+            return weblake.Client(*self._endpoint(), insecure=self.insecure, patience=patience, http_options=options)
 
     def get_async_client(self) -> weblake.AsyncClient:
         """The same for an event loop."""
-        patience = self._patience()
+        patience, options = self._patience(), self._http_options()
         with speaking():
-            return weblake.AsyncClient(*self._endpoint(), insecure=self.insecure, patience=patience)
+            return weblake.AsyncClient(
+                *self._endpoint(), insecure=self.insecure, patience=patience, http_options=options
+            )
 
     def dataset(self, to: str | None = None) -> Dataset:
         """Returns the dataset at `to`, or at the resource's root. Nothing is created or contacted yet.
@@ -208,6 +226,19 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
                 )
             values.append(value.strip())
         return values[0], values[1]
+
+    def _http_options(self) -> weblake.HttpOptions | None:
+        names = ("proxy", "ca_bundle", "client_certificate", "client_key")
+        found = {name: str(given.looked_up(getattr(self, name)) or "").strip() for name in names}
+        if not any(found.values()):
+            return None
+        options = weblake.HttpOptions(**{name: value for name, value in found.items() if value})
+        del found  # some tracebacks show locals, and the proxy's URL may hold a password
+        try:
+            options.check()
+        except InvalidOption as error:  # its message begins with the name of the option
+            raise InvalidOption(f"WeblakeResource: {error.message}", hint=error.hint) from None
+        return options
 
     def _patience(self) -> Patience | None:
         if self.call_timeout_s is None:

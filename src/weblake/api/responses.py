@@ -72,7 +72,7 @@ def error_of(reply: Reply | NoReply, what: str) -> WeblakeError:
                 f"{what}: {reply.reason}.",
                 hint=reply.hint
                 or "Check WEBLAKE_BASE_URL and this machine's clock; a certificate authority of your own stands in the "
-                "file that SSL_CERT_FILE names.",
+                "file that SSL_CERT_FILE names (in Python, Airflow and Dagster also: `ca_bundle`).",
             )
         return ServiceUnreachable(f"{what}: {reply.reason}.", hint="Check WEBLAKE_BASE_URL and that the service is up.")
     text, code, _ = _told(reply)

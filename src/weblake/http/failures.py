@@ -59,6 +59,25 @@ def certificate_error(error: BaseException) -> str | None:
     return None
 
 
+def client_certificate_refused(error: BaseException) -> str | None:
+    """Return the TLS alert with which a server refused the client certificate or asked for one, or None.
+
+    Under TLS 1.3 it arrives after the handshake, but a server reads no request before the certificate is accepted.
+    """
+    for each in _chain(error):
+        reason = getattr(each, "reason", None)
+        if isinstance(each, ssl.SSLError) and isinstance(reason, str) and "_ALERT_" in reason:
+            alert = reason.partition("_ALERT_")[2].replace("_", " ").lower()
+            if "certificate" in alert or alert in ("unknown ca", "access denied"):
+                return alert
+    return None
+
+
+def text_of(error: BaseException) -> str:
+    """Return an exception's text, or that of its cause if it has none, or the name of its class."""
+    return next((text for each in _chain(error) if (text := str(each))), type(error).__name__)
+
+
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
     seen: set[int] = set()
     while error is not None and id(error) not in seen:

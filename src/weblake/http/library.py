@@ -6,7 +6,7 @@ given client belongs to, because each accepts its own request objects only.
 
 from __future__ import annotations
 
-from importlib import import_module
+import sys
 from typing import Any, Protocol
 
 import httpcore
@@ -54,7 +54,7 @@ def library_of(client: object, name: str) -> Any:
     for base in type(client).__mro__:
         module = base.__module__.partition(".")[0]
         if module in ("httpx", "httpx2") and base.__name__ == name:
-            return import_module(module)
+            return sys.modules[module]
     kind = f"{type(client).__module__.partition('.')[0]}.{type(client).__name__}"
     raise InvalidOption(
         f"`http_client` is a {kind}, not an httpx.{name} or httpx2.{name}.",

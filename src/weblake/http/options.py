@@ -1,4 +1,4 @@
-"""How requests reach the service: proxy, certificate authorities, client certificate."""
+"""The settings that say how requests reach the service: proxy, certificate authorities, client certificate."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 from weblake.credentials import BaseUrl, is_loopback
 from weblake.errors import InvalidOption
 from weblake.http.library import httpx
+
+_FILE_HINT = "Give the path of a PEM file."
 
 
 class TrustStoreUnreadable(OSError):
@@ -25,7 +27,8 @@ class HttpOptions:
     """
 
     #: Proxy URL such as `http://user:password@proxy.example:3128`; None takes HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and
-    #: NO_PROXY from the environment. Requests to a loopback address never use a proxy from the environment.
+    #: NO_PROXY from the environment. Requests to a loopback address never use a proxy from the environment, and those
+    #: over plain http no proxy on another machine.
     proxy: str | None = field(default=None, repr=False)
     #: PEM file of certificate authorities to trust instead of the default ones (SSL_CERT_FILE, SSL_CERT_DIR, certifi).
     ca_bundle: str | Path | None = None
@@ -34,6 +37,22 @@ class HttpOptions:
     #: PEM file with the unencrypted key of the client certificate.
     client_key: str | Path | None = None
 
+    def check(self) -> None:
+        """Check the settings that are given, so that a mistake in them is reported before the first request.
+
+        Raises:
+            InvalidOption: One of them cannot be used; the message begins with its name.
+        """
+        self._own_proxy()
+        if self.client_key is not None and self.client_certificate is None:
+            raise InvalidOption(
+                "`client_key` is given without `client_certificate`.", hint="Give the certificate of the key, too."
+            )
+        if self.ca_bundle is not None:
+            self._load_authorities()
+        if self.client_certificate is not None:
+            self._load_client_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+
     def ssl_context(self) -> ssl.SSLContext:
         """Return a TLS context with these settings.
 
@@ -41,20 +60,9 @@ class HttpOptions:
             InvalidOption: A file of these options cannot be read or does not hold what it should.
             TrustStoreUnreadable: The environment names certificates that cannot be read.
         """
-        if self.ca_bundle is None:
-            context = _default_context()
-        else:
-            try:
-                context = ssl.create_default_context(cafile=str(self.ca_bundle))
-            except OSError as error:
-                raise _unusable("ca_bundle", self.ca_bundle, error) from None
+        context = _default_context() if self.ca_bundle is None else self._load_authorities()
         if self.client_certificate is not None:
-            key = None if self.client_key is None else str(self.client_key)
-            try:
-                # An encrypted key would make OpenSSL ask for its password on the terminal.
-                context.load_cert_chain(str(self.client_certificate), key, password=lambda: "")
-            except OSError as error:
-                raise _unusable("client_certificate", self.client_certificate, error) from None
+            self._load_client_certificate(context)
         return context
 
     def proxy_for(self, base: BaseUrl) -> httpx.Proxy | None:
@@ -63,14 +71,52 @@ class HttpOptions:
         Raises:
             InvalidOption: The proxy's URL cannot be used.
         """
-        if self.proxy is not None:
-            return _proxy(self.proxy, "The option `proxy` names", "Give an http:// or https:// URL.")
+        own = self._own_proxy()
+        if own is not None:
+            # A proxy sees the key in a request over plain http, and a loopback address there is not this machine.
+            is_local = base.scheme == "http" and is_loopback(base.host) and not is_loopback(own.url.host)
+            return None if is_local else own
         if is_loopback(base.host) or urllib.request.proxy_bypass(base.netloc):
             return None
         proxies = urllib.request.getproxies()
         found = proxies.get(base.scheme) or proxies.get("all")
         hint = "Set HTTPS_PROXY to an http:// proxy, or NO_PROXY for the service's host."
         return _proxy(found, "The environment names", hint) if found else None
+
+    def _own_proxy(self) -> httpx.Proxy | None:
+        if self.proxy is None:
+            return None
+        try:
+            return _proxy(self.proxy, "`proxy` names", "Give an http:// or https:// URL.")
+        except InvalidOption as error:
+            raise error.with_traceback(None) from None  # the locals below hold the URL with its password
+
+    def _load_authorities(self) -> ssl.SSLContext:
+        assert self.ca_bundle is not None
+        try:
+            context = ssl.create_default_context(cafile=str(self.ca_bundle))
+        except OSError as error:
+            raise _unusable("ca_bundle", self.ca_bundle, error) from None
+        if not context.cert_store_stats()["x509"]:  # OpenSSL accepts a file that holds a key only
+            raise InvalidOption(
+                f"`ca_bundle` cannot be used: {self.ca_bundle}: it holds no certificate.", hint=_FILE_HINT
+            )
+        return context
+
+    def _load_client_certificate(self, context: ssl.SSLContext) -> None:
+        assert self.client_certificate is not None
+        key = self.client_key
+        for name, path in (("client_certificate", self.client_certificate), ("client_key", key)):
+            try:
+                if path is not None:  # OpenSSL's own error does not say which of the two files is missing
+                    Path(path).read_bytes()
+            except OSError as error:
+                raise _unusable(name, path, error) from None
+        try:
+            # An encrypted key would make OpenSSL ask for its password on the terminal.
+            context.load_cert_chain(str(self.client_certificate), None if key is None else str(key), lambda: "")
+        except OSError as error:
+            raise _unusable("client_certificate", self.client_certificate, error) from None
 
 
 def _proxy(text: str, who: str, hint: str) -> httpx.Proxy:
@@ -96,7 +142,10 @@ def _default_context() -> ssl.SSLContext:
         ) from error
 
 
-def _unusable(name: str, path: str | Path, error: OSError) -> InvalidOption:
-    # An SSLError's text names OpenSSL's source lines; what helps is that the file was read and has another content.
-    reason = "it is not a PEM file of this kind" if isinstance(error, ssl.SSLError) else error.strerror or str(error)
-    return InvalidOption(f"`{name}` cannot be used: {path}: {reason}.", hint="Give the path of a PEM file.")
+def _unusable(name: str, path: str | Path | None, error: OSError) -> InvalidOption:
+    reason = error.strerror or str(error)
+    if isinstance(error, ssl.SSLError):  # whose text names lines of OpenSSL's source
+        reason = "it does not hold what it should, or the key is encrypted or another certificate's"
+        if name == "ca_bundle":
+            reason = "it is not a PEM file of certificates"
+    return InvalidOption(f"`{name}` cannot be used: {path}: {reason}.", hint=_FILE_HINT)

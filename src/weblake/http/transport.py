@@ -12,6 +12,7 @@ import logging
 import os
 import socket
 import ssl
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,7 +25,7 @@ from weblake.credentials import ApiKey, BaseUrl, is_loopback, one_line
 from weblake.errors import WeblakeError
 from weblake.http.bodies import BodyRefused, BoundedBody
 from weblake.http.deadlines import ending
-from weblake.http.failures import certificate_error, is_failure, kinds, was_sent
+from weblake.http.failures import certificate_error, client_certificate_refused, is_failure, kinds, text_of, was_sent
 from weblake.http.library import AsyncHttpClient, HttpClient, httpx, library_of
 from weblake.http.options import HttpOptions, TrustStoreUnreadable
 from weblake.http.pools import AsyncPoolTransport, PoolTransport
@@ -115,22 +116,30 @@ class _Requests:
         sent = was_sent(error) if sent is None else sent
         certificate = certificate_error(error)
         if certificate is not None:
-            return NoReply(f"the TLS certificate of {self.base.origin} is not valid: {certificate}", sent, final=True)
+            whose = self.base.origin
+            if self._proxy is not None and self._proxy.url.scheme == "https":
+                whose += f" or of the proxy {self._proxy.url}"
+            return NoReply(f"the TLS certificate of {whose} is not valid: {certificate}", sent, final=True)
         where = self.base.origin
         if self._proxy is not None:
-            where += " through the environment's proxy" if self._options.proxy is None else " through the proxy"
+            whose = "the environment's proxy" if self._options.proxy is None else "the proxy"
+            where += f" through {whose} {self._proxy.url}"  # without user name and password
+        alert = client_certificate_refused(error)
+        if alert is not None:
+            reason = f"{where}: the TLS client certificate is missing or not accepted ({alert})"
+            return NoReply(reason, sent=False, final=True, hint="Set a client certificate that the service accepts.")
         failed = kinds(error)
         if "TimeoutException" in failed or isinstance(error, TimeoutError):
             limit = request.deadline_s
             if "ConnectTimeout" in failed:
                 limit = min(CONNECT_S, limit)
             return NoReply(f"no complete answer from {where} within {limit:g} s", sent)
-        text = one_line(str(error)) or type(error).__name__
+        text = one_line(text_of(error))
         if self._key is not None:
             text = self._key.hide(text)
         if "ProxyError" in failed and "407" in text:
             reason = f"{where}: the proxy asks for a user name and a password (407)"
-            hint = "Put them into the proxy's URL: http://user:password@host:port, percent-encoded."
+            hint = "Check them in the proxy's URL: http://user:password@host:port, percent-encoded."
             return NoReply(reason, sent=False, final=True, hint=hint)
         return NoReply(f"{where}: {text}", sent, final="LocalProtocolError" in failed)
 
@@ -242,6 +251,8 @@ class AsyncHttpTransport(_Requests):
         user_agent: str = "weblake",
     ) -> None:
         super().__init__(base, key, http_client, "AsyncClient", options, user_agent)
+        # To import aiohttp can take a second, which belongs to no request's deadline.
+        self._make_pool = _async_transport(base, self._proxy) if http_client is None else AsyncPoolTransport
         self._pools: dict[bool, httpx.AsyncBaseTransport] = {}
         self._turns: dict[str, asyncio.Semaphore] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -290,8 +301,7 @@ class AsyncHttpTransport(_Requests):
 
     def _pool(self, fresh: bool) -> httpx.AsyncBaseTransport:
         if fresh not in self._pools:
-            make = _async_transport()
-            self._pools[fresh] = make(
+            self._pools[fresh] = self._make_pool(
                 self._ssl_context(), self._proxy, max_connections=MAX_CONNECTIONS, keep_alive=not fresh
             )
         return self._pools[fresh]
@@ -304,7 +314,9 @@ class AsyncHttpTransport(_Requests):
                 await pool.aclose()
 
 
-def _async_transport() -> Callable[..., httpx.AsyncBaseTransport]:
+def _async_transport(base: BaseUrl, proxy: httpx.Proxy | None) -> Callable[..., httpx.AsyncBaseTransport]:
+    if sys.version_info < (3, 11) and base.scheme == "https" and proxy is not None and proxy.url.scheme == "https":
+        return AsyncPoolTransport  # aiohttp needs asyncio's TLS inside TLS, which came with Python 3.11
     try:
         from weblake.http.aiohttp_transport import aiohttp_transport
     except ImportError:

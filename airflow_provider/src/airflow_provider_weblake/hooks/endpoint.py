@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import weblake
 from airflow_provider_weblake.wording import in_words_of_a_dag
@@ -37,6 +37,8 @@ class Endpoint:
     call_timeout_s: float | None = None
     #: Where people look at a job, with {kind} and {job_id}; empty where the service has no page for it.
     job_url: str = ""
+    #: Proxy and TLS settings; None where the extra has none, so that the environment's hold.
+    http_options: weblake.HttpOptions | None = None
 
     @classmethod
     def of(cls, connection: Connection, extra: object) -> Endpoint:
@@ -70,13 +72,25 @@ class Endpoint:
             insecure=_flag(name, "insecure", extra.get("insecure")),
             call_timeout_s=_seconds(name, "call_timeout_s", extra.get("call_timeout_s")),
             job_url=_template(name, extra.get("job_url")),
+            http_options=_http_options(name, extra),
         )
+
+    def secrets(self) -> list[str]:
+        """Return what Airflow has to mask in logs: the API key, and a proxy's password as text and as in its URL."""
+        proxy = (self.http_options.proxy if self.http_options else None) or ""
+        user_info = proxy.rpartition("@")[0].rpartition("/")[2]
+        password = user_info.partition(":")[2]
+        return [self.api_key, *dict.fromkeys(each for each in (password, unquote(password)) if each)]
 
     def client(self, conn_id: str, patience: Patience | None = None) -> weblake.Client:
         """A new client; raises InvalidOption, in the words of a connection, where the URL or key cannot be used."""
         try:
             return weblake.Client(
-                self.base_url, self.api_key, insecure=self.insecure, patience=patience or self._patience()
+                self.base_url,
+                self.api_key,
+                insecure=self.insecure,
+                patience=patience or self._patience(),
+                http_options=self.http_options,
             )
         except InvalidOption as error:
             raise _of_connection(conn_id, error) from None
@@ -84,7 +98,13 @@ class Endpoint:
     def aclient(self, conn_id: str) -> weblake.AsyncClient:
         """The same for an event loop."""
         try:
-            return weblake.AsyncClient(self.base_url, self.api_key, insecure=self.insecure, patience=self._patience())
+            return weblake.AsyncClient(
+                self.base_url,
+                self.api_key,
+                insecure=self.insecure,
+                patience=self._patience(),
+                http_options=self.http_options,
+            )
         except InvalidOption as error:
             raise _of_connection(conn_id, error) from None
 
@@ -97,7 +117,9 @@ class Endpoint:
 
 
 def _of_connection(conn_id: str, error: InvalidOption) -> InvalidOption:
-    return InvalidOption(f"Connection {conn_id!r}: {error.message}", hint=in_words_of_a_dag(error.hint))
+    # A message about one of the HTTP options begins with the option's name in backticks.
+    field = "extra field " if error.message.startswith("`") else ""
+    return InvalidOption(f"Connection {conn_id!r}: {field}{error.message}", hint=in_words_of_a_dag(error.hint))
 
 
 def _base_url(connection: Connection) -> str:
@@ -164,6 +186,18 @@ def _seconds(conn_id: str, name: str, value: object) -> float | None:
             hint="Leave it empty for a minute.",
         )
     return seconds
+
+
+def _http_options(conn_id: str, extra: Mapping[str, object]) -> weblake.HttpOptions | None:
+    found: dict[str, str] = {}
+    for name in ("proxy", "ca_bundle", "client_certificate", "client_key"):
+        value = extra.get(name)
+        if value is not None and not isinstance(value, str):
+            # The value is not shown: it may hold a proxy's password.
+            raise InvalidOption(f"Connection {conn_id!r}: extra field `{name}` is not a text.", hint="Quote it.")
+        if value is not None and value.strip():
+            found[name] = value.strip()
+    return weblake.HttpOptions(**found) if found else None
 
 
 def _template(conn_id: str, value: object) -> str:

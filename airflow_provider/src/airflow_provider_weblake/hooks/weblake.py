@@ -31,8 +31,9 @@ class WeblakeHook(BaseHook):
 
     The connection's host is the base URL (`https://api.example.com`, also with a path; a URI connection gives host,
     port and schema), its password is the API key. Its extra may hold `insecure` (plain http beyond loopback),
-    `call_timeout_s` (seconds for which one call is tried, 60 by default) and `job_url` (where people look at a job,
-    with `{kind}` and `{job_id}` in it). Nothing of the environment's WEBLAKE_ settings is used.
+    `call_timeout_s` (seconds for which one call is tried, 60 by default), `job_url` (where people look at a job,
+    with `{kind}` and `{job_id}` in it), `proxy` (a URL, with its user name and password) and paths of PEM files for
+    TLS: `ca_bundle`, `client_certificate`, `client_key`. Nothing of the environment's WEBLAKE_ settings is used.
 
     :param weblake_conn_id: the connection's id; `weblake_default` by default.
     """
@@ -69,7 +70,8 @@ class WeblakeHook(BaseHook):
             found = _read(self.get_connection(self.weblake_conn_id))
         except WeblakeError as error:
             raise error.with_traceback(None) from None  # below, locals hold a Connection: its repr shows the password
-        mask_secret(found.api_key)
+        for secret in found.secrets():
+            mask_secret(secret)
         return found
 
     async def aendpoint(self) -> Endpoint:
@@ -78,7 +80,8 @@ class WeblakeHook(BaseHook):
             found = await _aread(await self.aget_connection(self.weblake_conn_id))
         except WeblakeError as error:
             raise error.with_traceback(None) from None
-        await amask_secret(found.api_key)
+        for secret in found.secrets():
+            await amask_secret(secret)
         return found
 
     def test_connection(self) -> tuple[bool, str]:

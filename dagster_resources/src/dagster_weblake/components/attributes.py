@@ -116,6 +116,14 @@ class ResourceBlock(dg.Model):
         examples=["https://app.example.com/jobs/{kind}/{job_id}"],
     )
     call_timeout_s: float | str | None = Field(None, description="Seconds for which one call is tried.")
+    proxy: str | None = Field(
+        None, description="URL of a proxy, with its user name and password.", examples=["{{ env.WEBLAKE_PROXY }}"]
+    )
+    ca_bundle: str | None = Field(
+        None, description="PEM file of the certificate authorities to trust.", examples=["/etc/ssl/company-ca.pem"]
+    )
+    client_certificate: str | None = Field(None, description="PEM file, for services that want mutual TLS.")
+    client_key: str | None = Field(None, description="PEM file with the key of the client certificate.")
 
 
 def _asset_of(context: dg.ResolutionContext, value: object) -> dg.AssetSpec:

@@ -1,0 +1,223 @@
+"""Proxy and TLS settings of `Client` and `AsyncClient`, against HTTPS services and forward proxies on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from key_forms import holds
+from shown_errors import everything_of
+from tls_lab import CREDITS, Authority, Proxy, Service, closed_at_end
+
+from weblake import AsyncClient, Client, HttpOptions
+from weblake.errors import AskPerson, InvalidOption, WeblakeError
+from weblake.http import transport
+from weblake.http.pools import AsyncPoolTransport
+from weblake.orchestration import Patience
+
+KEY = "test-key-of-http-options"
+PASSWORD = "p@ss/word:1"
+LOGIN = f"test-user:{PASSWORD}"
+#: The same, percent-encoded for a URL.
+LOGIN_IN_URL = "test-user:p%40ss%2Fword%3A1"
+
+Credits = Callable[..., int | None]
+
+
+def blocking(url: str, options: HttpOptions, *, until: float | None = None) -> int | None:
+    with Client(url, KEY, http_options=options, patience=Patience(tries=1, until=until)) as client:
+        return client.credit_usage().data.remaining_credits
+
+
+def awaited(url: str, options: HttpOptions, *, until: float | None = None) -> int | None:
+    async def ask() -> int | None:
+        async with AsyncClient(url, KEY, http_options=options, patience=Patience(tries=1, until=until)) as client:
+            return (await client.credit_usage()).data.remaining_credits
+
+    return asyncio.run(ask())
+
+
+@pytest.fixture(params=["Client", "AsyncClient", "AsyncClient without aiohttp"])
+def credits_of(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Credits:
+    """A function that asks a service for its credits."""
+    for name in ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    from weblake.http import aiohttp_transport  # its import takes longer than some deadlines here
+
+    assert aiohttp_transport
+    if request.param == "AsyncClient without aiohttp":
+        monkeypatch.setattr(transport, "_async_transport", lambda *_: AsyncPoolTransport)
+    return blocking if request.param == "Client" else awaited
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+def proxied(proxy: Proxy, authority: Authority, login: str = LOGIN_IN_URL) -> HttpOptions:
+    return HttpOptions(proxy=proxy.url.replace("://", f"://{login}@"), ca_bundle=authority.bundle)
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_proxy_with_a_password_opens_a_tunnel_and_sees_no_key(
+    credits_of: Credits, authority: Authority, scheme: str
+) -> None:
+    service = Service(authority.server_context())
+    proxy = Proxy(authority.server_context() if scheme == "https" else None, login=LOGIN)
+    with closed_at_end(service, proxy):
+        assert credits_of(service.url, proxied(proxy, authority)) == CREDITS
+    assert len(service.heads) == 1
+    assert holds(service.heads[0], KEY)
+    assert b"roxy-" not in service.heads[0]
+    assert proxy.heads[0].startswith(f"CONNECT localhost:{service.port} HTTP/1.1\r\n".encode())
+    assert not any(holds(head, KEY) for head in proxy.heads)
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_wrong_password_names_the_proxy_and_not_the_password(
+    credits_of: Credits, authority: Authority, scheme: str
+) -> None:
+    service = Service(authority.server_context())
+    proxy = Proxy(authority.server_context() if scheme == "https" else None, login=LOGIN)
+    wrong = "wrong-password"
+    with closed_at_end(service, proxy), pytest.raises(AskPerson) as caught:
+        credits_of(service.url, proxied(proxy, authority, f"test-user:{wrong}"))
+    assert service.heads == []
+    assert len(proxy.heads) == 1
+    assert proxy.url in str(caught.value)
+    assert "407" in str(caught.value)
+    assert [text for text in everything_of(caught.value) if wrong in text and "CONNECT" not in text] == []
+
+
+def test_the_certificate_of_an_https_proxy_is_checked(
+    credits_of: Credits, authority: Authority, tmp_path: Path
+) -> None:
+    (tmp_path / "other").mkdir()
+    service = Service(authority.server_context())
+    proxy = Proxy(Authority(tmp_path / "other", "another authority").server_context(), login=LOGIN)
+    with closed_at_end(service, proxy), pytest.raises(AskPerson, match="is not valid") as caught:
+        credits_of(service.url, proxied(proxy, authority))
+    assert proxy.heads == []
+    assert f"of the proxy {proxy.url}" in str(caught.value)
+
+
+def test_an_authority_is_trusted_only_where_the_bundle_has_it(credits_of: Credits, authority: Authority) -> None:
+    service = Service(authority.server_context())
+    with closed_at_end(service):
+        assert credits_of(service.url, HttpOptions(ca_bundle=authority.bundle)) == CREDITS
+        with pytest.raises(AskPerson, match="`ca_bundle`") as caught:
+            credits_of(service.url, HttpOptions())
+    assert "certificate of https://localhost" in str(caught.value)
+    assert len(service.heads) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("ca_bundle", None),
+        ("ca_bundle", "no PEM"),
+        ("ca_bundle", "key"),
+        ("client_certificate", None),
+        ("client_certificate", "no PEM"),
+        ("client_key", None),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named_before_the_first_request(
+    name: str, content: str | None, authority: Authority, tmp_path: Path
+) -> None:
+    certificate, key = authority.certificate("client")
+    file = tmp_path / "file.pem"
+    if content is not None:
+        file.write_text(key.read_text() if content == "key" else content)
+    options = HttpOptions(**{"client_certificate": certificate} | {name: file})  # type: ignore[arg-type]
+    for make in (Client, AsyncClient):
+        with pytest.raises(InvalidOption, match=f"^`{name}` cannot be used: {file}: ") as caught:
+            make("https://service.example", KEY, http_options=options)
+        assert "PEM file" in caught.value.hint
+
+
+def test_a_key_of_another_certificate_or_without_one_is_refused(authority: Authority) -> None:
+    certificate, key = authority.certificate("client")
+    _, other = authority.certificate("other")
+    with pytest.raises(InvalidOption, match="`client_certificate` cannot be used"):
+        Client(
+            "https://service.example", KEY, http_options=HttpOptions(client_certificate=certificate, client_key=other)
+        )
+    with pytest.raises(InvalidOption, match="`client_key` is given without `client_certificate`"):
+        Client("https://service.example", KEY, http_options=HttpOptions(client_key=key))
+
+
+@pytest.mark.parametrize("proxy", ["socks5://test-user:test-password@h", "http://test-user:test-password@[::", "://"])
+def test_a_proxy_that_cannot_be_used_is_refused_without_its_password(proxy: str) -> None:
+    for make in (Client, AsyncClient):
+        with pytest.raises(InvalidOption, match=r"^`proxy` names a proxy that weblake cannot use") as caught:
+            make("https://service.example", KEY, http_options=HttpOptions(proxy=proxy))
+        assert [text for text in everything_of(caught.value) if "test-password" in text] == []
+
+
+@pytest.mark.parametrize("in_one_file", [False, True])
+def test_a_client_certificate_opens_a_service_that_asks_for_one(
+    credits_of: Credits, authority: Authority, in_one_file: bool, tmp_path: Path
+) -> None:
+    certificate, key = authority.certificate("client")
+    if in_one_file:
+        both = tmp_path / "both.pem"
+        both.write_text(certificate.read_text() + key.read_text())
+        options = HttpOptions(ca_bundle=authority.bundle, client_certificate=both)
+    else:
+        options = HttpOptions(ca_bundle=authority.bundle, client_certificate=certificate, client_key=key)
+    service = Service(authority.server_context(client_certificates=True))
+    with closed_at_end(service):
+        assert credits_of(service.url, options) == CREDITS
+
+
+@pytest.mark.parametrize("which", ["none", "of another authority"])
+def test_without_the_client_certificate_a_person_is_asked(
+    credits_of: Credits, authority: Authority, which: str, tmp_path: Path
+) -> None:
+    options = HttpOptions(ca_bundle=authority.bundle)
+    if which != "none":
+        (tmp_path / "other").mkdir()
+        certificate, key = Authority(tmp_path / "other", "another authority").certificate("client")
+        options = HttpOptions(ca_bundle=authority.bundle, client_certificate=certificate, client_key=key)
+    service = Service(authority.server_context(client_certificates=True))
+    with closed_at_end(service), pytest.raises(AskPerson, match="client certificate"):
+        credits_of(service.url, options)
+    assert service.heads == []
+
+
+@pytest.mark.parametrize(
+    ("proxy_scheme", "drip"), [("none", "head"), ("http", "body"), ("https", "head"), ("https", "body")]
+)
+def test_bytes_that_drip_end_by_the_total_deadline(
+    credits_of: Credits, authority: Authority, proxy_scheme: str, drip: str
+) -> None:
+    service = Service(authority.server_context(), drip=drip)
+    proxy = Proxy(authority.server_context() if proxy_scheme == "https" else None)
+    options = HttpOptions(ca_bundle=authority.bundle)
+    if proxy_scheme != "none":
+        options = HttpOptions(ca_bundle=authority.bundle, proxy=proxy.url)
+    began = time.monotonic()
+    with closed_at_end(service, proxy):
+        with pytest.raises(WeblakeError, match=r"within|time limit"):
+            credits_of(service.url, options, until=began + 2.5)
+        assert 2 < time.monotonic() - began < 8
+    assert len(service.heads) == 1
+
+
+def test_a_proxy_elsewhere_gets_no_plain_http_of_loopback(credits_of: Credits) -> None:
+    """It would see the key, and its loopback is another machine."""
+    service = Service()
+    with closed_at_end(service):
+        assert credits_of(service.url, HttpOptions(proxy="http://proxy.invalid:3128")) == CREDITS
+
+
+def test_no_password_is_in_a_repr() -> None:
+    options = HttpOptions(proxy="http://test-user:test-password@proxy.example:3128")
+    client = Client("https://service.example", KEY, http_options=options)
+    assert "test-password" not in f"{options!r} {options} {client!r} {vars(client.transport)}"

@@ -69,6 +69,13 @@ def test_a_record_names_records_that_exist(record: Path) -> None:
     assert named <= numbers, f"{record.name} names {sorted(named - numbers)}"
 
 
+def test_a_file_that_cites_a_record_names_one_that_exists() -> None:
+    texts = [REPOSITORY / path[1:] for path in source_files() if path.endswith((".py", ".md"))]
+    for file in (*texts, *REPOSITORY.glob("*.md")):
+        for name in re.findall(r"decisions/(\d{3}-[\w-]+\.md)", file.read_text(errors="replace")):
+            assert (FOLDER / name).is_file(), f"{file.relative_to(REPOSITORY)} cites docs/decisions/{name}"
+
+
 def test_numbers_are_unique_and_in_order() -> None:
     numbers = [int(number) for number, *_ in ROWS]
     assert numbers == list(range(1, len(numbers) + 1)), "docs/decisions/README.md lists each number once, newest last"

@@ -4,7 +4,7 @@ A POST that costs money may have started a job although its answer says nothing 
 service that took the request, and a connection may break after it. Such an answer is never evidence that nothing was
 started. Evidence is what the service says before it takes a request on (its own 4xx), what shows that the request never
 reached it (a refused connection, a redirect, 405, 501), and 429. Contract: facts.md sections 3 and 4; the reasons row
-by row: docs/decisions/046-answers-to-a-start.md.
+by row: docs/decisions/046-start-response-verdicts.md.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 Where the next chunk is stands in the head of the one before, ahead of its documents. So the next one is asked for as
 soon as that head has arrived, on a second connection, and the list of errors beside the last chunk, or the one before:
-a chain of chunks takes no longer than its round trips (docs/decisions/028-what-overlaps.md). Which chunk comes next,
-and whether it may, is still decided by `pages.Walk` alone, in order: what was asked for ahead only spares it the
-waiting.
+a chain of chunks takes no longer than its round trips (docs/decisions/028-overlapping-landing.md). Which chunk comes
+next, and whether it may, is still decided by `pages.Walk` alone, in order: what was asked for ahead only spares it
+the waiting.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The resource: which service, which key, which dataset root; one pooled client for each step.
 
-Imports: weblake, given, wording.
+Imports: weblake, given, remedies.
 
 Dagster writes the configuration of a resource into the snapshots that it stores and shows, unless it is an EnvVar. So
 a key that is given as text (in Python, or by a template in YAML) is taken out of the configuration when the resource
@@ -18,7 +18,7 @@ from pydantic import Field, PrivateAttr
 
 import weblake
 from dagster_weblake import given
-from dagster_weblake.wording import speaking
+from dagster_weblake.remedies import in_dagster_terms
 from weblake import orchestration
 from weblake.errors import AskPerson, InvalidOption
 
@@ -114,13 +114,13 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
         patience = self._patience()
         if self.job_page:
             orchestration.check_job_page(str(given.looked_up(self.job_page)))
-        with speaking():  # the key stays out of the locals, which some tracebacks show
+        with in_dagster_terms():  # the key stays out of the locals, which some tracebacks show
             return weblake.Client(*self._endpoint(), insecure=self.insecure, patience=patience)
 
     def get_async_client(self) -> weblake.AsyncClient:
         """The same for an event loop."""
         patience = self._patience()
-        with speaking():
+        with in_dagster_terms():
             return weblake.AsyncClient(*self._endpoint(), insecure=self.insecure, patience=patience)
 
     def dataset(self, to: str | None = None) -> Dataset:
@@ -136,7 +136,7 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
                 "It is not known where to land: neither the asset nor the resource names a root.",
                 hint="Give WeblakeResource(root=...), or `to` to the asset.",
             )
-        with speaking():
+        with in_dagster_terms():
             return orchestration.open_dataset(where, storage_options=self.options_of_storage())
 
     def dataset_of_step(self, context: dg.AssetExecutionContext, to: str | None = None) -> Dataset:

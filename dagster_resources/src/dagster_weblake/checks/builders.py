@@ -4,7 +4,7 @@ They read the landed files and the ledger and never call the service. Which load
 own run has landed, else the latest of the run's partition, else the latest of the asset; and where a newer load has
 taken its place since, that one. Freshness needs nothing of ours: give the asset a `dg.FreshnessPolicy`.
 
-Imports: findings, latest, shown_text, usage_findings, wording; weblake's types and errors.
+Imports: findings, latest, shown_text, usage_findings, remedies; weblake's types and errors.
 """
 
 # Not postponed: Dagster looks at the annotation of a check's `context` itself.
@@ -18,7 +18,7 @@ from dagster_weblake.checks import findings, usage_findings
 from dagster_weblake.checks.findings import Finding, Limits, Load
 from dagster_weblake.checks.latest import NothingLandedError, loads_of
 from dagster_weblake.metadata.shown_text import amount, plain, text
-from dagster_weblake.wording import speaking
+from dagster_weblake.remedies import in_dagster_terms
 from weblake.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def build_document_checks(
         wanted = {each.name for each in context.selected_asset_check_keys}
         dataset = _dataset(context, resource_key, to)
         try:
-            with speaking():
+            with in_dagster_terms():
                 loads = loads_of(context, key, dataset)
         except NothingLandedError as error:
             for name in names:

@@ -73,7 +73,8 @@ def error_of(reply: Reply | NoReply, what: str) -> WeblakeError:
                 f"{what}: {reply.reason}.",
                 hint=reply.hint
                 or Remedy(
-                    "Check {base_url} and this machine's clock; a certificate authority of your own goes into {ca_bundle}."
+                    "Check {base_url} and this machine's clock; a certificate authority of your own goes into "
+                    "{ca_bundle}."
                 ),
             )
         return ServiceUnreachable(

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from weblake.jobs.ended_jobs import MAX_OVER, Answers, EndedJobs, ListedJob, Round, Seen, ask_all
     from weblake.jobs.job_links import check_template as check_job_page
     from weblake.jobs.job_links import job_page
-    from weblake.jobs.polling import UNSEEN_S, JobRef, OverBudget, glance, over_budget, wait
-    from weblake.jobs.retry import Patience
+    from weblake.jobs.polling import UNSEEN_S, JobRef, OverBudget, get_status, over_budget, wait
+    from weblake.jobs.retry import RetryPolicy
     from weblake.jobs.usage_reports import ClosedPeriod, Report, activity, closed_periods, report
     from weblake.loads.detached import collect, detach
     from weblake.loads.generations import Task, place, place_elsewhere
@@ -67,7 +67,7 @@ _HOMES = {
     "Naming": "weblake.loads.load_request:Naming",
     "Order": "weblake.loads.load_request:Order",
     "OverBudget": "weblake.jobs.polling:OverBudget",
-    "Patience": "weblake.jobs.retry:Patience",
+    "RetryPolicy": "weblake.jobs.retry:RetryPolicy",
     "Report": "weblake.jobs.usage_reports:Report",
     "Round": "weblake.jobs.ended_jobs:Round",
     "Seen": "weblake.jobs.ended_jobs:Seen",
@@ -93,7 +93,7 @@ _HOMES = {
     "detach": "weblake.loads.detached:detach",
     "elsewhere_order": "weblake.loads.load_request:elsewhere",
     "find": "weblake.loads.publishing:find",
-    "glance": "weblake.jobs.polling:glance",
+    "get_status": "weblake.jobs.polling:get_status",
     "history": "weblake.loads.publishing:history",
     "is_compacted": "weblake.dataset.layout:is_compacted",
     "is_terminal": "weblake.api.models:is_terminal",
@@ -143,7 +143,7 @@ __all__ = [
     "Naming",
     "Order",
     "OverBudget",
-    "Patience",
+    "RetryPolicy",
     "Report",
     "Round",
     "Seen",
@@ -166,7 +166,7 @@ __all__ = [
     "detach",
     "elsewhere_order",
     "find",
-    "glance",
+    "get_status",
     "history",
     "is_compacted",
     "is_terminal",

@@ -14,7 +14,7 @@ from weblake.errors import DeadlineExceeded, ServiceUnreachable
 from weblake.jobs import polling
 from weblake.jobs.polling import JobRef
 from weblake.jobs.result_pages import Walk
-from weblake.jobs.retry import Patience, Retry
+from weblake.jobs.retry import RetryPolicy, Retry
 from weblake.loads import download
 from weblake.steps import Flow, NoReply, Reply, Request
 
@@ -74,8 +74,8 @@ def test_h17_a_running_job_whose_chunks_never_end_is_polled_with_pauses(monkeypa
 @proves(
     "H17",
     at="src/weblake/jobs/result_pages.py",
-    line="self._patience = Patience(tries=8, cap_s=30.0, until=until)",
-    becomes="self._patience = Patience(tries=8, cap_s=30.0)",
+    line="self._policy = RetryPolicy(tries=8, cap_s=30.0, until=until)",
+    becomes="self._policy = RetryPolicy(tries=8, cap_s=30.0)",
 )
 def test_h17_a_chain_of_new_documents_ends_with_the_time_limit() -> None:
     line = Linked([], following=lambda skip: skip + 1, word="completed")
@@ -94,7 +94,7 @@ def test_h17_a_chain_of_new_documents_ends_with_the_time_limit() -> None:
 #: What reads a job: each of these may be given a reply that drips for ever.
 READS: dict[str, Callable[[Retry, float], Flow[object]]] = {
     "the first poll": lambda rules, until: polling.wait(JOB, rules, until=until, keep=lambda reply: None),
-    "a glance": lambda rules, until: polling.glance(JOB, rules, Patience(until=until)),
+    "a glance": lambda rules, until: polling.get_status(JOB, rules, RetryPolicy(until=until)),
     "a chunk": lambda rules, until: Walk(JOB, rules, until=until).step(),
     "the list of errors": lambda rules, until: download._errors(JOB, rules, until),
     "a single read": lambda rules, until: rules.call(operations.credit_usage()),
@@ -118,7 +118,7 @@ class Dripping(Line):
 @proves(
     "5.5",
     at="src/weblake/jobs/retry.py",
-    line="or course.timeouts >= patience.timeouts",
+    line="or state.timeouts >= policy.timeouts",
     becomes="or False",
     case="a chunk-0",
 )

@@ -16,7 +16,7 @@ from catalogue import proves
 from task_lab import CLEAR, RETRY, URLS, TaskLab, task_lab
 
 from weblake import Terms, errors
-from weblake.jobs.polling import JobRef, glance
+from weblake.jobs.polling import JobRef, get_status
 from weblake.loads import generations, load, load_request, starts
 from weblake.loads.generations import Task
 
@@ -117,7 +117,7 @@ def test_o2_after_a_failed_job_both_buy_again(lab: TaskLab, occasion: str) -> No
 def test_o2_an_expired_job_is_bought_again_by_a_clear_and_named_by_a_retry(lab: TaskLab) -> None:
     job = lab.start(RETRY)
     deadline = time.monotonic() + 20
-    while str(lab.client.run(glance(job, lab.client.retry)).get("status")) != "completed":
+    while str(lab.client.run(get_status(job, lab.client.retry)).get("status")) != "completed":
         assert time.monotonic() < deadline
     lab.service.advance(25 * 3600)
     assert lab.choose(RETRY) == 0
@@ -243,7 +243,7 @@ def test_a_job_that_completes_as_it_is_cancelled_lands(lab: TaskLab, monkeypatch
     def too_late(job: JobRef, retry: Any) -> Any:
         lab.release()
         deadline = time.monotonic() + 20
-        while str(lab.client.run(glance(job, retry)).get("status")) != "completed":
+        while str(lab.client.run(get_status(job, retry)).get("status")) != "completed":
             assert time.monotonic() < deadline
         return cancel(job, retry)
 

@@ -18,7 +18,7 @@ from weblake import Terms, errors
 from weblake.dataset import compacted_files, ledger_listing
 from weblake.dataset.ledger_listing import RETIRED
 from weblake.dataset.root import open_dataset
-from weblake.jobs.polling import JobRef, glance
+from weblake.jobs.polling import JobRef, get_status
 from weblake.loads import detached, generations, load, load_request, recovery, starts
 from weblake.loads.generations import Task
 from weblake.loads.ledger_watch import LedgerNews
@@ -96,7 +96,7 @@ def test_what_is_open_goes_on_and_is_not_bought_again(lab: LandingLab) -> None:
     lab.web.held.add("*")
     _, job, _ = load.begin(lab.client, lab.dataset, refused)
     ref = JobRef("batch_scrape", job.job_id)
-    until(lambda: lab.client.run(glance(ref, lab.client.retry)).get("completed"))
+    until(lambda: lab.client.run(get_status(ref, lab.client.retry)).get("completed"))
     lab.client.run(starts.cancel(JobRef("batch_scrape", job.job_id), lab.client.retry))
     lab.web.held.clear()
     with pytest.raises(errors.WeblakeError):

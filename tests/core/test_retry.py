@@ -27,7 +27,7 @@ from weblake.errors import (
     ServiceUnreachable,
     WeblakeError,
 )
-from weblake.jobs.retry import Patience, Retry, RetryBudget
+from weblake.jobs.retry import RetryPolicy, Retry, RetryBudget
 from weblake.steps import NoReply, Reply
 
 HTML = reply(200, b"<html>")
@@ -204,7 +204,7 @@ def test_a_clear_answer_is_not_asked_for_twice(status: int, body: object, kind: 
 def test_a_passed_deadline_ends_it_before_anything_is_sent() -> None:
     line = Line([reply()])
     with pytest.raises(DeadlineExceeded):
-        line.run(retry().call(READ, Patience(until=line.at - 1)))
+        line.run(retry().call(READ, RetryPolicy(until=line.at - 1)))
     assert not line.sent
 
 
@@ -222,12 +222,12 @@ def test_a_try_that_only_the_deadline_ended_does_not_hide_what_was_wrong(late: f
     line = Sleepy([reply(502), NoReply("no complete answer within 1e-05 s")])
     line.late = late
     with pytest.raises(DeadlineExceeded, match="502") as caught:
-        line.run(retry().call(READ, Patience(until=line.at + 0.01 + 0.30 + 0.005)))
+        line.run(retry().call(READ, RetryPolicy(until=line.at + 0.01 + 0.30 + 0.005)))
     assert isinstance(caught.value.__cause__, ServiceUnavailable)
     assert len(line.sent) == (1 if late else 2)
 
 
-@proves("5.2", at="src/weblake/jobs/retry.py", line="return waited + wait <= patience.wait_s", becomes="return True")
+@proves("5.2", at="src/weblake/jobs/retry.py", line="return waited + wait <= policy.wait_s", becomes="return True")
 @given(
     statuses=st.lists(st.sampled_from([429, 500, 502, 503, 504, 408, 0, -1]), min_size=1, max_size=40),
     hints=st.lists(st.sampled_from(["", "0", "1", "59", "9e9", "9000000000", "x"]), min_size=40, max_size=40),
@@ -240,11 +240,11 @@ def test_it_always_ends_within_its_patience(statuses: list[int], hints: list[str
             script.append(NoReply("reset", sent=status == 0))
         else:
             script.append(reply(status, {}, {"retry-after": hint} if hint else {}))
-    for patience in (Patience(), Patience(tries=8, until=1600.0)):
+    for policy in (RetryPolicy(), RetryPolicy(tries=8, until=1600.0)):
         line = Line(list(script))
         with pytest.raises(WeblakeError):
-            line.run(retry(lambda: jitter).call(READ, patience))
-        assert sum(line.slept) <= (60.0 if patience.until is None else 600.0)
+            line.run(retry(lambda: jitter).call(READ, policy))
+        assert sum(line.slept) <= (60.0 if policy.until is None else 600.0)
         assert len(line.sent) < 700
 
 

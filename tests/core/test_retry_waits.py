@@ -16,7 +16,7 @@ from scripted_line import READ, START, Line, reply, retry
 from weblake.api import responses
 from weblake.api.operation import Operation
 from weblake.errors import RateLimited
-from weblake.jobs.retry import SINGLE, Patience, Retry, RetryBudget
+from weblake.jobs.retry import SINGLE, RetryPolicy, Retry, RetryBudget
 
 #: What is added to what the service asks for: a moment, and a tenth, which is for chance.
 AT_LEAST_S, SPREAD = 0.05, 0.1
@@ -26,8 +26,8 @@ AT_LEAST_S, SPREAD = 0.05, 0.1
 @proves(
     "H1",
     at="src/weblake/jobs/retry.py",
-    line="return self.jitter() * min(patience.cap_s",
-    becomes="return min(patience.cap_s",
+    line="return self.jitter() * min(policy.cap_s",
+    becomes="return min(policy.cap_s",
 )
 @pytest.mark.parametrize("chance", [0.0, 0.5, 0.999])
 @pytest.mark.parametrize("operation", [READ, START], ids=["read", "start"])
@@ -88,7 +88,7 @@ NUMBERS = st.one_of(
 )
 
 
-@proves("H2", at="src/weblake/jobs/retry.py", line="return waited + wait <= patience.wait_s", becomes="return True")
+@proves("H2", at="src/weblake/jobs/retry.py", line="return waited + wait <= policy.wait_s", becomes="return True")
 @proves("H2", at="src/weblake/jobs/retry.py", line="return error.retry_after + 0.05 +", becomes="return 0.05 +")
 @given(number=NUMBERS, chance=st.floats(0, 0.999))
 def test_h2_a_number_of_seconds_is_obeyed_up_to_a_minute_and_handed_on_above(number: str, chance: float) -> None:
@@ -133,16 +133,16 @@ def test_h2_a_wait_beyond_a_minute_is_handed_to_the_caller() -> None:
 @proves(
     "H2",
     at="src/weblake/jobs/retry.py",
-    line="return wait < (yield from _left(patience))",
-    becomes="return wait < (yield from _left(patience)) and wait < 60",
+    line="return wait < (yield from _left(policy))",
+    becomes="return wait < (yield from _left(policy)) and wait < 60",
 )
 def test_h2_within_a_job_it_is_obeyed_up_to_the_jobs_deadline() -> None:
     line = Line([reply(429, {}, {"retry-after": "3600"}), reply()])
-    line.run(retry().call(READ, Patience(until=line.at + 4000)))
+    line.run(retry().call(READ, RetryPolicy(until=line.at + 4000)))
     assert line.slept[0] >= 3600
     line = Line([reply(429, {}, {"retry-after": "3600"}), reply()])
     with pytest.raises(RateLimited):
-        line.run(retry().call(READ, Patience(until=line.at + 100)))
+        line.run(retry().call(READ, RetryPolicy(until=line.at + 100)))
 
 
 @pytest.fixture(params=["UTC", "America/New_York", "Asia/Tokyo"])

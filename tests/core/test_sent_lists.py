@@ -40,8 +40,8 @@ def kept(lab: TaskLab) -> list[str]:
 @proves(
     "2.9",
     at="src/weblake/loads/load.py",
-    line="        tally = Tally(sent, begun.rejected)",
-    becomes="        tally = Tally(order.submitted, begun.rejected)",
+    line="        reconciler = Reconciler(sent, begun.rejected)",
+    becomes="        reconciler = Reconciler(order.submitted, begun.rejected)",
     case="one more",
 )
 @pytest.mark.parametrize("later", [LONGER, URLS[:1], ["http://other.test/"]], ids=["one more", "fewer", "others"])

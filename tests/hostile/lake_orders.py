@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from stepped_process import SteppedDriver
 from virtual_world import Content, Page, cut
 
-from weblake.jobs.polling import JobRef, glance
+from weblake.jobs.polling import JobRef, get_status
 from weblake.loads import detached, generations, load, load_request
 from weblake.loads.generations import Task
 from weblake.loads.load_request import Naming, Order, Terms
@@ -68,7 +68,7 @@ class Wanted:
     def look(self, client: SteppedDriver, dataset: Dataset) -> None:
         job = dataset.ledger.job(self.order().load_id)
         if job is not None:
-            client.run(glance(JobRef(job.kind, job.job_id), client.retry))
+            client.run(get_status(JobRef(job.kind, job.job_id), client.retry))
 
 
 @st.composite

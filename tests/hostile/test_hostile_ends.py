@@ -23,7 +23,7 @@ from weblake.api import operations
 from weblake.dataset.root import open_dataset
 from weblake.errors import WeblakeError
 from weblake.jobs import polling, result_pages, usage_reports
-from weblake.jobs.retry import SINGLE, Patience
+from weblake.jobs.retry import SINGLE, RetryPolicy
 from weblake.loads import load, load_request, lost_starts, starts
 from weblake.loads.load_request import Naming, Order, Terms
 
@@ -98,8 +98,8 @@ def test_a_landing_ends_by_its_deadline(moods: list[str], latency_s: float, time
 @proves(
     "5.1",
     at="src/weblake/loads/starts.py",
-    line="Patience(wait_s=120, until=plan.until)",
-    becomes="Patience(wait_s=120)",
+    line="RetryPolicy(wait_s=120, until=plan.until)",
+    becomes="RetryPolicy(wait_s=120)",
 )
 @QUIET
 @given(cycles, latencies, st.booleans(), st.sampled_from(["batch", "crawl"]), st.sampled_from([4.0, 60.0, 600.0]))
@@ -120,7 +120,7 @@ def test_a_purchase_ends_by_its_deadline_and_one_round_of_a_start(
     assert service.starts <= starts.MAX_STARTS + starts.REPEATS + RETRIES
 
 
-@proves("5.1", at="src/weblake/jobs/retry.py", line="course.waited += (yield from now()) - begun", becomes="pass")
+@proves("5.1", at="src/weblake/jobs/retry.py", line="state.waited += (yield from now()) - begun", becomes="pass")
 @settings(QUIET, max_examples=10)
 @given(cycles, latencies, st.sampled_from([4.0, 600.0]))
 @example(["slow 429, 0"], 0.0, 4.0)
@@ -138,16 +138,16 @@ def ended(service: EndlessService, flow: Callable[[Patient], object]) -> None:
         flow(Patient(service))
 
 
-@proves("5.1", at="src/weblake/jobs/retry.py", line="return waited + wait <= patience.wait_s", becomes="return True")
+@proves("5.1", at="src/weblake/jobs/retry.py", line="return waited + wait <= policy.wait_s", becomes="return True")
 @QUIET
 @given(cycles, latencies, st.sampled_from([None, 10.0, 300.0]))
 def test_a_single_call_ends_within_its_patience(moods: list[str], latency_s: float, wait_s: float | None) -> None:
-    patience = SINGLE if wait_s is None else Patience.lasting(wait_s)
-    most = patience.tries + min(math.ceil(patience.wait_s / PAUSE_S), RETRIES) + 1
+    policy = SINGLE if wait_s is None else RetryPolicy.lasting(wait_s)
+    most = policy.tries + min(math.ceil(policy.wait_s / PAUSE_S), RETRIES) + 1
     service = EndlessService(moods, most, latency_s)
-    ended(service, lambda client: client.run(client.retry.call(operations.credit_usage(), patience)))
-    assert service.slept <= patience.wait_s
-    assert service.clock.passed <= patience.wait_s + service.sent * READ_S
+    ended(service, lambda client: client.run(client.retry.call(operations.credit_usage(), policy)))
+    assert service.slept <= policy.wait_s
+    assert service.clock.passed <= policy.wait_s + service.sent * READ_S
 
 
 @proves("5.1", at="src/weblake/jobs/usage_reports.py", line="if (yield from now()) >= until:", becomes="if False:")

@@ -46,8 +46,8 @@ QUIET = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @proves(
     "2.2",
     at="src/weblake/loads/staging.py",
-    line="if self._tally.document(parsed.scrape_id, parsed.source_url, parsed.url, content):",
-    becomes="if self._tally.document(parsed.scrape_id, parsed.source_url, parsed.url, content) or True:",
+    line="if self._reconciler.document(parsed.scrape_id, parsed.source_url, parsed.url, content):",
+    becomes="if self._reconciler.document(parsed.scrape_id, parsed.source_url, parsed.url, content) or True:",
 )
 @QUIET
 @given(worlds(), st.sampled_from([4.0, 60.0, 3600.0]))

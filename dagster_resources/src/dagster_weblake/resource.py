@@ -22,7 +22,7 @@ from weblake.errors import AskPerson, InvalidOption
 
 if TYPE_CHECKING:
     from dagster_weblake.requests import Request
-    from weblake.orchestration import Dataset, Patience
+    from weblake.orchestration import Dataset, RetryPolicy
 
 #: The executor that Dagster puts into a job for `dg.materialize` and `execute_in_process`.
 _IN_ONE_PROCESS = "execute_in_process_executor"
@@ -109,17 +109,17 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
             AskPerson: The base URL or the key is not set.
             InvalidOption: One of them cannot be used.
         """
-        patience = self._patience()
+        policy = self._policy()
         if self.job_page:
             orchestration.check_job_page(str(given.looked_up(self.job_page)))
         with speaking():  # the key stays out of the locals, which some tracebacks show
-            return weblake.Client(*self._endpoint(), insecure=self.insecure, patience=patience)
+            return weblake.Client(*self._endpoint(), insecure=self.insecure, patience=policy)
 
     def get_async_client(self) -> weblake.AsyncClient:
         """The same for an event loop."""
-        patience = self._patience()
+        policy = self._policy()
         with speaking():
-            return weblake.AsyncClient(*self._endpoint(), insecure=self.insecure, patience=patience)
+            return weblake.AsyncClient(*self._endpoint(), insecure=self.insecure, patience=policy)
 
     def dataset(self, to: str | None = None) -> Dataset:
         """Returns the dataset at `to`, or at the resource's root. Nothing is created or contacted yet.
@@ -209,11 +209,11 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
             values.append(value.strip())
         return values[0], values[1]
 
-    def _patience(self) -> Patience | None:
+    def _policy(self) -> RetryPolicy | None:
         if self.call_timeout_s is None:
             return None
         if not 0 < self.call_timeout_s <= 86_400:
             raise InvalidOption(
                 f"call_timeout_s is {self.call_timeout_s}.", hint="Give a number of seconds between 0 and 86400."
             )
-        return orchestration.Patience.lasting(self.call_timeout_s)
+        return orchestration.RetryPolicy.lasting(self.call_timeout_s)

@@ -45,12 +45,12 @@ def _credits_left(client: Client) -> str:
     from msgspec import structs
 
     from weblake.api.operations import credit_usage
-    from weblake.jobs.retry import Patience
+    from weblake.jobs.retry import RetryPolicy
 
     operation = credit_usage()
     operation = structs.replace(operation, request=structs.replace(operation.request, deadline_s=_DEADLINE_S))
     try:
-        usage = client.run(client.retry.call(operation, Patience(tries=_TRIES, wait_s=_WAIT_S)))
+        usage = client.run(client.retry.call(operation, RetryPolicy(tries=_TRIES, wait_s=_WAIT_S)))
     except WeblakeError as error:
         return f"How many credits are left could not be read: {error.message}"
     left = usage.data.remaining_credits

@@ -17,12 +17,12 @@ def status(
     kind: Kind, job_id: JobId, as_json: Json = False, base_url: BaseUrl = None, insecure: Insecure = False
 ) -> None:
     """Says how far a job is, without reading its documents."""
-    from weblake.jobs.polling import JobRef, glance
+    from weblake.jobs.polling import JobRef, get_status
     from weblake.loads.load_request import elsewhere
 
     order = elsewhere(kind, job_id)
     with connect(base_url, insecure) as client:
-        head = client.run(glance(JobRef(order.kind, str(order.job_id)), client.retry))
+        head = client.run(get_status(JobRef(order.kind, str(order.job_id)), client.retry))
     if as_json:
         output.show_json({"id": order.job_id, "kind": order.kind} | head)
         return

@@ -27,7 +27,7 @@ from weblake.embedded import needs_local
 from weblake.errors import InvalidOption, StorageRefused
 from weblake.home import home
 from weblake.jobs import usage_reports as reports
-from weblake.jobs.polling import JobRef, glance
+from weblake.jobs.polling import JobRef, get_status
 from weblake.jobs.usage_reports import Report
 from weblake.loads import load, load_request, publishing, starts
 from weblake.loads import usage as usage_landing
@@ -289,7 +289,7 @@ def _cancel_open_jobs(client: Client) -> None:
     for entry in client.run(reports.activity(client.retry)):
         if entry.endpoint in ("crawl", "batch_scrape") and entry.id:
             job = JobRef(entry.endpoint, entry.id)
-            if not is_terminal(client.run(glance(job, client.retry)).get("status")):
+            if not is_terminal(client.run(get_status(job, client.retry)).get("status")):
                 client.run(starts.cancel(job, client.retry))
 
 

@@ -20,7 +20,7 @@ from weblake import aio
 from weblake.api.models import parse_time
 from weblake.errors import FixRequest, JobGone, PermissionDenied, WeblakeError
 from weblake.jobs import usage_reports
-from weblake.jobs.polling import JobRef, glance
+from weblake.jobs.polling import JobRef, get_status
 from weblake.jobs.retry import Retry
 from weblake.steps import Flow
 
@@ -117,7 +117,7 @@ async def ask_all(
             if trouble >= ROUND_TRIES:
                 return
             try:
-                heads[job.job_id] = await client.run(glance(job, client.retry))
+                heads[job.job_id] = await client.run(get_status(job, client.retry))
             except WeblakeError as error:
                 failed[job.job_id] = error
                 trouble += not isinstance(error, _ABOUT_THE_JOB)

@@ -17,7 +17,7 @@ from weblake.api.next_link import Query, query_of
 from weblake.api.operation import Operation
 from weblake.errors import DeadlineExceeded, MalformedReply, RetryLater, WeblakeError
 from weblake.jobs.polling import JobRef
-from weblake.jobs.retry import Patience, Retry
+from weblake.jobs.retry import RetryPolicy, Retry
 from weblake.steps import Flow, Reply, now, sleep
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ class Walk:
         self.head: Mapping[str, object] = {}
         self._retry = retry
         self._until = until
-        self._patience = Patience(tries=8, cap_s=30.0, until=until)
+        self._policy = RetryPolicy(tries=8, cap_s=30.0, until=until)
         read = job.read()
         self._read = replace(read, request=replace(read.request, max_body=max_chunk))
         self._asked: Query = ()
@@ -73,7 +73,7 @@ class Walk:
     def _ended_chunk(self, operation: Operation[models.JobStatus]) -> Flow[response_json.Chunk]:
         """The chunk, once it says again that the job has ended: one of several servers may lag behind the others."""
         for pause in (*LAG_PAUSES_S, None):
-            exchange = self._retry.exchange(operation, partial(_chunk, operation.name), self._patience)
+            exchange = self._retry.exchange(operation, partial(_chunk, operation.name), self._policy)
             chunk = yield from reading(self.job, exchange)
             if models.is_terminal(chunk.head.get("status")):
                 return chunk

@@ -69,7 +69,7 @@ class Account:
         return [row.url for row in self.rows if row.outcome == "missing" and row.url is not None]
 
 
-class Tally:
+class Reconciler:
     """Counts documents as they stream by, and draws the account at the end."""
 
     def __init__(self, submitted: Sequence[str] | None, rejected: Iterable[str] = ()) -> None:

@@ -24,10 +24,10 @@ from weblake.api.models import JobError, JobErrors
 from weblake.api.next_link import Query, query_of
 from weblake.background import begun
 from weblake.errors import FixRequest, JobGone, MalformedReply
-from weblake.http.bodies import Spares
-from weblake.jobs.polling import JobRef, glance
+from weblake.http.bodies import BufferPool
+from weblake.jobs.polling import JobRef, get_status
 from weblake.jobs.result_pages import Walk, reading
-from weblake.jobs.retry import Patience, Retry
+from weblake.jobs.retry import RetryPolicy, Retry
 from weblake.steps import Flow, NoReply, Reply, Request, Send, send
 
 T = TypeVar("T")
@@ -66,7 +66,7 @@ class Download:
         self.walk = Walk(job, client.retry, until=until)
         self._client = client
         self._until = until
-        self._spares = Spares()
+        self._buffers = BufferPool()
         self._body: bytes | bytearray = b""
         self._next = None if first is None else _Flight((), lambda look: _looked_at(first, look))
         self._errors: Future[JobErrors] | None = None
@@ -88,7 +88,7 @@ class Download:
             self._documents += self._of_chunk
             yield documents
             del documents  # while it waits for the next one
-            self._spares.give(self._body)
+            self._buffers.give(self._body)
 
     def errors(self) -> JobErrors:
         """What `/errors` says; to be called when the chunks have ended. Raises as they do."""
@@ -98,7 +98,7 @@ class Download:
         """Whether the job itself is gone, and not one chunk of it on one of several servers."""
         job, retry = self.walk.job, self._client.retry
         try:
-            self._client.run(reading(job, glance(job, retry, Patience(until=self._until))))
+            self._client.run(reading(job, get_status(job, retry, RetryPolicy(until=self._until))))
         except JobGone:
             return True
         return False
@@ -139,7 +139,7 @@ class Download:
     def _fetched(self, request: Request) -> Reply | NoReply:
         began = time.monotonic()
         try:
-            return self._client.run(send(replace(request, buffer=self._spares.take)))
+            return self._client.run(send(replace(request, buffer=self._buffers.take)))
         finally:
             self._quick = time.monotonic() - began < QUICK_S
 
@@ -204,13 +204,13 @@ def _errors(job: JobRef, retry: Retry, until: float) -> Flow[JobErrors]:
     try:
         operation = JOB_KINDS[job.kind].errors(job.job_id)
         read = partial(_read_errors, operation.name)
-        call = retry.exchange(operation, read, Patience(tries=8, cap_s=30.0, until=until))
+        call = retry.exchange(operation, read, RetryPolicy(tries=8, cap_s=30.0, until=until))
         return (yield from reading(job, call))
     except FixRequest:
         return JobErrors()
     except JobGone:
         yield from reading(
-            job, glance(job, retry, Patience(until=until))
+            job, get_status(job, retry, RetryPolicy(until=until))
         )  # raises where it is the job itself that has expired meanwhile
         return JobErrors()
 

@@ -24,7 +24,7 @@ from weblake.dataset import layout
 from weblake.dataset.identity import load_id_of
 from weblake.dataset.ledger import Intent, Job
 from weblake.errors import AskPerson, JobGone
-from weblake.jobs.polling import JobRef, glance, over_budget
+from weblake.jobs.polling import JobRef, get_status, over_budget
 from weblake.loads import publishing, starts
 from weblake.loads.download import Runs
 from weblake.loads.load_request import Order, Slot, Terms
@@ -123,7 +123,7 @@ def _in_vain(client: Runs, newest: Intent, job: Job, terms: Terms, *, again: boo
         if again and newest.kind == "scrape":
             client.run(starts.read_scrape(job.job_id, client.retry))
         return False
-    head = client.run(glance(JobRef(newest.kind, job.job_id), client.retry))
+    head = client.run(get_status(JobRef(newest.kind, job.job_id), client.retry))
     if str(head.get("status")).lower() not in _IN_VAIN:
         return False
     return again or not _stopped_by_us(head, newest, terms)

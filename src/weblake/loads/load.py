@@ -32,7 +32,7 @@ from weblake.errors import (
 )
 from weblake.jobs.polling import JobRef, OverBudget, wait
 from weblake.loads import list_sources, publishing, recovery, sent_lists, starts
-from weblake.loads.accounting import Tally
+from weblake.loads.accounting import Reconciler
 from weblake.loads.crawl_costs import find_possible_cost
 from weblake.loads.download import Runs
 from weblake.loads.load_request import Order, Terms, check_cost
@@ -208,7 +208,7 @@ def landed(dataset: Dataset, order: Order, terms: Terms) -> Landing | None:
     """
     earlier = recovery.recover(dataset, order.load_id) or _landed_as_another(dataset, order)
     if earlier is None and terms.allow_partial:
-        with suppress(publishing.LandsAs):  # that one is gone on with, and needs the service
+        with suppress(publishing.JobClaimed):  # that one is gone on with, and needs the service
             refused = publishing.promote(dataset, order.load_id)
             earlier = None if refused is None else Landing(refused)
     if earlier is not None and order.kind == "batch_scrape":
@@ -250,11 +250,11 @@ def _land(
     found: list[Reply] = []  # the job's first chunk, where the poll that found its end brought it
 
     def read(intent: Intent, scratch: Path) -> Landing:
-        tally = Tally(sent, begun.rejected)
+        reconciler = Reconciler(sent, begun.rejected)
         staged = stage_job(
             client,
             _identity(intent, job),
-            tally,
+            reconciler,
             scratch,
             until=until,
             chunk_read=watch.chunk_read,
@@ -267,7 +267,7 @@ def _land(
     with dataset.storage.scratch() as scratch:  # before the wait: a root that vanishes meanwhile is not made anew
         if document is not None or order.kind not in JOB_KINDS:
             raw = document if document is not None else client.run(starts.read_scrape(job.job_id, client.retry))
-            staged = stage_document(_identity(intent, job), Tally(order.submitted), scratch, raw)
+            staged = stage_document(_identity(intent, job), Reconciler(order.submitted), scratch, raw)
             return _settle(dataset, intent, staged, terms)
         _wait(client, order, job, terms, watch, until, found.append)
         late = time.monotonic() >= until
@@ -275,7 +275,7 @@ def _land(
             until = max(until, time.monotonic() + SETTLE_S)
         try:
             return read(intent, scratch)
-        except publishing.LandsAs as other:
+        except publishing.JobClaimed as other:
             by = other.load_id
     return _land_as(dataset, by, job, read)
 

@@ -20,7 +20,7 @@ from weblake.dataset.ledger import Intent, Job
 from weblake.dataset.ledger_listing import DONE, INTENT
 from weblake.dataset.root import open_dataset
 from weblake.errors import FixRequest, GiveUp, JobGone, OutcomeUnknown, StorageRefused, WeblakeError
-from weblake.jobs.polling import JobRef, glance
+from weblake.jobs.polling import JobRef, get_status
 from weblake.loads import lost_starts, starts
 from weblake.loads.download import Runs
 from weblake.loads.load_request import Endpoint
@@ -89,7 +89,7 @@ class Orphan:
 
 
 @dataclass(frozen=True, slots=True)
-class Stranger:
+class UnknownJob:
     """A job of the activity list that is in no record of this root."""
 
     job_id: str
@@ -118,7 +118,7 @@ class Unlanded:
     #: Loads whose jobs somebody has cancelled: given up, though what they had scraped can be landed. Oldest first.
     cancelled: tuple[Orphan, ...] = ()
     #: Jobs of the last 24 hours that are in no record of this root; None where they were not asked for.
-    strangers: tuple[Stranger, ...] | None = None
+    strangers: tuple[UnknownJob, ...] | None = None
     #: Why the service was asked nothing more, if it was not.
     unasked: WeblakeError | None = None
     #: Loads that have not landed and of which a record cannot be read: whether they are open is not known.
@@ -216,10 +216,10 @@ class _Looking:
         with ThreadPoolExecutor(AT_ONCE) as asking:
             return tuple(asking.map(self._asked, self._known))
 
-    def strangers(self, orphans: Sequence[Orphan]) -> tuple[Stranger, ...]:
+    def strangers(self, orphans: Sequence[Orphan]) -> tuple[UnknownJob, ...]:
         """Jobs of the activity lists that no load here has, and none here may have started."""
         taken = {job for each in orphans for job in each.candidates or ()}
-        found: dict[str, Stranger] = {}
+        found: dict[str, UnknownJob] = {}
         for kind in get_args(Endpoint):
             listed = self._read(kind)
             if isinstance(listed, WeblakeError):
@@ -227,7 +227,7 @@ class _Looking:
             for entry, _ in listed.entries:
                 job_id = (entry.id or "").lower()
                 if job_id and job_id not in taken and not self._is_owned(entry.endpoint or kind, job_id):
-                    found[job_id] = Stranger(job_id, entry.endpoint or kind, entry.created_at, entry.target)
+                    found[job_id] = UnknownJob(job_id, entry.endpoint or kind, entry.created_at, entry.target)
         return tuple(sorted(found.values(), key=lambda each: each.created_at or ""))
 
     def _is_owned(self, kind: str, job_id: str) -> bool:
@@ -274,7 +274,7 @@ class _Looking:
             if orphan.kind not in JOB_KINDS:
                 self._client.run(starts.read_scrape(job_id, retry))
                 return replace(orphan, state="completed")
-            head = self._client.run(glance(JobRef(orphan.kind, job_id), retry))
+            head = self._client.run(get_status(JobRef(orphan.kind, job_id), retry))
         except JobGone:
             return replace(orphan, state=GONE)
         except (FixRequest, GiveUp) as error:

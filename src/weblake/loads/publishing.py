@@ -35,7 +35,7 @@ from weblake.tables import arrays, parquet, schemas
 _LOG = logging.getLogger(__name__)
 
 
-class LandsAs(Exception):
+class JobClaimed(Exception):
     """Another load has begun to publish this job: as that one it lands, or not at all."""
 
     def __init__(self, load_id: str) -> None:
@@ -47,7 +47,7 @@ def publish(dataset: Dataset, intent: Intent, staged: Staged) -> Receipt:
     """Publishes a staged load and returns its receipt; of two writers of one load, both return the one that won.
 
     Raises:
-        LandsAs: Its job is published as another load; nothing was.
+        JobClaimed: Its job is published as another load; nothing was.
         StorageRefused: The storage failed; or another job's documents stand under this load's name.
     """
     _take(dataset, intent, staged.receipt)
@@ -109,7 +109,7 @@ def _take(dataset: Dataset, intent: Intent, receipt: Receipt) -> None:
     if receipt.job_id is not None:
         by = dataset.ledger.land_as(receipt.kind, receipt.job_id, intent.load_id)
         if by != intent.load_id:
-            raise LandsAs(by)
+            raise JobClaimed(by)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from weblake.errors import AskPerson, InvalidOption
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-    from weblake.orchestration import Patience
+    from weblake.orchestration import RetryPolicy
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"", "0", "false", "no", "off", "none", "null"})
@@ -72,11 +72,11 @@ class Endpoint:
             job_url=_template(name, extra.get("job_url")),
         )
 
-    def client(self, conn_id: str, patience: Patience | None = None) -> weblake.Client:
+    def client(self, conn_id: str, policy: RetryPolicy | None = None) -> weblake.Client:
         """A new client; raises InvalidOption, in the words of a connection, where the URL or key cannot be used."""
         try:
             return weblake.Client(
-                self.base_url, self.api_key, insecure=self.insecure, patience=patience or self._patience()
+                self.base_url, self.api_key, insecure=self.insecure, patience=policy or self._policy()
             )
         except InvalidOption as error:
             raise _of_connection(conn_id, error) from None
@@ -84,16 +84,16 @@ class Endpoint:
     def aclient(self, conn_id: str) -> weblake.AsyncClient:
         """The same for an event loop."""
         try:
-            return weblake.AsyncClient(self.base_url, self.api_key, insecure=self.insecure, patience=self._patience())
+            return weblake.AsyncClient(self.base_url, self.api_key, insecure=self.insecure, patience=self._policy())
         except InvalidOption as error:
             raise _of_connection(conn_id, error) from None
 
-    def _patience(self) -> Patience | None:
+    def _policy(self) -> RetryPolicy | None:
         if self.call_timeout_s is None:
             return None
-        from weblake.orchestration import Patience
+        from weblake.orchestration import RetryPolicy
 
-        return Patience.lasting(self.call_timeout_s)
+        return RetryPolicy.lasting(self.call_timeout_s)
 
 
 def _of_connection(conn_id: str, error: InvalidOption) -> InvalidOption:

@@ -87,11 +87,11 @@ class WeblakeHook(BaseHook):
         Returns whether it worked, and a line for the form: the credits left, or what is wrong and what to do. After
         20 seconds it has failed. Neither the key nor a whole reply is ever in it.
         """
-        from weblake.orchestration import Patience
+        from weblake.orchestration import RetryPolicy
 
         try:
             found = self.endpoint()
-            with found.client(self.weblake_conn_id, Patience(tries=2, until=time.monotonic() + TEST_S)) as client:
+            with found.client(self.weblake_conn_id, RetryPolicy(tries=2, until=time.monotonic() + TEST_S)) as client:
                 left = client.credit_usage().data.remaining_credits
         except WeblakeError as error:
             error.hint = in_words_of_a_dag(error.hint)

@@ -265,7 +265,7 @@ class JobOperator(LandingOperator):
     def _goes_on(self, client: Client, load: Load, job: Job) -> bool:
         """Whether there is something to wait for; one look spares the triggerer what is over already."""
         try:
-            head = client.run(orchestration.glance(orchestration.JobRef(job.kind, job.job_id), client.retry))
+            head = client.run(orchestration.get_status(orchestration.JobRef(job.kind, job.job_id), client.retry))
         except errors.JobGone:
             return job.age_s() < orchestration.UNSEEN_S
         except errors.RetryLater:

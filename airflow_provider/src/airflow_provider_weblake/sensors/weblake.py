@@ -119,7 +119,7 @@ class JobSensor(BaseSensorOperator):
         with speaking(), WeblakeHook(self.weblake_conn_id).get_conn() as client:
             first, self._looked = not self._looked and self._first_look(context), True
             try:
-                head = client.run(orchestration.glance(job, client.retry))
+                head = client.run(orchestration.get_status(job, client.retry))
             except errors.JobGone as error:
                 if not first:
                     raise AirflowFailException(str(error)) from error

@@ -24,7 +24,7 @@ from weblake.errors import InvalidOption, WeblakeError
 from weblake.http.library import AsyncHttpClient, HttpClient, library_of
 from weblake.http.options import HttpOptions
 from weblake.http.transport import AsyncHttpTransport, HttpTransport
-from weblake.jobs.retry import RetryPolicy, Retry
+from weblake.jobs.retry import Retry, RetryPolicy
 from weblake.steps import AsyncTransport, Flow, Transport, arun, run
 
 if TYPE_CHECKING:

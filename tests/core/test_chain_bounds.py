@@ -13,8 +13,8 @@ from weblake.api import operations
 from weblake.errors import DeadlineExceeded, ServiceUnreachable
 from weblake.jobs import polling
 from weblake.jobs.polling import JobRef
-from weblake.jobs.result_pages import Walk
-from weblake.jobs.retry import RetryPolicy, Retry
+from weblake.jobs.result_pages import ResultPager
+from weblake.jobs.retry import Retry, RetryPolicy
 from weblake.loads import download
 from weblake.steps import Flow, NoReply, Reply, Request
 
@@ -79,12 +79,12 @@ def test_h17_a_running_job_whose_chunks_never_end_is_polled_with_pauses(monkeypa
 )
 def test_h17_a_chain_of_new_documents_ends_with_the_time_limit() -> None:
     line = Linked([], following=lambda skip: skip + 1, word="completed")
-    walk = Walk(JOB, retry(), until=line.at + 10)
+    pager = ResultPager(JOB, retry(), until=line.at + 10)
 
     def read() -> None:
         for _ in range(3000):
-            line.run(walk.step())  # type: ignore[arg-type]
-            walk.fresh(1)
+            line.run(pager.read_chunk())  # type: ignore[arg-type]
+            pager.record_new(1)
 
     with pytest.raises(DeadlineExceeded):
         read()
@@ -95,7 +95,7 @@ def test_h17_a_chain_of_new_documents_ends_with_the_time_limit() -> None:
 READS: dict[str, Callable[[Retry, float], Flow[object]]] = {
     "the first poll": lambda rules, until: polling.wait(JOB, rules, until=until, keep=lambda reply: None),
     "a glance": lambda rules, until: polling.get_status(JOB, rules, RetryPolicy(until=until)),
-    "a chunk": lambda rules, until: Walk(JOB, rules, until=until).step(),
+    "a chunk": lambda rules, until: ResultPager(JOB, rules, until=until).read_chunk(),
     "the list of errors": lambda rules, until: download._errors(JOB, rules, until),
     "a single read": lambda rules, until: rules.call(operations.credit_usage()),
 }

@@ -27,7 +27,7 @@ from weblake.errors import (
     ServiceUnreachable,
     WeblakeError,
 )
-from weblake.jobs.retry import RetryPolicy, Retry, RetryBudget
+from weblake.jobs.retry import Retry, RetryBudget, RetryPolicy
 from weblake.steps import NoReply, Reply
 
 HTML = reply(200, b"<html>")

@@ -16,7 +16,7 @@ from scripted_line import READ, START, Line, reply, retry
 from weblake.api import responses
 from weblake.api.operation import Operation
 from weblake.errors import RateLimited
-from weblake.jobs.retry import SINGLE, RetryPolicy, Retry, RetryBudget
+from weblake.jobs.retry import SINGLE, Retry, RetryBudget, RetryPolicy
 
 #: What is added to what the service asks for: a moment, and a tenth, which is for chance.
 AT_LEAST_S, SPREAD = 0.05, 0.1

@@ -164,7 +164,10 @@ def test_a_load_without_a_document_takes_nobodys_place(tmp_path: Path, order: tu
             land(dataset, intent(1, partition=True))
             continue
         dataset.ledger.begin(intent(2, partition=True))
-        reconciler, failed = Reconciler(["http://a.test/2"]), JobErrors(errors=[JobError(url="http://a.test/2", error="gone")])
+        reconciler, failed = (
+            Reconciler(["http://a.test/2"]),
+            JobErrors(errors=[JobError(url="http://a.test/2", error="gone")]),
+        )
         with dataset.storage.scratch() as scratch:
             rows = ParquetFile(scratch / "documents.parquet", schemas.DOCUMENTS)
             with rows:

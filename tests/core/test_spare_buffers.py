@@ -38,9 +38,7 @@ def test_what_looks_for_enough_sees_what_came_and_nothing_older() -> None:
     pool = BufferPool()
     pool.give(read(pool, b"o" * 1_000))
     seen = []
-    body = BoundedBody(
-        [], Request("GET", "/", buffer=pool.take, enough=lambda view: seen.append(bytes(view)) or False)
-    )
+    body = BoundedBody([], Request("GET", "/", buffer=pool.take, enough=lambda view: seen.append(bytes(view)) or False))
     body.feed(b"ab")
     body.feed(b"c")
     body.feed(b"de")

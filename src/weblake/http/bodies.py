@@ -78,30 +78,30 @@ class BoundedBody:
 
 
 class BufferPool:
-    """Buffers of bodies that have been read, for those still to come: memory that is new to a process is dear."""
+    """Reuses the buffers of bodies that have been read: memory that is new to a process costs page faults."""
 
     def __init__(self) -> None:
         self._free: list[_FreeBuffer] = []
         self._one_at_a_time = threading.Lock()
 
     def take(self) -> bytearray:
-        """Returns a buffer that nobody has, with anything in it."""
+        """Return an unused buffer; its contents are undefined."""
         with self._one_at_a_time:
             for at, buffer in enumerate(self._free):
-                with suppress(BufferError):  # somebody has a view of it: a document still lies there
+                with suppress(BufferError):  # a document still has a view of it
                     buffer.pop()
                     return self._free.pop(at)
         return _FreeBuffer()
 
     def give(self, body: bytes | bytearray) -> None:
-        """Takes a body back of which nobody has more than views; one that did not come from here is left alone."""
+        """Return a body's buffer to the pool; views of it may remain. A body from elsewhere is ignored."""
         if isinstance(body, _FreeBuffer) and body:
             with self._one_at_a_time:
                 self._free.append(body)
 
 
 class _FreeBuffer(bytearray):
-    """A buffer that is ours to use again."""
+    """A buffer of the pool."""
 
 
 class _Gzip:

@@ -18,7 +18,7 @@ from weblake.api.job_kinds import JOB_KINDS
 from weblake.api.next_link import Query, query_of
 from weblake.api.operation import Operation
 from weblake.errors import DeadlineExceeded, JobGone, RetryLater, WeblakeError
-from weblake.jobs.retry import SINGLE, RetryPolicy, Retry
+from weblake.jobs.retry import SINGLE, Retry, RetryPolicy
 from weblake.steps import Flow, Reply, now, sleep
 
 #: Seconds between polls: small jobs are seen soon, long ones cost little.
@@ -168,7 +168,7 @@ def _heads(job: JobRef, keep: object = None) -> Operation[models.JobStatus]:
 
 
 def get_status(job: JobRef, retry: Retry, policy: RetryPolicy = SINGLE) -> Flow[dict[str, object]]:
-    """Returns the head of one status reply, without its documents."""
+    """Return the fields of one status response, without its documents."""
     operation = _heads(job)
     head = yield from retry.exchange(operation, partial(_head, operation.name), policy)
     return dict(head.fields)

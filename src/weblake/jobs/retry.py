@@ -56,7 +56,7 @@ class RetryBudget:
 
 
 class RetryPolicy(msgspec.Struct, frozen=True):
-    """How long one call may be tried."""
+    """Limits for the tries of one call, and for the waits between them."""
 
     #: Failed tries in a row before the call is given up.
     tries: int = 6
@@ -72,7 +72,7 @@ class RetryPolicy(msgspec.Struct, frozen=True):
 
     @classmethod
     def lasting(cls, seconds: float) -> RetryPolicy:
-        """For one call that is tried for so long: its tries do not run out before the time does."""
+        """Return the policy of a call that is retried for so many seconds, without running out of tries before."""
         more = math.ceil(seconds / MEAN_PAUSE_S)
         return cls(tries=cls().tries + more, timeouts=cls().timeouts + more, wait_s=seconds)
 
@@ -83,7 +83,7 @@ SINGLE = RetryPolicy()
 
 @dataclass(slots=True)
 class RetryState:
-    """How far one call has come."""
+    """Counts of one call so far: failures, timeouts, seconds waited, and its last error."""
 
     policy: RetryPolicy = SINGLE
     failures: int = 0
@@ -150,9 +150,7 @@ class Retry:
         state.malformed += isinstance(error, MalformedReply)
         state.timeouts += isinstance(reply, NoReply) and (yield from now()) - begun >= request.deadline_s
         spent = (
-            state.malformed >= MALFORMED_TRIES
-            or state.failures >= policy.tries
-            or state.timeouts >= policy.timeouts
+            state.malformed >= MALFORMED_TRIES or state.failures >= policy.tries or state.timeouts >= policy.timeouts
         )
         if spent or not _again(reply, error, operation):
             raise _final(reply, error, operation)
@@ -166,7 +164,7 @@ class Retry:
         state.waited += wait
         if isinstance(error, RetryLater) and error.retry_after is not None:
             state.failures -= 1  # the service is there and says when: its pace is not a failure
-            state.waited += (yield from now()) - begun  # but it uses up patience, or a slow one would never end
+            state.waited += (yield from now()) - begun  # but it counts as waiting, or a slow one would never end
         return Pause(wait, error, open_outcome(reply, error))
 
     def _wait(self, error: WeblakeError, failures: int, policy: RetryPolicy) -> float:

@@ -70,10 +70,10 @@ class Account:
 
 
 class Reconciler:
-    """Counts documents as they stream by, and draws the account at the end."""
+    """Counts the documents of a job as they arrive and computes the account at the end."""
 
     def __init__(self, submitted: Sequence[str] | None, rejected: Iterable[str] = ()) -> None:
-        """Begins a tally.
+        """Begin with nothing counted.
 
         Args:
             submitted: The list that was sent, or None where only the service knows (a crawl, a job started elsewhere).

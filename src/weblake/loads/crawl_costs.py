@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weblake.dataset.root import Dataset
-from weblake.loads.download import Runs
+from weblake.loads.download import FlowRunner
 from weblake.loads.load_request import Order
 
 #: The service that costs nothing: the embedded one, as the ledger names it.
@@ -32,7 +32,7 @@ class PossibleCost:
         )
 
 
-def find_possible_cost(client: Runs, dataset: Dataset, order: Order) -> PossibleCost | None:
+def find_possible_cost(client: FlowRunner, dataset: Dataset, order: Order) -> PossibleCost | None:
     """Return what starting a crawl without a limit may cost, or None where nothing is bought or a limit holds.
 
     Nothing is bought where the load has landed or was started before, and from the embedded service.

@@ -11,13 +11,13 @@ from weblake.api.job_kinds import JOB_KINDS, job_kind
 from weblake.dataset.ledger import Intent, Job
 from weblake.errors import AskPerson, JobGone
 from weblake.loads import load
-from weblake.loads.download import Runs
+from weblake.loads.download import FlowRunner
 from weblake.loads.load_request import Order, Terms
 from weblake.loads.publishing import Dataset, Landing
 
 
 def detach(
-    client: Runs,
+    client: FlowRunner,
     dataset: Dataset,
     order: Order,
     *,
@@ -31,7 +31,7 @@ def detach(
 
 
 def collect(
-    client: Runs, dataset: Dataset, load_id: str, terms: Terms | None = None, watch: load.Watch | None = None
+    client: FlowRunner, dataset: Dataset, load_id: str, terms: Terms | None = None, watch: load.Watch | None = None
 ) -> Landing:
     """Waits for a load that was started by `detach`, lands it, and returns its receipt; otherwise as `load.land`.
 

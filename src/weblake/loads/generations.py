@@ -26,7 +26,7 @@ from weblake.dataset.ledger import Intent, Job
 from weblake.errors import AskPerson, JobGone
 from weblake.jobs.polling import JobRef, get_status, over_budget
 from weblake.loads import publishing, starts
-from weblake.loads.download import Runs
+from weblake.loads.download import FlowRunner
 from weblake.loads.load_request import Order, Slot, Terms
 from weblake.loads.publishing import Dataset
 
@@ -78,7 +78,7 @@ def known(dataset: Dataset, tasks: Sequence[Task]) -> Task | None:
     return next((task for task in tasks if dataset.ledger.intent(task.load_id(0)) is not None), None)
 
 
-def choose(client: Runs, dataset: Dataset, task: Task, terms: Terms) -> int:
+def choose(client: FlowRunner, dataset: Dataset, task: Task, terms: Terms) -> int:
     """Returns the generation that the task means now; asks the service about one job at most.
 
     Raises:
@@ -95,7 +95,7 @@ def choose(client: Runs, dataset: Dataset, task: Task, terms: Terms) -> int:
     return generation if _is_over(client, dataset, newest, terms, again=again) else generation - 1
 
 
-def _is_over(client: Runs, dataset: Dataset, newest: Intent, terms: Terms, *, again: bool) -> bool:
+def _is_over(client: FlowRunner, dataset: Dataset, newest: Intent, terms: Terms, *, again: bool) -> bool:
     """Whether the newest generation is over and another one may be bought."""
     load_id = newest.load_id
     job = dataset.ledger.job(load_id)
@@ -118,7 +118,7 @@ def _is_over(client: Runs, dataset: Dataset, newest: Intent, terms: Terms, *, ag
         return again  # to a retry the load itself says that its job has gone
 
 
-def _in_vain(client: Runs, newest: Intent, job: Job, terms: Terms, *, again: bool) -> bool:
+def _in_vain(client: FlowRunner, newest: Intent, job: Job, terms: Terms, *, again: bool) -> bool:
     if newest.kind not in JOB_KINDS:
         if again and newest.kind == "scrape":
             client.run(starts.read_scrape(job.job_id, client.retry))

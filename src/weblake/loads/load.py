@@ -34,7 +34,7 @@ from weblake.jobs.polling import JobRef, OverBudget, wait
 from weblake.loads import list_sources, publishing, recovery, sent_lists, starts
 from weblake.loads.accounting import Reconciler
 from weblake.loads.crawl_costs import find_possible_cost
-from weblake.loads.download import Runs
+from weblake.loads.download import FlowRunner
 from weblake.loads.load_request import Order, Terms, check_cost
 from weblake.loads.publishing import Dataset, Landing
 from weblake.loads.staging import Identity, Staged, stage_document, stage_job
@@ -73,7 +73,7 @@ class Watch:
 
 
 def begin(
-    client: Runs,
+    client: FlowRunner,
     dataset: Dataset,
     order: Order,
     *,
@@ -164,7 +164,7 @@ def _rebuilt(dataset: Dataset, order: Order, intent: Intent, start: Start) -> Ca
 
 
 def land(
-    client: Runs,
+    client: FlowRunner,
     dataset: Dataset,
     order: Order,
     terms: Terms | None = None,
@@ -226,7 +226,7 @@ def _landed_as_another(dataset: Dataset, order: Order) -> Landing | None:
 
 
 def _land(
-    client: Runs, dataset: Dataset, order: Order, terms: Terms, watch: Watch, known: Begun | None = None
+    client: FlowRunner, dataset: Dataset, order: Order, terms: Terms, watch: Watch, known: Begun | None = None
 ) -> Landing:
     until = time.monotonic() + terms.timeout_s
     if known is None:
@@ -348,7 +348,7 @@ def _identity(intent: Intent, job: Job) -> Identity:
 
 
 def _wait(
-    client: Runs,
+    client: FlowRunner,
     order: Order,
     job: Job,
     terms: Terms,

@@ -12,7 +12,7 @@ from weblake.api.options import ActivityOptions
 from weblake.api.options.values import uuid_problem
 from weblake.dataset.ledger import Intent, Ledger
 from weblake.errors import DeadlineExceeded, MalformedReply, OutcomeUnknown
-from weblake.jobs.retry import SINGLE, RetryPolicy, Retry
+from weblake.jobs.retry import SINGLE, Retry, RetryPolicy
 from weblake.loads.load_request import Endpoint
 from weblake.loads.submitted_urls import url_key
 from weblake.steps import Flow, Reply, now

@@ -22,7 +22,7 @@ from weblake.dataset.root import open_dataset
 from weblake.errors import FixRequest, GiveUp, JobGone, OutcomeUnknown, StorageRefused, WeblakeError
 from weblake.jobs.polling import JobRef, get_status
 from weblake.loads import lost_starts, starts
-from weblake.loads.download import Runs
+from weblake.loads.download import FlowRunner
 from weblake.loads.load_request import Endpoint
 from weblake.loads.lost_starts import Listing
 from weblake.loads.publishing import DOCUMENTS, Dataset
@@ -186,7 +186,7 @@ def of_slot(dataset: Dataset, slot: str) -> list[Orphan]:
     return [orphan for orphan in on_record(dataset).orphans if orphan.slot == slot]
 
 
-def look(client: Runs, dataset: Dataset, *, strangers: bool = False) -> Unlanded:
+def look(client: FlowRunner, dataset: Dataset, *, strangers: bool = False) -> Unlanded:
     """The same with what the service knows; of one that cannot be asked, the ledger's part and why."""
     known = on_record(dataset)
     looking = _Looking(client, dataset, known.orphans)
@@ -205,7 +205,7 @@ def look(client: Runs, dataset: Dataset, *, strangers: bool = False) -> Unlanded
 class _Looking:
     """One look at the service: each activity list is read once."""
 
-    def __init__(self, client: Runs, dataset: Dataset, known: Sequence[Orphan]) -> None:
+    def __init__(self, client: FlowRunner, dataset: Dataset, known: Sequence[Orphan]) -> None:
         self._client, self._dataset, self._known = client, dataset, known
         self._listings: dict[str, Listing | WeblakeError] = {}
 

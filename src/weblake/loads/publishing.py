@@ -36,7 +36,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class JobClaimed(Exception):
-    """Another load has begun to publish this job: as that one it lands, or not at all."""
+    """The job is claimed by another load, which has begun to publish it."""
 
     def __init__(self, load_id: str) -> None:
         super().__init__(load_id)

@@ -20,12 +20,12 @@ import pyarrow as pa
 
 from weblake.api import response_json
 from weblake.api.models import JobErrors
-from weblake.background import by_two
+from weblake.background import run_in_two_threads
 from weblake.credentials import one_line
 from weblake.errors import JobGone, MalformedReply
 from weblake.jobs.polling import JobRef
 from weblake.loads.accounting import Account, Reconciler
-from weblake.loads.download import Download, Runs
+from weblake.loads.download import Download, FlowRunner
 from weblake.receipt import Receipt
 from weblake.steps import Reply
 from weblake.tables import schemas
@@ -73,7 +73,7 @@ _Made: TypeAlias = tuple[Sequence[RowGroup], int]
 
 
 def stage_job(
-    client: Runs,
+    client: FlowRunner,
     identity: Identity,
     reconciler: Reconciler,
     scratch: Path,
@@ -102,16 +102,16 @@ def stage_job(
     rows = _Rows(identity, reconciler, scratch / "documents.parquet")
     with rows.file:
         try:
-            for made, taken in by_two(_row_groups(rows, download)):
+            for made, taken in run_in_two_threads(_row_groups(rows, download)):
                 rows.write(made)
                 if chunk_read is not None:
                     chunk_read(taken)
             errors = download.errors()
         except JobGone as gone:
             if rows.file.rows and download.has_expired():
-                return rows.close(JobErrors(), {**download.walk.head, "status": EXPIRED}, gone)
+                return rows.close(JobErrors(), {**download.pager.head, "status": EXPIRED}, gone)
             raise
-        return rows.close(errors, download.walk.head)
+        return rows.close(errors, download.pager.head)
 
 
 def _row_groups(rows: _Rows, download: Download) -> Iterator[Callable[[], _Made]]:
@@ -120,14 +120,14 @@ def _row_groups(rows: _Rows, download: Download) -> Iterator[Callable[[], _Made]
     try:
         for chunk in download.chunks():
             before = rows.taken
-            if download.walk.ended:
+            if download.pager.ended:
                 rows.file.settle()
             for document in rows.parse_all(chunk):
                 rows.take(document)
-                if rows.full(last=download.walk.ended):
+                if rows.full(last=download.pager.ended):
                     yield rows.flush()
                     seen = time.monotonic()
-            download.walk.fresh(rows.taken - before)
+            download.pager.record_new(rows.taken - before)
             if time.monotonic() - seen >= SEEN_S:
                 yield partial(_made, [], rows.taken)
                 seen = time.monotonic()

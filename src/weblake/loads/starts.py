@@ -38,7 +38,7 @@ from weblake.errors import (
     WeblakeError,
 )
 from weblake.jobs.polling import JobRef
-from weblake.jobs.retry import MALFORMED_TRIES, SINGLE, RetryState, RetryPolicy, Pause, Retry
+from weblake.jobs.retry import MALFORMED_TRIES, SINGLE, Pause, Retry, RetryPolicy, RetryState
 from weblake.loads import lost_starts
 from weblake.loads.load_request import Endpoint, Started, read_started
 from weblake.steps import Flow, Reply, now, sleep
@@ -106,7 +106,9 @@ def preflight(retry: Retry, until: float | None = None) -> Flow[bool]:
     """
     operation = list_activity(limit=1)
     try:
-        return (yield from retry.exchange(operation, lambda reply: _replays(reply, operation), RetryPolicy(until=until)))
+        return (
+            yield from retry.exchange(operation, lambda reply: _replays(reply, operation), RetryPolicy(until=until))
+        )
     except ServiceUnavailable as error:
         if error.status != NOT_IMPLEMENTED:
             raise

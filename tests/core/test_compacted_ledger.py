@@ -199,7 +199,7 @@ def test_a_damaged_archive_stops_who_needs_it_and_buys_nothing(lab: TaskLab) -> 
 def test_later_starts_and_voids_are_archived_with_their_load(tmp_path: Path) -> None:
     dataset = open_dataset(tmp_path / "lake")
     what = intent(0, **SLOT)
-    dataset.ledger.begin(what)
+    dataset.ledger.record_intent(what)
     for n in (1, 2, 3):
         start = Start(load_id=what.load_id, n=n, key=f"key-{n}", at=datetime.now(timezone.utc).isoformat())
         assert dataset.ledger.record_start(start)

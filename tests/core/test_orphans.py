@@ -23,7 +23,7 @@ from weblake.dataset.ledger import Start, new_nonce, utc_now
 from weblake.jobs.polling import JobRef
 from weblake.loads import generations, load, load_request, orphans, starts
 from weblake.loads.generations import Task
-from weblake.loads.load_request import Naming, Order
+from weblake.loads.load_request import LoadRequest, Naming
 from weblake.loads.orphans import Orphan
 
 URLS = [f"http://pages.test/{n}" for n in range(3)]
@@ -31,19 +31,19 @@ SOON = Terms(poll_s=0.2, timeout_s=60)
 
 
 class Lab(LandingLab):
-    def begin(self, order: Order) -> str:
-        return load.begin(self.client, self.dataset, order)[1].job_id
+    def begin(self, request: LoadRequest) -> str:
+        return load.start_load(self.client, self.dataset, request)[1].job_id
 
-    def lost(self, order: Order, *, arrives: bool, replay: bool = False) -> str:
+    def lost(self, request: LoadRequest, *, arrives: bool, replay: bool = False) -> str:
         """A start whose process died before its answer was on record; returns the job, if it arrived."""
         ledger = self.dataset.ledger
-        intent = ledger.begin(load._intent(order, self.client.service, replay))
-        assert order.start is not None
-        key = starts.Plan(intent, order.start, order.endpoint).key(1)
-        ledger.record_start(Start(load_id=order.load_id, n=1, key=key, at=utc_now(), writer=new_nonce()))
+        intent = ledger.record_intent(load._intent(request, self.client.service, replay))
+        assert request.start is not None
+        key = starts.Plan(intent, request.start, request.endpoint).key(1)
+        ledger.record_start(Start(load_id=request.load_id, n=1, key=key, at=utc_now(), writer=new_nonce()))
         if not arrives:
             return ""
-        answer: Any = self.client.call(order.start(key))
+        answer: Any = self.client.call(request.start(key))
         return str(answer.id)
 
     def look(self, **more: Any) -> orphans.Unlanded:
@@ -60,7 +60,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
         yield made
 
 
-def a_batch(key: str = "a") -> Order:
+def a_batch(key: str = "a") -> LoadRequest:
     return load_request.batch(URLS, Naming(key=key))
 
 
@@ -164,35 +164,35 @@ def test_a_load_of_an_orchestrator_is_gone_on_with_in_its_words(lab: Lab, task: 
 def test_a_job_started_elsewhere_has_a_command_of_its_own(lab: Lab) -> None:
     job_id = lab.client.start_batch_scrape(URLS, idempotency_key="6f1c2a52-8a57-5f0e-9a3c-5d0a3c6f7b11").id
     assert job_id is not None
-    lab.begin(load_request.elsewhere("batch", job_id, {"ds": "a b"}))
+    lab.begin(load_request.existing_job("batch", job_id, {"ds": "a b"}))
     assert f"`weblake land batch {job_id} --to {lab.root} --partition 'ds=a b'`" in advice(lab.one(), lab.root)[0]
 
 
 def test_what_another_load_has_landed_is_no_orphan(lab: Lab) -> None:
     job_id = lab.begin(a_batch())
-    load.land(lab.client, lab.dataset, load_request.elsewhere("batch", job_id), SOON)
+    load.land(lab.client, lab.dataset, load_request.existing_job("batch", job_id), SOON)
     assert lab.look().orphans == ()
 
 
 def test_a_refused_load_is_said_and_is_no_orphan(lab: Lab) -> None:
     lab.web.held.add("*")
-    order = a_batch()
-    job_id = lab.begin(order)
+    request = a_batch()
+    job_id = lab.begin(request)
     lab.client.run(starts.cancel(JobRef("batch_scrape", job_id), lab.client.retry))
     lab.web.held.clear()
     with pytest.raises(errors.WeblakeError):
-        load.land(lab.client, lab.dataset, order, SOON)
+        load.land(lab.client, lab.dataset, request, SOON)
     found = lab.look()
-    assert (found.orphans, found.refused) == ((), (order.load_id,))
+    assert (found.orphans, found.refused) == ((), (request.load_id,))
 
 
 def test_a_published_load_whose_record_is_missing_is_said(lab: Lab) -> None:
-    order = a_batch()
-    receipt = load.land(lab.client, lab.dataset, order, SOON).receipt
-    lab.dataset.storage.delete(f"_weblake/ledger/{order.load_id}.done.json")
+    request = a_batch()
+    receipt = load.land(lab.client, lab.dataset, request, SOON).receipt
+    lab.dataset.storage.delete(f"_weblake/ledger/{request.load_id}.done.json")
     found = lab.one()
     assert (found.record, found.job_id, found.state) == ("published", receipt.job_id, None)
-    assert load.land(lab.client, lab.dataset, order, SOON).receipt.stored == 3
+    assert load.land(lab.client, lab.dataset, request, SOON).receipt.stored == 3
     assert lab.look().orphans == ()
 
 

@@ -43,7 +43,7 @@ def intent(
 
 
 def land(dataset: Dataset, what: Intent, missing: Sequence[str] = ()) -> None:
-    dataset.ledger.begin(what)
+    dataset.ledger.record_intent(what)
     url = f"http://a.test/{what.load_id}"
     with dataset.storage.scratch() as scratch:
         identity = Identity(what.load_id, f"job-{what.load_id}", what.kind, what.created())
@@ -163,11 +163,9 @@ def test_a_load_without_a_document_takes_nobodys_place(tmp_path: Path, order: tu
         if n == 1:
             land(dataset, intent(1, partition=True))
             continue
-        dataset.ledger.begin(intent(2, partition=True))
-        reconciler, failed = (
-            Reconciler(["http://a.test/2"]),
-            JobErrors(errors=[JobError(url="http://a.test/2", error="gone")]),
-        )
+        dataset.ledger.record_intent(intent(2, partition=True))
+        reconciler = Reconciler(["http://a.test/2"])
+        failed = JobErrors(errors=[JobError(url="http://a.test/2", error="gone")])
         with dataset.storage.scratch() as scratch:
             rows = ParquetFile(scratch / "documents.parquet", schemas.DOCUMENTS)
             with rows:

@@ -12,12 +12,11 @@ import pytest
 from catalogue import proves
 from dagster._core.remote_representation.external_data import RepositorySnap
 from dagster._serdes import serialize_value
+from error_texts import everything_of
 from in_process import Bench
 from key_forms import holds
-from shown_errors import everything_of
 
-from dagster_weblake import WeblakeParquetIOManager, WeblakeResource
-from dagster_weblake import given as hiding
+from dagster_weblake import WeblakeParquetIOManager, WeblakeResource, secret_config
 from weblake.errors import AskPerson, InvalidOption
 
 
@@ -117,8 +116,8 @@ def test_s1_no_error_of_a_resource_shows_the_key(canary: str, wrong: dict[str, s
 
 @proves(
     "S1",
-    at="dagster_resources/src/dagster_weblake/given.py",
-    line="return stand_in",
+    at="dagster_resources/src/dagster_weblake/secret_config.py",
+    line="return placeholder",
     becomes="return value",
     case="False",
 )
@@ -164,7 +163,7 @@ def test_a_secrets_stand_in_does_not_depend_on_the_order_of_construction(
 ) -> None:
     first, second = f"{canary}-a", f"{canary}-b"
     stand_ins = {key: str(given(api_key=key).api_key) for key in (first, second)}
-    monkeypatch.setattr(hiding, "_VALUES", type(hiding._VALUES)())  # as if nothing had been constructed
+    monkeypatch.setattr(secret_config, "_VALUES", type(secret_config._VALUES)())  # as if nothing had been constructed
     assert {key: str(given(api_key=key).api_key) for key in (second, first)} == stand_ins
     assert len({*stand_ins.values()}) == 2
     # Pydantic and Dagster make a resource anew of what its configuration says.
@@ -178,12 +177,12 @@ def test_a_stand_in_of_another_process_is_refused_and_is_no_other_key(canary: st
     given(api_key=f"{canary}-own")
     theirs = stand_ins_of_another_process(f"{canary}-own", f"{canary}-other")
     assert str(given(api_key=f"{canary}-own").api_key) not in theirs  # nothing to compare a guess with
-    for stand_in in (*theirs, "(kept out of Dagster's records: 0)"):
+    for placeholder in (*theirs, "(kept out of Dagster's records: 0)"):
         with pytest.raises(AskPerson, match="another process") as caught:
-            given(api_key=stand_in).get_client()
+            given(api_key=placeholder).get_client()
         assert "dg.EnvVar" in str(caught.value)
         with pytest.raises(AskPerson, match="another process"):
-            given(storage_options={"client_kwargs": stand_in}).options_of_storage()
+            given(storage_options={"client_kwargs": placeholder}).options_of_storage()
 
 
 def test_storage_options_may_name_environment_variables(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from weblake.errors import WeblakeError
 from weblake.jobs import polling, result_pages, usage_reports
 from weblake.jobs.retry import SINGLE, RetryPolicy
 from weblake.loads import load, load_request, lost_starts, starts
-from weblake.loads.load_request import Naming, Order, Terms
+from weblake.loads.load_request import LoadRequest, Naming, Terms
 
 QUIET = settings(max_examples=30, print_blob=True, suppress_health_check=list(HealthCheck))
 
@@ -62,11 +62,11 @@ def most_requests(seconds: float) -> int:
     return math.ceil(polling.MAX_HOPS * (seconds / POLL_S + 2) + retries + 2 * result_pages.MAX_CHUNKS)
 
 
-def landed(service: EndlessService, order: Callable[[str], Order], terms: Terms) -> None:
+def landed(service: EndlessService, request_for: Callable[[str], LoadRequest], terms: Terms) -> None:
     with tempfile.TemporaryDirectory() as directory, service.clock.ruling():
         root = str(Path(directory, "lake"))
         with contextlib.suppress(WeblakeError):
-            load.land(Patient(service), open_dataset(root), order(root), terms)
+            load.land(Patient(service), open_dataset(root), request_for(root), terms)
 
 
 @proves(
@@ -91,7 +91,7 @@ def landed(service: EndlessService, order: Callable[[str], Order], terms: Terms)
 @example(["ended, and grows"], 0.0, 60.0)
 def test_a_landing_ends_by_its_deadline(moods: list[str], latency_s: float, timeout_s: float) -> None:
     service = EndlessService(moods, most_requests(timeout_s), latency_s)
-    landed(service, lambda root: load_request.elsewhere("batch", JOB), Terms(timeout_s=timeout_s))
+    landed(service, lambda root: load_request.existing_job("batch", JOB), Terms(timeout_s=timeout_s))
     assert service.clock.passed <= timeout_s + ROUNDING_S
 
 
@@ -112,10 +112,10 @@ def test_a_purchase_ends_by_its_deadline_and_one_round_of_a_start(
     service = EndlessService(moods, most_requests(timeout_s) + 1000, latency_s, replay=replay)
     urls = [url_of(1), url_of(2)]
 
-    def order(root: str) -> Order:
+    def request_for(root: str) -> LoadRequest:
         return load_request.batch(urls, Naming()) if kind == "batch" else load_request.crawl(urls[0], Naming())
 
-    landed(service, order, Terms(timeout_s=timeout_s))
+    landed(service, request_for, Terms(timeout_s=timeout_s))
     assert service.clock.passed <= timeout_s + ROUND_S
     assert service.starts <= starts.MAX_STARTS + starts.REPEATS + RETRIES
 
@@ -129,7 +129,7 @@ def test_a_job_that_is_stopped_at_its_deadline_ends_in_the_time_it_has_to_settle
 ) -> None:
     spare = load.SETTLE_S
     service = EndlessService(moods, most_requests(timeout_s + spare), latency_s)
-    landed(service, lambda root: load_request.elsewhere("batch", JOB), Terms(timeout_s=timeout_s, ends_job=True))
+    landed(service, lambda root: load_request.existing_job("batch", JOB), Terms(timeout_s=timeout_s, ends_job=True))
     assert service.clock.passed <= timeout_s + spare + WAIT_S + SINGLE.tries * READ_S + ROUNDING_S
 
 

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from both_clients import FAR, READ
 from catalogue import proves
+from error_texts import everything_of
 from key_forms import holds
 from lake_run import KEY
 from msgspec.structs import replace
 from scripted_service import Line, Play, ScriptedService, reply, reset, stall
-from shown_errors import everything_of
 
 from weblake import AsyncClient, Client
 from weblake.api import operations

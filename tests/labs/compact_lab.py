@@ -42,7 +42,7 @@ def intent(n: int, **more: object) -> Intent:
 
 def land(dataset: Dataset, what: Intent, documents: int = 3, failed: int = 1, text: int = 200) -> Receipt:
     """Lands a load as a job of this many documents and failed pages does."""
-    dataset.ledger.begin(what)
+    dataset.ledger.record_intent(what)
     dataset.layout.claim("documents", tuple(what.partition) if what.partition else ("load_date",))
     job = f"00000000-0000-4000-8000-{what.load_id[:12]}"
     dataset.ledger.record_job(Job(load_id=what.load_id, job_id=job, kind=what.kind, at=what.created_at))

@@ -15,7 +15,7 @@ import dagster as dg
 from pydantic import Field, PrivateAttr
 
 import weblake
-from dagster_weblake import given
+from dagster_weblake import secret_config
 from dagster_weblake.wording import speaking
 from weblake import orchestration
 from weblake.errors import AskPerson, InvalidOption
@@ -75,10 +75,10 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
 
     def __init__(self, **data: object) -> None:
         if data.get("api_key") is not None:
-            data["api_key"] = given.hidden(data["api_key"])
+            data["api_key"] = secret_config.hide(data["api_key"])
         options = data.get("storage_options")
         if isinstance(options, Mapping):
-            data["storage_options"] = {name: given.hidden(value) for name, value in options.items()}
+            data["storage_options"] = {name: secret_config.hide(value) for name, value in options.items()}
         super().__init__(**data)
 
     @contextmanager
@@ -111,7 +111,7 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
         """
         policy = self._policy()
         if self.job_page:
-            orchestration.check_job_page(str(given.looked_up(self.job_page)))
+            orchestration.check_job_page(str(secret_config.resolve(self.job_page)))
         with speaking():  # the key stays out of the locals, which some tracebacks show
             return weblake.Client(*self._endpoint(), insecure=self.insecure, patience=policy)
 
@@ -159,7 +159,7 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
     def options_of_storage(self) -> Mapping[str, object] | None:
         """The storage options as they were given, for readers of the dataset."""
         options = self.storage_options
-        return None if options is None else {name: given.looked_up(value) for name, value in options.items()}
+        return None if options is None else {name: secret_config.resolve(value) for name, value in options.items()}
 
     def run(
         self,
@@ -192,14 +192,14 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
             job_id: The job's id.
             has_console: Whether the service is the embedded one.
         """
-        template = "" if not self.job_page else str(given.looked_up(self.job_page))
-        base_url = str(given.looked_up(self.base_url))
+        template = "" if not self.job_page else str(secret_config.resolve(self.job_page))
+        base_url = str(secret_config.resolve(self.base_url))
         return orchestration.job_page(base_url, kind, job_id, template=template, has_console=has_console)
 
     def _endpoint(self) -> tuple[str, str]:
         values = []
         for name, variable in (("base_url", "WEBLAKE_BASE_URL"), ("api_key", "WEBLAKE_API_KEY")):
-            value = given.looked_up(getattr(self, name))  # outside a run nobody has done so yet
+            value = secret_config.resolve(getattr(self, name))  # outside a run nobody has done so yet
             if not isinstance(value, str) or not value.strip():
                 # Without a base URL the core would use its embedded service, which nobody meant here.
                 raise AskPerson(

@@ -30,7 +30,7 @@ from weblake.dataset.compaction_record import (
 )
 from weblake.dataset.ledger import Ledger, utc_now
 from weblake.dataset.ledger_listing import DONE, INTENT, id_of, read_each
-from weblake.dataset.merging import Landed, Merge, Moved, copy_file, strange
+from weblake.dataset.merging import LedgerContents, Merge, Moved, copy_file, strange
 from weblake.errors import InvalidOption, StorageRefused
 from weblake.storage import RootPath, Storage, open_storage
 from weblake.tables import schemas
@@ -135,7 +135,7 @@ class _Compaction:
                         self._moved[each.old] = (each.new, each.new_bytes)
                     done += 1
                     self._progress(done, count)
-            found[table] = count_of.told()
+            found[table] = count_of.to_table_files()
         return found
 
     def _copy_beside(self) -> None:
@@ -160,7 +160,7 @@ class _Compaction:
         if now.digest != self._held.digest:
             raise changed(self._source, self._target, sorted(now.names() ^ self._held.names()))
 
-    def _landed(self) -> Landed:
+    def _landed(self) -> LedgerContents:
         """What the ledger knows of files and loads; the loads that can be archived are noted."""
         rows: dict[tuple[str, str], int] = {}
         retired: set[str] = set()
@@ -179,7 +179,7 @@ class _Compaction:
             files = load.done.receipt.get("files")
             for file in files if isinstance(files, list) and load.retired is None else ():
                 rows[file["path"], load.load_id] = file["rows"]
-        return Landed(rows, retired)
+        return LedgerContents(rows, retired)
 
     def _open(self) -> tuple[str, ...]:
         """Loads that have not landed, and whose job no other load has."""
@@ -212,7 +212,7 @@ class _Count:
         if moved.new is not None:
             self._new[moved.new] = moved.new_bytes
 
-    def told(self) -> TableFiles:
+    def to_table_files(self) -> TableFiles:
         return TableFiles(
             rows=self._rows,
             files_before=self._files,

@@ -27,7 +27,7 @@ from weblake.errors import AskPerson, JobGone
 from weblake.jobs.polling import JobRef, get_status, over_budget
 from weblake.loads import publishing, starts
 from weblake.loads.download import FlowRunner
-from weblake.loads.load_request import Order, Slot, Terms
+from weblake.loads.load_request import LoadRequest, Slot, Terms
 from weblake.loads.publishing import Dataset
 
 #: Words with which a job ends without having done what was asked.
@@ -63,14 +63,14 @@ class Task:
         return self.names if self.partition is None else (*self.names, "partition", self.partition)
 
 
-def place(order: Order, task: Task, generation: int) -> Order:
-    """The order as the task's load of one generation."""
-    return replace(order, load_id=task.load_id(generation), slot=task.slot(generation, order.partition))
+def place(request: LoadRequest, task: Task, generation: int) -> LoadRequest:
+    """Return the request as the task's load of one generation."""
+    return replace(request, load_id=task.load_id(generation), slot=task.slot(generation, request.partition))
 
 
-def place_elsewhere(order: Order, task: Task) -> Order:
-    """An order for a job that was started elsewhere: it keeps its identity, and takes its place in the task's slot."""
-    return replace(order, slot=task.slot(0, order.partition))
+def place_existing_job(request: LoadRequest, task: Task) -> LoadRequest:
+    """Return the request for a job that was started elsewhere with the task's slot; its identity stays."""
+    return replace(request, slot=task.slot(0, request.partition))
 
 
 def known(dataset: Dataset, tasks: Sequence[Task]) -> Task | None:

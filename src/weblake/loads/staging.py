@@ -79,7 +79,7 @@ def stage_job(
     scratch: Path,
     *,
     until: float,
-    chunk_read: Callable[[int], None] | None = None,
+    on_chunk: Callable[[int], None] | None = None,
     first: Reply | None = None,
 ) -> Staged:
     """Reads a job's chunks and errors into a file on scratch.
@@ -90,7 +90,7 @@ def stage_job(
         tally: Knows what was submitted.
         scratch: A directory of our own.
         until: Monotonic seconds by which it has to be done.
-        chunk_read: Called with the documents read so far.
+        on_chunk: Called with the documents read so far.
         first: The reply with the first chunk, where somebody has it already.
 
     Raises:
@@ -104,8 +104,8 @@ def stage_job(
         try:
             for made, taken in run_in_two_threads(_row_groups(rows, download)):
                 rows.write(made)
-                if chunk_read is not None:
-                    chunk_read(taken)
+                if on_chunk is not None:
+                    on_chunk(taken)
             errors = download.errors()
         except JobGone as gone:
             if rows.file.rows and download.has_expired():

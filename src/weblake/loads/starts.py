@@ -106,9 +106,8 @@ def preflight(retry: Retry, until: float | None = None) -> Flow[bool]:
     """
     operation = list_activity(limit=1)
     try:
-        return (
-            yield from retry.exchange(operation, lambda reply: _replays(reply, operation), RetryPolicy(until=until))
-        )
+        policy = RetryPolicy(until=until)
+        return (yield from retry.exchange(operation, lambda reply: _replays(reply, operation), policy))
     except ServiceUnavailable as error:
         if error.status != NOT_IMPLEMENTED:
             raise

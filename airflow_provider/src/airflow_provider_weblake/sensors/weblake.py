@@ -154,7 +154,7 @@ class JobSensor(BaseSensorOperator):
         raise AirflowException(f"The {job.words} could not be watched ({status}); the trigger's log says why.")
 
     def _id(self) -> str:
-        return orchestration.elsewhere_order(self.kind, str(self.job_id).strip()).job_id or ""
+        return orchestration.existing_job_request(self.kind, str(self.job_id).strip()).job_id or ""
 
 
 class WeblakeBatchScrapeSensor(JobSensor):

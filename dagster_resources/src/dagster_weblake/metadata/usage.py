@@ -16,7 +16,7 @@ import dagster as dg
 
 from dagster_weblake.metadata.columns import column_schema
 from dagster_weblake.metadata.files import file_uri, sizes, table_uri
-from dagster_weblake.metadata.shown_text import amount, number, plain, real, shown_table, text
+from dagster_weblake.metadata.text_format import amount, format_table, number, plain, real, text
 from weblake import orchestration
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def _shown(
 
 
 def _by_month(months: Sequence[Month], unit: str) -> dg.MetadataValue:
-    return shown_table(("month", unit), [(month.name, month.total) for month in months[-MAX_MONTHS:]])
+    return format_table(("month", unit), [(month.name, month.total) for month in months[-MAX_MONTHS:]])
 
 
 def _by_key(month: Month, unit: str) -> dg.MetadataValue:
@@ -159,7 +159,7 @@ def _by_key(month: Month, unit: str) -> dg.MetadataValue:
     rest = ranked[MAX_KEYS:]
     if rest:
         rows.append((f"{len(rest)} more", sum(used for _, used in rest)))
-    return shown_table(("key", unit), rows)
+    return format_table(("key", unit), rows)
 
 
 def chart(months: Sequence[Month], unit: str) -> str:

@@ -178,13 +178,13 @@ class _Tick:
         self._tell(answers, len(open_jobs))
         return over
 
-    async def _ask(self, jobs: Sequence[orchestration.JobRef]) -> orchestration.Answers:
+    async def _ask(self, jobs: Sequence[orchestration.JobRef]) -> orchestration.PollResults:
         if not jobs:
-            return orchestration.Answers({}, {})
+            return orchestration.PollResults({}, {})
         async with self.resource.get_async_client() as client:
-            return await orchestration.ask_all(client, jobs, at_once=AT_ONCE, until=self.until - LEDGER_S)
+            return await orchestration.poll_all(client, jobs, at_once=AT_ONCE, until=self.until - LEDGER_S)
 
-    def _tell(self, answers: orchestration.Answers, asked: int) -> None:
+    def _tell(self, answers: orchestration.PollResults, asked: int) -> None:
         failed = [error for error in answers.errors.values() if not isinstance(error, JobGone)]
         if failed:
             self.trouble = failed[-1]
@@ -258,7 +258,7 @@ class _Tick:
         return f"{pending} Trouble: {self.trouble}" if self.trouble else pending
 
 
-def _is_over(job: StartedJob, answers: orchestration.Answers, now: float) -> bool:
+def _is_over(job: StartedJob, answers: orchestration.PollResults, now: float) -> bool:
     head = answers.heads.get(job.job_id)
     if head is not None:
         return orchestration.is_terminal(head.get("status")) or orchestration.over_budget(head, job.max_credits)

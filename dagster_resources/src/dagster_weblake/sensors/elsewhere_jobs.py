@@ -132,7 +132,7 @@ class _Tick:
         for kind in random.sample(self.wanted.kinds, len(self.wanted.kinds)):  # none may use up the others' time
             state = _objects(states.get(kind))
             begun = all_count or state.get("begun") is True
-            seen = orchestration.Seen.read(state, share=len(self.wanted.kinds) + 1)  # one is for `waiting`
+            seen = orchestration.WatcherState.read(state, share=len(self.wanted.kinds) + 1)  # one is for `waiting`
             found = self._look(kind, seen)
             if found is None:
                 continue
@@ -145,7 +145,7 @@ class _Tick:
             return dg.SensorResult(run_requests=requests, cursor=cursor)
         return dg.SensorResult(skip_reason=self._said(len(waiting)), cursor=cursor)
 
-    def _look(self, kind: Kind, seen: orchestration.Seen) -> orchestration.Round | None:
+    def _look(self, kind: Kind, seen: orchestration.WatcherState) -> orchestration.PollRound | None:
         """What the service says of the jobs of a kind; None in trouble."""
         try:
             found = asyncio.run(self._ask(kind, seen))
@@ -156,7 +156,7 @@ class _Tick:
         self.listed |= {job.job_id: job for job in found.jobs}
         return found
 
-    def _settle(self, seen: orchestration.Seen, found: orchestration.Round, room: int | None) -> list[str]:
+    def _settle(self, seen: orchestration.WatcherState, found: orchestration.PollRound, room: int | None) -> list[str]:
         """The jobs that are over since the last look, the oldest ones where there is not room for all."""
         jobs = {job.job_id: job for job in found.jobs if job.fits(self.wanted.target)}
         news = [
@@ -168,7 +168,7 @@ class _Tick:
         fresh = seen.settle(jobs.values(), {job_id: found.ended[job_id] for job_id in news[:room]})
         return [job.job_id for job in fresh if found.ended[job.job_id]["status"] in self.wanted.statuses]
 
-    async def _ask(self, kind: Kind, seen: orchestration.Seen) -> orchestration.Round:
+    async def _ask(self, kind: Kind, seen: orchestration.WatcherState) -> orchestration.PollRound:
         until = self.until - LEDGER_S
         async with aio.timeout(ticks.left(self.until)), self.resource.get_async_client() as client:
             return await self.known.jobs[kind](client, watcher=seen, until=until)

@@ -1,4 +1,4 @@
-"""What an integration with an orchestrator builds on: names of inner rooms; nothing else of weblake is its business.
+"""The names that integrations with orchestrators use; they use nothing else of the inside of weblake.
 
 Beside this module an integration uses `weblake`, its `errors`, `options`, `aio` and `compat`; .importlinter holds it to
 that. Each name is imported when it is first asked for: a scheduler that parses a graph, or a triggerer that waits for
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from weblake.loads.load_request import existing_job as existing_job_request
     from weblake.loads.load_request import parse as parse_request
     from weblake.loads.load_request import scrape as scrape_request
-    from weblake.loads.orphans import of_slot as open_loads
+    from weblake.loads.orphans import open_loads_of_slot
     from weblake.loads.publishing import Dataset, HistoryEntry, LandedLoad, find, history
     from weblake.loads.starts import cancel
     from weblake.loads.usage import land_activity, land_report
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from weblake.urls.lists import parquet_list, read_urls
     from weblake.urls.shards import UrlShard, read_shard, url_shards
 
-#: The room and the name that each is known by there.
+#: Module and attribute of each name.
 _HOMES = {
     "PollResults": "weblake.jobs.ended_jobs:PollResults",
     "StartedLoad": "weblake.loads.load:StartedLoad",
@@ -105,7 +105,7 @@ _HOMES = {
     "load_batches": "weblake.dataset.compacted_files:load_batches",
     "find_landed": "weblake.loads.load:find_landed",
     "open_dataset": "weblake.dataset.root:open_dataset",
-    "open_loads": "weblake.loads.orphans:of_slot",
+    "open_loads_of_slot": "weblake.loads.orphans:open_loads_of_slot",
     "over_budget": "weblake.jobs.polling:over_budget",
     "parquet_list": "weblake.urls.lists:parquet_list",
     "parse_request": "weblake.loads.load_request:parse",
@@ -176,7 +176,7 @@ __all__ = [
     "land_report",
     "load_batches",
     "open_dataset",
-    "open_loads",
+    "open_loads_of_slot",
     "over_budget",
     "parquet_list",
     "parse_request",
@@ -198,8 +198,8 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    room, _, known_as = _HOMES[name].partition(":")
-    value = getattr(import_module(room), known_as)
+    module, _, attribute = _HOMES[name].partition(":")
+    value = getattr(import_module(module), attribute)
     globals()[name] = value
     return value
 

@@ -122,7 +122,7 @@ def test_a_retired_load_that_is_asked_for_again_is_not_bought_again(lab: TaskLab
     assert news.refresh()
     assert news.holds("batch_scrape", bought.job_id)
     assert news.count == 1, "what was retired long ago is no news"
-    assert orphans.on_record(lab.dataset) == orphans.Unlanded(())
+    assert orphans.open_loads(lab.dataset) == orphans.Unlanded(())
 
 
 @pytest.mark.parametrize("day", ["2026-11-21", None], ids=["partition", "no partition"])

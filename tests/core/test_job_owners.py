@@ -89,7 +89,7 @@ def test_two_commands_that_land_one_job_at_the_same_moment_land_it_once(lab: Lan
     assert len({receipt.load_id for receipt in receipts}) == 1
     assert {receipt.stored for receipt in receipts} == {len(URLS)}
     assert rows(lab) == len(URLS)
-    assert orphans.look(lab.client, lab.dataset).orphans == ()
+    assert orphans.find_open_loads(lab.client, lab.dataset).orphans == ()
 
 
 @proves("2.6", at="src/weblake/loads/load.py", line="return read(its, scratch)", becomes="return read(intent, scratch)")

@@ -371,7 +371,7 @@ def test_lists_of_loads_name_the_record_and_go_on(step: str, damage: str) -> Non
     told: dict[str, str] = {}
     listed = {row.receipt.load_id for row in publishing.history(lab.dataset, unreadable=told.__setitem__)}
     assert listed >= {other.load_id for other in others}
-    found = orphans.on_record(lab.dataset)
+    found = orphans.open_loads(lab.dataset)
     told |= {each.load_id: each.why for each in found.unreadable}
     if step in (".done", ".retired", ".start-1.void"):
         assert list(told) == [request.load_id]

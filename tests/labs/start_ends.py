@@ -7,7 +7,7 @@ from typing import Any
 from start_world import Process, State, World
 
 from weblake.jobs.retry import Retry
-from weblake.loads.orphans import Orphan, look
+from weblake.loads.orphans import Orphan, find_open_loads
 from weblake.loads.publishing import Dataset
 from weblake.steps import NoReply, Reply, Request, run
 
@@ -56,7 +56,7 @@ def looked_at(world: World, state: State) -> tuple[Orphan, ...]:
     records: Any = Records(state)
     dataset = Dataset.at(records)
     client: Any = Teller(world, State((), 0, 0, now=when, service=state.service.at(when, world.kind)))
-    return look(client, dataset).orphans
+    return find_open_loads(client, dataset).orphans
 
 
 def checked(world: World, end: State) -> None:

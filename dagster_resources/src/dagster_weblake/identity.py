@@ -167,7 +167,7 @@ class Lineage:
 
         This reads the whole ledger, as nothing else here does: nothing but the slot leads to the load.
         """
-        for load in orchestration.open_loads(dataset, task.slot(0, None).name):
+        for load in orchestration.open_loads_of_slot(dataset, task.slot(0, None).name):
             job = "" if load.job_id is None else f", job {load.job_id}"
             of = "" if task.partition is None else f", partition {task.partition}"
             raise AskPerson(

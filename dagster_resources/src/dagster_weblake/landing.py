@@ -58,7 +58,7 @@ def land(
     load_requests: dict[str | None, LoadRequest] = {}
     started_loads: dict[str | None, orchestration.StartedLoad] = {}
 
-    def begin(part: Part) -> Metadata:
+    def start_job(part: Part) -> Metadata:
         load_request = load_requests[part.key] = step.load_request(part)
         if load_request.start is not None and load_request.kind in orchestration.JOB_KINDS:
             stopping.open[load_request.load_id] = load_request
@@ -82,10 +82,10 @@ def land(
             weblake.client, step.dataset, load_request, step.terms, callbacks, started_load=known
         )
         stopping.open.pop(load_request.load_id, None)
-        return step.landed(landing)
+        return step.record_landing(landing)
 
     with translate_errors(context), step.stopping() as stopping:
-        unstarted = step.each(begin).failed
+        unstarted = step.each(start_job).failed
         outcome = step.each(finish, unstarted)
     yield from step.results(outcome)
 
@@ -101,7 +101,7 @@ def start(
     """Starts the job of each partition and leaves it to another run to land it as the asset `data_key`."""
     step = Step(context, weblake, request, key, to)
 
-    def begin(part: Part) -> Metadata:
+    def start_job(part: Part) -> Metadata:
         load_request = step.load_request(part, data_key)
         stopping.open[load_request.load_id] = load_request
         intent, job = orchestration.detach(
@@ -119,7 +119,7 @@ def start(
         )
 
     with translate_errors(context), step.stopping() as stopping:
-        outcome = step.each(begin)
+        outcome = step.each(start_job)
     yield from step.results(outcome)
 
 
@@ -140,7 +140,7 @@ def collect(
         callbacks = Progress(context, part.key).callbacks()
         landing = orchestration.collect(weblake.client, step.dataset, load_id, step.terms, callbacks)
         stopping.open.pop(load_id)
-        return step.landed(landing)
+        return step.record_landing(landing)
 
     with translate_errors(context), step.stopping() as stopping:
         outcome = step.each(finish)
@@ -260,7 +260,7 @@ class Step:
             has_console = intent is not None and bool(intent.replay)
         return self.weblake.job_url(receipt.kind, receipt.job_id, has_console=has_console)
 
-    def landed(self, landing: LandedLoad) -> Metadata:
+    def record_landing(self, landing: LandedLoad) -> Metadata:
         """What is told of a landing."""
         if landing.landed_at is not None:
             self.context.log.info(f"Load {landing.receipt.load_id} had landed before, at {landing.landed_at}.")

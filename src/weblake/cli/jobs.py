@@ -67,6 +67,6 @@ def errors(
 
 
 def register(app: typer.Typer) -> None:
-    """Hangs the commands of this room into the tree."""
+    """Register the commands of this module."""
     for command in (status, cancel, errors):
         app.command()(command)

@@ -217,7 +217,7 @@ def _cells(row: HistoryEntry) -> tuple[object, ...]:
 
 
 def register(app: typer.Typer) -> None:
-    """Hangs the commands of this room into the tree."""
+    """Register the commands of this module."""
     for command in (batch, crawl, land, loads):
         app.command()(command)
 

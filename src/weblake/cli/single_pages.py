@@ -89,7 +89,7 @@ def parse(
 
 
 def register(app: typer.Typer) -> None:
-    """Hangs the commands of this room into the tree."""
+    """Register the commands of this module."""
     for command in (scrape, parse):
         app.command()(command)
 

@@ -21,10 +21,10 @@ from weblake.dataset.compaction_record import (
     Compacted,
     Held,
     TableFiles,
-    begin,
+    begin_compaction,
     changed,
     folder_of,
-    look,
+    list_files,
     parquet_files,
     read,
 )
@@ -74,10 +74,10 @@ def compact(
     target = open_storage(to, storage_options=to_storage_options)
     _check_apart(source, target)
     layout.check_whole(source)
-    held = look(source)
+    held = list_files(source)
     if not held.names() and not held.records and not held.layout:
         raise layout.no_dataset(source)
-    done = begin(source, target, held, file_size)
+    done = begin_compaction(source, target, held, file_size)
     return done or _Compaction(source, target, held, file_size, progress).run()
 
 
@@ -156,7 +156,7 @@ class _Compaction:
             raise strange(self._target, layout.LAYOUT)
 
     def _check_still(self) -> None:
-        now = look(self._source)
+        now = list_files(self._source)
         if now.digest != self._held.digest:
             raise changed(self._source, self._target, sorted(now.names() ^ self._held.names()))
 
@@ -184,7 +184,7 @@ class _Compaction:
     def _open(self) -> tuple[str, ...]:
         """Loads that have not landed, and whose job no other load has."""
         ledger = Ledger(self._source)
-        begun = (id_of(each) for each, has in self._known.items() if has & INTENT and not has & DONE)
+        started = (id_of(each) for each, has in self._known.items() if has & INTENT and not has & DONE)
 
         def is_open(load_id: str) -> tuple[str, bool]:
             try:
@@ -195,7 +195,7 @@ class _Compaction:
                 self._unreadable[load_id] = error.message
                 return load_id, True
 
-        return tuple(sorted(load_id for load_id, found in read_each(ledger, begun, is_open) if found))
+        return tuple(sorted(load_id for load_id, found in read_each(ledger, started, is_open) if found))
 
 
 class _Count:

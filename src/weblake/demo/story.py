@@ -124,18 +124,18 @@ def batch_urls(site: str, silent_url: str) -> list[str]:
 
 def _crawl(story: Story) -> str:
     request = load_request.crawl(f"{story.site.url}/", _naming(story), _TERMS, **_CRAWL)
-    story.crawl = _landed(story, CRAWLS, request).receipt
+    story.crawl = _land(story, CRAWLS, request).receipt
     return f"the whole site: {_counts(story.crawl)}"
 
 
 def _batch(story: Story) -> str:
-    story.batch = _landed(story, BATCHES, _batch_request(story)).receipt
+    story.batch = _land(story, BATCHES, _batch_request(story)).receipt
     return f"{story.batch.submitted} chosen URLs: {_counts(story.batch)}"
 
 
 def _batch_again(story: Story) -> str:
     before = len(story.service.requests())
-    landing = _landed(story, BATCHES, _batch_request(story))
+    landing = _land(story, BATCHES, _batch_request(story))
     asked = len(story.service.requests()) - before
     found = "landed already" if landing.landed_at is not None else "landed a second time"
     return f"the same batch: {found}, {asked} requests sent"
@@ -248,7 +248,7 @@ def _batch_request(story: Story) -> LoadRequest:
     return load_request.batch(urls, _naming(story), **_BATCH)
 
 
-def _landed(story: Story, key_name: str, request: LoadRequest) -> LandedLoad:
+def _land(story: Story, key_name: str, request: LoadRequest) -> LandedLoad:
     client, jobs = story.clients[key_name], list[str]()
     try:
         with output.watching(request.kind.replace("_", " "), quiet=not output.err.is_terminal) as callbacks:

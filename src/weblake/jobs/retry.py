@@ -77,6 +77,9 @@ class RetryPolicy(msgspec.Struct, frozen=True):
         return cls(tries=cls().tries + more, timeouts=cls().timeouts + more, wait_s=seconds)
 
 
+#: The former name of RetryPolicy, which docs/testing.md told programs to import.
+Patience = RetryPolicy
+
 #: One call on its own.
 SINGLE = RetryPolicy()
 

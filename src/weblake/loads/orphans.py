@@ -146,14 +146,14 @@ def orphans(
     dataset = open_dataset(root)
     layout.check_holds_dataset(dataset.storage)
     if offline:
-        return on_record(dataset)
+        return open_loads(dataset)
     if client is not None:
-        return look(client, dataset, strangers=strangers)
+        return find_open_loads(client, dataset, strangers=strangers)
     with Client() as own:
-        return look(own, dataset, strangers=strangers)
+        return find_open_loads(own, dataset, strangers=strangers)
 
 
-def on_record(dataset: Dataset) -> Unlanded:
+def open_loads(dataset: Dataset) -> Unlanded:
     """The same from the ledger alone, which a reader may look at whatever else is down."""
     known = ledger_listing.steps(dataset.ledger)
     begun = [ledger_listing.id_of(each) for each, has in known.items() if has & INTENT and not has & DONE]
@@ -181,28 +181,28 @@ def _found(dataset: Dataset, load_id: str, known: Mapping[int, int]) -> Orphan |
         return Unreadable(load_id, error.message)
 
 
-def of_slot(dataset: Dataset, slot: str) -> list[Orphan]:
+def open_loads_of_slot(dataset: Dataset, slot: str) -> list[Orphan]:
     """Return the loads of one slot that were meant and have not landed, from the ledger alone; reads all of it."""
-    return [orphan for orphan in on_record(dataset).orphans if orphan.slot == slot]
+    return [orphan for orphan in open_loads(dataset).orphans if orphan.slot == slot]
 
 
-def look(client: FlowRunner, dataset: Dataset, *, strangers: bool = False) -> Unlanded:
+def find_open_loads(client: FlowRunner, dataset: Dataset, *, strangers: bool = False) -> Unlanded:
     """The same with what the service knows; of one that cannot be asked, the ledger's part and why."""
-    known = on_record(dataset)
-    looking = _Looking(client, dataset, known.orphans)
+    known = open_loads(dataset)
+    lookup = _ServiceLookup(client, dataset, known.orphans)
     try:
-        found = looking.all()
+        found = lookup.all()
         return replace(
             known,
             orphans=tuple(each for each in found if each.state != CANCELLED),
             cancelled=tuple(each for each in found if each.state == CANCELLED),
-            strangers=looking.strangers(found) if strangers else None,
+            strangers=lookup.strangers(found) if strangers else None,
         )
     except WeblakeError as error:
         return replace(known, unasked=error)
 
 
-class _Looking:
+class _ServiceLookup:
     """One look at the service: each activity list is read once."""
 
     def __init__(self, client: FlowRunner, dataset: Dataset, known: Sequence[Orphan]) -> None:

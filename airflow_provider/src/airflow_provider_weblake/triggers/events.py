@@ -169,7 +169,7 @@ class WeblakeJobsCompletedTrigger(Watcher[orchestration.PollRound]):
             "total": _number(head.get("total")),
             "credits_used": _number(head.get("creditsUsed")),
             "created_at": _iso(datetime.fromtimestamp(job.created / 1000, timezone.utc)),
-            "target": _shown(job.target),
+            "target": _target_text(job.target),
         }
 
 
@@ -197,7 +197,7 @@ def _one_of(name: str, value: str, allowed: Sequence[str]) -> str:
     return value
 
 
-def _shown(target: str | None) -> str | None:
+def _target_text(target: str | None) -> str | None:
     """The target without what may be secret in it: events are logged and stored as they are."""
     if target is None:
         return None

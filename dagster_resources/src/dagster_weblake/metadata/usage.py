@@ -106,7 +106,7 @@ def usage_metadata(
     metadata = {f"weblake/{unit}": real(used)}
     if budget is not None:
         metadata |= {"weblake/budget": real(budget), "weblake/over_budget": dg.MetadataValue.bool(used > budget)}
-    metadata |= _shown(found, months, month, unit)
+    metadata |= _month_shown(found, months, month, unit)
     if month is not None:
         metadata |= _limits(month)
     metadata |= {
@@ -134,7 +134,7 @@ def _limits(month: Month) -> dict[str, dg.MetadataValue]:
     return limits
 
 
-def _shown(
+def _month_shown(
     found: orchestration.Report, months: Sequence[Month], month: Month | None, unit: str
 ) -> dict[str, dg.MetadataValue]:
     shown: dict[str, dg.MetadataValue] = {}

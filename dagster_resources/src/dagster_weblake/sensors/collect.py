@@ -145,7 +145,7 @@ class _Tick:
         cursor = ticks.written(self.memory.write())
         if requests:
             return dg.SensorResult(run_requests=requests, cursor=cursor)
-        return dg.SensorResult(skip_reason=self._said(left), cursor=cursor)
+        return dg.SensorResult(skip_reason=self._skip_text(left), cursor=cursor)
 
     def _jobs(self, events: Mapping[str, list[int]]) -> list[tuple[_Pair, StartedJob]]:
         """The jobs of the first events of each asset, those that were started again under one load only once."""
@@ -253,7 +253,7 @@ class _Tick:
         )
         self.memory.forget(pair.job, job.event)
 
-    def _said(self, left: int) -> str:
+    def _skip_text(self, left: int) -> str:
         pending = f"{left or 'No'} {'job is' if left == 1 else 'jobs are'} pending."
         return f"{pending} Trouble: {self.trouble}" if self.trouble else pending
 

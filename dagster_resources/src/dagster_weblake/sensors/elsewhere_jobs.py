@@ -143,7 +143,7 @@ class _Tick:
         cursor = ticks.written({"kinds": states, "waiting": waiting})
         if requests:
             return dg.SensorResult(run_requests=requests, cursor=cursor)
-        return dg.SensorResult(skip_reason=self._said(len(waiting)), cursor=cursor)
+        return dg.SensorResult(skip_reason=self._skip_text(len(waiting)), cursor=cursor)
 
     def _look(self, kind: Kind, seen: orchestration.WatcherState) -> orchestration.PollRound | None:
         """What the service says of the jobs of a kind; None in trouble."""
@@ -151,7 +151,9 @@ class _Tick:
             found = asyncio.run(self._ask(kind, seen))
         except (WeblakeError, TimeoutError) as error:
             self.trouble = error
-            self.context.log.warning(f"The {kind} jobs could not be asked about; the next tick does: {_said(error)}")
+            self.context.log.warning(
+                f"The {kind} jobs could not be asked about; the next tick does: {_error_text(error)}"
+            )
             return None
         self.listed |= {job.job_id: job for job in found.jobs}
         return found
@@ -201,9 +203,9 @@ class _Tick:
         config = {"ops": {op: {"config": {"kind": kind, "job_id": job_id}}}}
         return dg.RunRequest(run_key=job_id, run_config=config, asset_selection=[self.wanted.key])
 
-    def _said(self, waiting: int) -> str:
+    def _skip_text(self, waiting: int) -> str:
         if self.trouble is not None:
-            return f"Trouble: {_said(self.trouble)}"
+            return f"Trouble: {_error_text(self.trouble)}"
         # A start of the dataset whose answer was lost may have begun them; who retries it finds out.
         return f"Ended, and perhaps the dataset's own: {waiting}." if waiting else "No job has ended."
 
@@ -212,5 +214,5 @@ def _objects(value: object) -> dict[str, object]:
     return dict(cast("dict[str, object]", value)) if isinstance(value, dict) else {}
 
 
-def _said(error: WeblakeError | TimeoutError) -> str:
+def _error_text(error: WeblakeError | TimeoutError) -> str:
     return str(error) or "no answer within the time of a tick"

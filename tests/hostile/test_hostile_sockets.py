@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from job_script import JOB, url_of
 from lake_run import KEY, published
 from world_cases import Made, judge, worlds
-from world_on_a_wire import WIRE_FAULTS, WorldService
+from world_over_sockets import WIRE_FAULTS, WorldService
 
 from weblake import Client, Terms
 from weblake.dataset.root import open_dataset

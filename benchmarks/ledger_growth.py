@@ -109,9 +109,9 @@ def site() -> Iterator[str]:
 def land(client: Client, dataset: Dataset, url: str, run: str) -> None:
     """Land one run of a partitioned task, as an orchestrator does."""
     task, terms = Task(("benchmark", "dag", "task", -1), run, "try 1"), Terms(poll_s=0.05)
-    order = load_request.batch([url], Naming(partition={"day": "2026-11-21"}))
-    order = generations.place(order, task, generations.choose(client, dataset, task, terms))
-    load.land(client, dataset, order, terms)
+    request = load_request.batch([url], Naming(partition={"day": "2026-11-21"}))
+    request = generations.place(request, task, generations.choose(client, dataset, task, terms))
+    load.land(client, dataset, request, terms)
 
 
 def template(client: Client, url: str) -> list[tuple[str, bytes]]:

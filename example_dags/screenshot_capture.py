@@ -1,1 +1,94 @@
-../airflow_provider/src/airflow_provider_weblake/example_dags/screenshot_capture.py
+"""Every day the pages of a list are photographed: their text and pictures land, and the pictures become files as well.
+
+In the lake a picture is a `data:` URI in the column `screenshot`, beside the text of the same visit. The second task
+makes files of that load's pictures, for people and programs that look at files: below `pictures` there is one folder a
+day, as the lake has one partition. Each file is there whole or not at all and is named by its page, so a retry writes
+the same ones again; a day that is cleared gets the pictures of its new load, and loses those of the old one.
+It takes a service with browsers, such as `weblake[browser]` beside a Chromium: one without answers 503 and says so.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from airflow.sdk import DAG, Param, task
+
+from airflow_provider_weblake.assets.weblake import weblake_asset
+from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator
+
+ROOT = os.environ.get("WEBLAKE_ROOT", "s3://aws_default@lake/web")
+DAY = "{{ (dag_run.logical_date or dag_run.run_after) | ds }}"
+#: What is seen without scrolling; `"full_page": True` takes all of it. With a `quality`, such as 80, it is a JPEG: a
+#: tenth of the bytes where a page has photographs.
+PICTURE = {"type": "screenshot", "viewport": {"width": 1280, "height": 800}}
+
+with DAG(
+    "screenshot_capture",
+    doc_md=__doc__,
+    schedule="@daily",
+    start_date=datetime(2026, 11, 1, tzinfo=timezone.utc),
+    catchup=False,
+    params={
+        "urls": Param("s3://aws_default@lists/urls.parquet", type="string", description="The list: Parquet, CSV, text"),
+        "pictures": Param(f"{ROOT}/pictures", type="string", description="Where the files go"),
+        "max_credits": Param(500, type="number", description="A day that would cost more is not started"),
+    },
+    tags=["weblake"],
+):
+    scrape = WeblakeBatchScrapeOperator(
+        task_id="scrape",
+        urls="{{ params.urls }}",
+        options={"formats": ["markdown", PICTURE]},
+        to=ROOT,
+        partition={"load_date": DAY},
+        max_credits="{{ params.max_credits }}",
+        deferrable=True,
+        deadline=timedelta(hours=2),
+        retries=4,
+        outlets=[weblake_asset(ROOT)],
+    )
+
+    @task(retries=4)
+    def write_files(receipt: Any, place: str, day: str) -> dict[str, Any]:
+        """Returns how many pictures the load had, and how many pages came without one."""
+        import base64
+
+        import weblake
+        from airflow_provider_weblake.storage import root_path
+        from weblake.orchestration import open_dataset
+
+        storage = open_dataset(root_path(place)).storage
+        folder = f"load_date={day}"
+        written: set[str] = set()
+        without = 0
+        load = weblake.read(root_path(ROOT), columns=["url", "screenshot"], loads=[receipt["load_id"]])
+        with storage.scratch() as directory:
+            # Few at a time: a picture may have megabytes.
+            for batch in load.to_batches(batch_size=8):
+                for row in batch.to_pylist():
+                    head, _, data = (row["screenshot"] or "").partition(";base64,")
+                    if not data:
+                        without += 1  # a PDF, say
+                        continue
+                    name = f"{folder}/{file_name(row['url'])}.{head.rpartition('/')[2]}"
+                    ready = directory / "picture"
+                    ready.write_bytes(base64.b64decode(data))
+                    storage.replace(name, ready)
+                    written.add(name)
+        # Last: whoever looks meanwhile finds the old pictures or the new ones, never none.
+        for name in storage.list(folder):
+            if name not in written:
+                storage.delete(name)
+        return {"load_id": receipt["load_id"], "pictures": len(written), "without": without}
+
+    def file_name(url: str) -> str:
+        """A name that people recognise; the digits keep two pages apart that read alike, such as ?a=1 and ?a=2."""
+        import hashlib
+        import re
+
+        readable = re.sub(r"[^a-z0-9]+", "-", url.partition("://")[2].lower()).strip("-")[:80]
+        return f"{readable}-{hashlib.sha256(url.encode()).hexdigest()[:10]}"
+
+    write_files(scrape.output, "{{ params.pictures }}", DAY)

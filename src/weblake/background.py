@@ -1,7 +1,7 @@
-"""Work that is done in a thread of its own while others go on.
+"""Run functions in daemon threads.
 
-Nobody waits for such a thread: whoever loses interest, by an exception or Ctrl-C, goes, and the process may end
-meanwhile. So what it does must need no tidying up.
+These threads are never joined: the caller may leave by an exception or Ctrl-C, and the process may end meanwhile. So
+what runs in them must need no cleanup.
 """
 
 from __future__ import annotations
@@ -16,98 +16,97 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-def begun(work: Callable[[], T]) -> Future[T]:
-    """Begins it and returns what it will come to; what it raises is raised where the result is taken."""
-    made: Future[T] = Future()
-    _thread(partial(_settle, made, work, BaseException))
-    return made
+def run_in_thread(work: Callable[[], T]) -> Future[T]:
+    """Run a function in a thread of its own and return its result as a future."""
+    future: Future[T] = Future()
+    _start_thread(partial(_complete, future, work, BaseException))
+    return future
 
 
-def by_two(items: Iterator[Callable[[], T]], most: int = 6) -> Iterator[T]:
-    """Yields what calling each item returns, in their order: this thread and another make them side by side.
+def run_in_two_threads(items: Iterator[Callable[[], T]], most: int = 6) -> Iterator[T]:
+    """Yield the result of calling each item, in order; the calling thread and one more thread call them.
 
-    Only one of them takes an item from `items` at a time, but both may call theirs at once. So each does whatever is to
-    be done next, and neither waits for the other while there is something to do. Where `most` items, two at least, have
-    been taken and not yielded, no other one is.
+    Only one thread takes an item from `items` at a time, but both may call theirs at once. So neither waits for the
+    other while there is something to do. At most `most` items, which is two or more, are taken and not yet yielded.
 
-    What `items` raises is raised here in its turn, and so is what calling an item raises; what interrupts this thread
-    is raised at once. Left early, nothing is made but what is in the making.
+    An exception of `items`, or of calling an item, is raised here when its turn comes; an interrupt of the calling
+    thread is raised at once. If the caller stops early, no further item is called.
     """
-    line = _Line(items, most)
-    _thread(line.help)
+    queue = _WorkQueue(items, most)
+    _start_thread(queue.run_until_empty)
     try:
         while True:
-            if not line.first_is_made() and line.make():
+            if not queue.first_is_done() and queue.run_next():
                 continue
-            if not line.made:
+            if not queue.results:
                 return
-            yield line.first()
+            yield queue.first()
     finally:
-        line.leave()
+        queue.close()
 
 
-class _Line(Generic[T]):
-    """Items that have been taken and not handed over yet, in their order."""
+class _WorkQueue(Generic[T]):
+    """Items that have been taken and not yielded yet, in their order."""
 
     def __init__(self, items: Iterator[Callable[[], T]], most: int) -> None:
-        self.made: deque[Future[T]] = deque()
+        self.results: deque[Future[T]] = deque()
         self._items = items
         self._turn = threading.Lock()
-        self._room = threading.Semaphore(most)
-        self._ended = False  # set behind the last of `made`: whoever sees it sees them all
+        self._free_slots = threading.Semaphore(most)
+        self._ended = False  # set after the last of `results`: a thread that reads it sees them all
 
-    def first_is_made(self) -> bool:
-        return bool(self.made) and self.made[0].done()
+    def first_is_done(self) -> bool:
+        return bool(self.results) and self.results[0].done()
 
     def first(self) -> T:
-        """Waits for the first item and takes it off."""
-        made = self.made.popleft().result()
-        self._room.release()
-        return made
+        """Wait for the first result and remove it."""
+        result = self.results.popleft().result()
+        self._free_slots.release()
+        return result
 
-    def make(self) -> bool:
-        """Takes the next item and makes it, if there is one, and room for it."""
-        return not self._ended and self._room.acquire(blocking=False) and self._make(Exception)
+    def run_next(self) -> bool:
+        """Call the next item, if there is one and a free slot for its result."""
+        return not self._ended and self._free_slots.acquire(blocking=False) and self._run_next(Exception)
 
-    def help(self) -> None:
+    def run_until_empty(self) -> None:
         while True:
-            self._room.acquire()
-            if self._ended or not self._make(BaseException):
+            self._free_slots.acquire()
+            if self._ended or not self._run_next(BaseException):
                 return
 
-    def leave(self) -> None:
+    def close(self) -> None:
         self._ended = True
-        self._room.release()
+        self._free_slots.release()
 
-    def _make(self, kept: type[BaseException]) -> bool:
-        made: Future[T] = Future()
+    def _run_next(self, kept: type[BaseException]) -> bool:
+        future: Future[T] = Future()
         with self._turn:
             try:
                 item = None if self._ended else next(self._items, None)
             except kept as error:
-                made.set_exception(error)
-                self.made.append(made)
+                future.set_exception(error)
+                self.results.append(future)
                 self._ended = True
                 return False
             if item is None:
                 self._ended = True
                 return False
-            self.made.append(made)
-        _settle(made, item, kept)
+            self.results.append(future)
+        _complete(future, item, kept)
         return True
 
 
-def _thread(work: Callable[[], None]) -> None:
+def _start_thread(work: Callable[[], None]) -> None:
     threading.Thread(target=work, name="weblake-ahead", daemon=True).start()
 
 
-def _settle(made: Future[T], work: Callable[[], T], kept: type[BaseException]) -> None:
-    """Does the work; what it raises of this kind is raised where the result is taken, and anything else here."""
-    if not made.set_running_or_notify_cancel():
+def _complete(future: Future[T], work: Callable[[], T], kept: type[BaseException]) -> None:
+    """Call `work` and complete the future; exceptions of the kind `kept` go into the future, others are raised here."""
+    if not future.set_running_or_notify_cancel():
         return
     try:
         result = work()
     except kept as error:
-        made.set_exception(error)
+        future.set_exception(error)
     else:
-        made.set_result(result)
+        future.set_result(result)

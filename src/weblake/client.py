@@ -24,7 +24,7 @@ from weblake.errors import InvalidOption, WeblakeError
 from weblake.http.library import AsyncHttpClient, HttpClient, library_of
 from weblake.http.options import HttpOptions
 from weblake.http.transport import AsyncHttpTransport, HttpTransport
-from weblake.jobs.retry import Patience, Retry
+from weblake.jobs.retry import Retry, RetryPolicy
 from weblake.steps import AsyncTransport, Flow, Transport, arun, run
 
 if TYPE_CHECKING:
@@ -78,13 +78,13 @@ class Client:
         api_key: str | None = None,
         *,
         insecure: bool | None = None,
-        patience: Patience | None = None,
+        patience: RetryPolicy | None = None,
         http_client: HttpClient | None = None,
         http_options: HttpOptions | None = None,
         transport: Transport | None = None,
     ) -> None:
         self.retry = Retry()
-        self._patience = patience or Patience()
+        self._policy = patience or RetryPolicy()
         self._transport = transport
         self._opened: HttpTransport | EmbeddedTransport | None = None
         self._lock = threading.Lock()
@@ -131,7 +131,7 @@ class Client:
 
     def call(self, operation: Operation[T]) -> T:
         """Sends one operation and returns its value."""
-        return self.run(self.retry.call(operation, self._patience))
+        return self.run(self.retry.call(operation, self._policy))
 
     def close(self) -> None:
         """Closes the connections; the client opens new ones if it is used again."""
@@ -192,13 +192,13 @@ class AsyncClient:
         api_key: str | None = None,
         *,
         insecure: bool | None = None,
-        patience: Patience | None = None,
+        patience: RetryPolicy | None = None,
         http_client: AsyncHttpClient | None = None,
         http_options: HttpOptions | None = None,
         transport: AsyncTransport | None = None,
     ) -> None:
         self.retry = Retry()
-        self._patience = patience or Patience()
+        self._policy = patience or RetryPolicy()
         self._transport = transport
         self._opened: AsyncHttpTransport | AsyncEmbeddedTransport | None = None
         given = ApiKey(api_key) if api_key else None
@@ -231,7 +231,7 @@ class AsyncClient:
 
     async def call(self, operation: Operation[T]) -> T:
         """Sends one operation and returns its value."""
-        return await self.run(self.retry.call(operation, self._patience))
+        return await self.run(self.retry.call(operation, self._policy))
 
     async def aclose(self) -> None:
         """Closes the connections; the client opens new ones if it is used again."""

@@ -10,7 +10,7 @@ from weblake.api import options
 from weblake.client import Client
 from weblake.dataset.root import open_dataset
 from weblake.loads import load, load_request
-from weblake.loads.load_request import Naming, Order, Terms
+from weblake.loads.load_request import LoadRequest, Naming, Terms
 from weblake.receipt import Receipt
 from weblake.storage import RootPath
 
@@ -43,7 +43,7 @@ def land(
         DeadlineExceeded: `terms.timeout_s` passed; the job goes on.
         WeblakeError: What else stood in the way; the same call resumes.
     """
-    return _land(load_request.elsewhere(kind, job_id, partition), to, client, terms)
+    return _land(load_request.existing_job(kind, job_id, partition), to, client, terms)
 
 
 def land_batch(
@@ -80,9 +80,9 @@ def land_crawl(
     return _land(load_request.crawl(url, Naming(key, new, partition), terms, **given), to, client, terms)
 
 
-def _land(order: Order, to: RootPath, client: Client | None, terms: Terms | None) -> Receipt:
+def _land(request: LoadRequest, to: RootPath, client: Client | None, terms: Terms | None) -> Receipt:
     dataset = open_dataset(to)
     if client is not None:
-        return load.land(client, dataset, order, terms).receipt
+        return load.land(client, dataset, request, terms).receipt
     with Client() as own:
-        return load.land(own, dataset, order, terms).receipt
+        return load.land(own, dataset, request, terms).receipt

@@ -1,4 +1,4 @@
-"""What an integration with an orchestrator builds on: names of inner rooms; nothing else of weblake is its business.
+"""The names that integrations with orchestrators use; they use nothing else of the inside of weblake.
 
 Beside this module an integration uses `weblake`, its `errors`, `options`, `aio` and `compat`; .importlinter holds it to
 that. Each name is imported when it is first asked for: a scheduler that parses a graph, or a triggerer that waits for
@@ -18,26 +18,26 @@ if TYPE_CHECKING:
     from weblake.dataset.ledger import Intent, Job
     from weblake.dataset.root import open_dataset
     from weblake.jobs.ended_jobs import ENDS as JOB_ENDS
-    from weblake.jobs.ended_jobs import MAX_OVER, Answers, EndedJobs, ListedJob, Round, Seen, ask_all
+    from weblake.jobs.ended_jobs import MAX_OVER, EndedJobs, ListedJob, PollResults, PollRound, WatcherState, poll_all
     from weblake.jobs.job_links import check_template as check_job_page
     from weblake.jobs.job_links import job_page
-    from weblake.jobs.polling import UNSEEN_S, JobRef, OverBudget, glance, over_budget, wait
-    from weblake.jobs.retry import Patience
+    from weblake.jobs.polling import UNSEEN_S, JobRef, OverBudget, get_status, over_budget, wait
+    from weblake.jobs.retry import RetryPolicy
     from weblake.jobs.usage_reports import ClosedPeriod, Report, activity, closed_periods, report
     from weblake.loads.detached import collect, detach
-    from weblake.loads.generations import Task, place, place_elsewhere
+    from weblake.loads.generations import Task, place, place_existing_job
     from weblake.loads.generations import choose as choose_generation
     from weblake.loads.generations import known as known_task
     from weblake.loads.ledger_watch import LedgerNews
-    from weblake.loads.load import Begun, Watch, begin, land, landed
-    from weblake.loads.load_request import Naming, Order, Slot, Terms
-    from weblake.loads.load_request import batch as batch_order
-    from weblake.loads.load_request import crawl as crawl_order
-    from weblake.loads.load_request import elsewhere as elsewhere_order
-    from weblake.loads.load_request import parse as parse_order
-    from weblake.loads.load_request import scrape as scrape_order
-    from weblake.loads.orphans import of_slot as open_loads
-    from weblake.loads.publishing import Dataset, Landed, Landing, find, history
+    from weblake.loads.load import ProgressCallbacks, StartedLoad, find_landed, land, start_load
+    from weblake.loads.load_request import LoadRequest, Naming, Slot, Terms
+    from weblake.loads.load_request import batch as batch_request
+    from weblake.loads.load_request import crawl as crawl_request
+    from weblake.loads.load_request import existing_job as existing_job_request
+    from weblake.loads.load_request import parse as parse_request
+    from weblake.loads.load_request import scrape as scrape_request
+    from weblake.loads.orphans import open_loads_of_slot
+    from weblake.loads.publishing import Dataset, HistoryEntry, LandedLoad, find, history
     from weblake.loads.starts import cancel
     from weblake.loads.usage import land_activity, land_report
     from weblake.remedies import Interface
@@ -47,10 +47,10 @@ if TYPE_CHECKING:
     from weblake.urls.lists import parquet_list, read_urls
     from weblake.urls.shards import UrlShard, read_shard, url_shards
 
-#: The room and the name that each is known by there.
+#: Module and attribute of each name.
 _HOMES = {
-    "Answers": "weblake.jobs.ended_jobs:Answers",
-    "Begun": "weblake.loads.load:Begun",
+    "PollResults": "weblake.jobs.ended_jobs:PollResults",
+    "StartedLoad": "weblake.loads.load:StartedLoad",
     "ClosedPeriod": "weblake.jobs.usage_reports:ClosedPeriod",
     "Dataset": "weblake.loads.publishing:Dataset",
     "EndedJobs": "weblake.jobs.ended_jobs:EndedJobs",
@@ -60,18 +60,18 @@ _HOMES = {
     "JOB_ENDS": "weblake.jobs.ended_jobs:ENDS",
     "Job": "weblake.dataset.ledger:Job",
     "JobRef": "weblake.jobs.polling:JobRef",
-    "Landed": "weblake.loads.publishing:Landed",
-    "Landing": "weblake.loads.publishing:Landing",
+    "HistoryEntry": "weblake.loads.publishing:HistoryEntry",
+    "LandedLoad": "weblake.loads.publishing:LandedLoad",
     "LedgerNews": "weblake.loads.ledger_watch:LedgerNews",
     "ListedJob": "weblake.jobs.ended_jobs:ListedJob",
     "MAX_OVER": "weblake.jobs.ended_jobs:MAX_OVER",
     "Naming": "weblake.loads.load_request:Naming",
-    "Order": "weblake.loads.load_request:Order",
+    "LoadRequest": "weblake.loads.load_request:LoadRequest",
     "OverBudget": "weblake.jobs.polling:OverBudget",
-    "Patience": "weblake.jobs.retry:Patience",
+    "RetryPolicy": "weblake.jobs.retry:RetryPolicy",
     "Report": "weblake.jobs.usage_reports:Report",
-    "Round": "weblake.jobs.ended_jobs:Round",
-    "Seen": "weblake.jobs.ended_jobs:Seen",
+    "PollRound": "weblake.jobs.ended_jobs:PollRound",
+    "WatcherState": "weblake.jobs.ended_jobs:WatcherState",
     "JOB_KINDS": "weblake.api.job_kinds:JOB_KINDS",
     "Slot": "weblake.loads.load_request:Slot",
     "TABLES": "weblake.tables.schemas:TABLES",
@@ -79,21 +79,21 @@ _HOMES = {
     "Terms": "weblake.loads.load_request:Terms",
     "UNSEEN_S": "weblake.jobs.polling:UNSEEN_S",
     "UrlShard": "weblake.urls.shards:UrlShard",
-    "Watch": "weblake.loads.load:Watch",
+    "ProgressCallbacks": "weblake.loads.load:ProgressCallbacks",
     "activity": "weblake.jobs.usage_reports:activity",
-    "ask_all": "weblake.jobs.ended_jobs:ask_all",
-    "batch_order": "weblake.loads.load_request:batch",
-    "begin": "weblake.loads.load:begin",
+    "poll_all": "weblake.jobs.ended_jobs:poll_all",
+    "batch_request": "weblake.loads.load_request:batch",
+    "start_load": "weblake.loads.load:start_load",
     "cancel": "weblake.loads.starts:cancel",
     "check_job_page": "weblake.jobs.job_links:check_template",
     "choose_generation": "weblake.loads.generations:choose",
     "closed_periods": "weblake.jobs.usage_reports:closed_periods",
     "collect": "weblake.loads.detached:collect",
-    "crawl_order": "weblake.loads.load_request:crawl",
+    "crawl_request": "weblake.loads.load_request:crawl",
     "detach": "weblake.loads.detached:detach",
-    "elsewhere_order": "weblake.loads.load_request:elsewhere",
+    "existing_job_request": "weblake.loads.load_request:existing_job",
     "find": "weblake.loads.publishing:find",
-    "glance": "weblake.jobs.polling:glance",
+    "get_status": "weblake.jobs.polling:get_status",
     "history": "weblake.loads.publishing:history",
     "is_compacted": "weblake.dataset.layout:is_compacted",
     "is_terminal": "weblake.api.models:is_terminal",
@@ -103,20 +103,20 @@ _HOMES = {
     "land_activity": "weblake.loads.usage:land_activity",
     "land_report": "weblake.loads.usage:land_report",
     "load_batches": "weblake.dataset.compacted_files:load_batches",
-    "landed": "weblake.loads.load:landed",
+    "find_landed": "weblake.loads.load:find_landed",
     "open_dataset": "weblake.dataset.root:open_dataset",
-    "open_loads": "weblake.loads.orphans:of_slot",
+    "open_loads_of_slot": "weblake.loads.orphans:open_loads_of_slot",
     "over_budget": "weblake.jobs.polling:over_budget",
     "parquet_list": "weblake.urls.lists:parquet_list",
-    "parse_order": "weblake.loads.load_request:parse",
+    "parse_request": "weblake.loads.load_request:parse",
     "parse_time": "weblake.api.models:parse_time",
     "place": "weblake.loads.generations:place",
-    "place_elsewhere": "weblake.loads.generations:place_elsewhere",
+    "place_existing_job": "weblake.loads.generations:place_existing_job",
     "read_shard": "weblake.urls.shards:read_shard",
     "read_urls": "weblake.urls.lists:read_urls",
     "refuse_memory": "weblake.storage:refuse_memory",
     "report": "weblake.jobs.usage_reports:report",
-    "scrape_order": "weblake.loads.load_request:scrape",
+    "scrape_request": "weblake.loads.load_request:scrape",
     "url_shards": "weblake.urls.shards:url_shards",
     "wait": "weblake.jobs.polling:wait",
 }
@@ -127,46 +127,45 @@ __all__ = [
     "MAX_OVER",
     "TABLES",
     "UNSEEN_S",
-    "Answers",
-    "Begun",
     "ClosedPeriod",
     "Dataset",
     "EndedJobs",
     "Flow",
+    "HistoryEntry",
     "Intent",
     "Interface",
     "Job",
     "JobRef",
-    "Landed",
-    "Landing",
+    "LandedLoad",
     "LedgerNews",
     "ListedJob",
+    "LoadRequest",
     "Naming",
-    "Order",
     "OverBudget",
-    "Patience",
+    "PollResults",
+    "PollRound",
+    "ProgressCallbacks",
     "Report",
-    "Round",
-    "Seen",
+    "RetryPolicy",
     "Slot",
+    "StartedLoad",
     "Task",
     "Terms",
     "UrlShard",
-    "Watch",
+    "WatcherState",
     "activity",
-    "ask_all",
-    "batch_order",
-    "begin",
+    "batch_request",
     "cancel",
     "check_job_page",
     "choose_generation",
     "closed_periods",
     "collect",
-    "crawl_order",
+    "crawl_request",
     "detach",
-    "elsewhere_order",
+    "existing_job_request",
     "find",
-    "glance",
+    "find_landed",
+    "get_status",
     "history",
     "is_compacted",
     "is_terminal",
@@ -175,21 +174,22 @@ __all__ = [
     "land",
     "land_activity",
     "land_report",
-    "landed",
     "load_batches",
     "open_dataset",
-    "open_loads",
+    "open_loads_of_slot",
     "over_budget",
     "parquet_list",
-    "parse_order",
+    "parse_request",
     "parse_time",
     "place",
-    "place_elsewhere",
+    "place_existing_job",
+    "poll_all",
     "read_shard",
     "read_urls",
     "refuse_memory",
     "report",
-    "scrape_order",
+    "scrape_request",
+    "start_load",
     "url_shards",
     "wait",
 ]
@@ -198,8 +198,8 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    room, _, known_as = _HOMES[name].partition(":")
-    value = getattr(import_module(room), known_as)
+    module, _, attribute = _HOMES[name].partition(":")
+    value = getattr(import_module(module), attribute)
     globals()[name] = value
     return value
 

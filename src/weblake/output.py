@@ -21,7 +21,7 @@ from weblake.errors import WeblakeError
 from weblake.receipt import Receipt
 
 if TYPE_CHECKING:
-    from weblake.loads.load import Watch
+    from weblake.loads.load import ProgressCallbacks
 
 out = Console(soft_wrap=True, highlight=False, emoji=False)
 err = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
@@ -169,15 +169,15 @@ def counting(what: str, quiet: bool) -> Iterator[Callable[[int, int], None]]:
 
 
 @contextmanager
-def watching(what: str, quiet: bool) -> Iterator[Watch]:
+def watching(what: str, quiet: bool) -> Iterator[ProgressCallbacks]:
     """A progress bar on standard error, for as long as a load takes; none where nobody watches."""
-    from weblake.loads.load import Watch
+    from weblake.loads.load import ProgressCallbacks
 
-    def noted(message: str) -> None:
+    def on_message(message: str) -> None:
         note(f"weblake: {message}")
 
     if quiet or not err.is_terminal:
-        yield Watch(started=lambda job_id: None if quiet else note(f"Job {job_id}"), noted=noted)
+        yield ProgressCallbacks(on_start=lambda job_id: None if quiet else note(f"Job {job_id}"), on_message=on_message)
         return
     columns = (
         SpinnerColumn(),
@@ -190,16 +190,16 @@ def watching(what: str, quiet: bool) -> Iterator[Watch]:
         waiting = progress.add_task(f"{what}: waiting", total=None)
         landing = progress.add_task(f"{what}: landing", total=None, visible=False)
 
-        def polled(head: Mapping[str, object]) -> None:
+        def on_poll(head: Mapping[str, object]) -> None:
             total, completed = head.get("total"), head.get("completed")
             if isinstance(total, int) and isinstance(completed, int):
                 progress.update(waiting, total=max(total, completed), completed=completed)
                 progress.update(landing, total=max(total, completed))
 
-        def chunk_read(stored: int) -> None:
+        def on_chunk(stored: int) -> None:
             progress.update(landing, completed=stored, visible=True)
 
-        def started(job_id: str) -> None:
+        def on_start(job_id: str) -> None:
             progress.update(waiting, description=f"{what} {job_id}: waiting")
 
-        yield Watch(polled=polled, chunk_read=chunk_read, started=started, noted=noted)
+        yield ProgressCallbacks(on_poll=on_poll, on_chunk=on_chunk, on_start=on_start, on_message=on_message)

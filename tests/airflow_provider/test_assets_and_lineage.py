@@ -177,7 +177,7 @@ def test_openlineage_gets_the_name_that_others_give_the_storage(root: str, names
     assert (dataset.namespace, dataset.name) == (namespace, name)
 
 
-class Landing(BaseOperator):
+class LandedLoad(BaseOperator):
     """A task that has landed RECEIPT."""
 
     def __init__(self, *, to: str | None = None, partitions: bool = False, **kwargs: Any) -> None:
@@ -239,10 +239,10 @@ def test_outlets_carry_the_receipt_and_aliases_the_tables(airflow_db: None, tmp_
     root = str(tmp_path)
     asset, other = weblake_asset(root), Asset("something_else")
     with DAG("lineage_receipts", schedule=None) as dag:
-        Landing(task_id="plain", outlets=[asset, other])
-        Landing(task_id="alias", to=root, outlets=[AssetAlias("lineage_alias")])
-        Landing(task_id="lost", to="memory://x", outlets=[AssetAlias("lineage_alias")])
-        Landing(task_id="rootless", outlets=[AssetAlias("lineage_alias")])
+        LandedLoad(task_id="plain", outlets=[asset, other])
+        LandedLoad(task_id="alias", to=root, outlets=[AssetAlias("lineage_alias")])
+        LandedLoad(task_id="lost", to="memory://x", outlets=[AssetAlias("lineage_alias")])
+        LandedLoad(task_id="rootless", outlets=[AssetAlias("lineage_alias")])
     with DAG("lineage_consumer", schedule=[asset]) as consumer:
         BaseOperator(task_id="consume")
     run_beside(dag, consumer)
@@ -262,7 +262,7 @@ def test_partitions_are_for_those_who_ask(airflow_db: None, tmp_path: Path) -> N
 
     asset = weblake_asset(str(tmp_path))
     with DAG("lineage_partitions", schedule=None) as dag:
-        Landing(task_id="land", partitions=True, outlets=[asset])
+        LandedLoad(task_id="land", partitions=True, outlets=[asset])
     with DAG("lineage_by_partition", schedule=PartitionedAssetTimetable(assets=asset)) as by_partition:
         BaseOperator(task_id="consume")
     with DAG("lineage_plainly", schedule=[asset]) as plainly:
@@ -296,7 +296,7 @@ def test_collectors_of_hook_lineage_are_told(monkeypatch: pytest.MonkeyPatch) ->
 
     collector = HookLineageCollector()
     monkeypatch.setattr(lineage, "get_hook_lineage_collector", lambda: collector)
-    task = Landing(task_id="land", to="s3://conn@lake/web")
+    task = LandedLoad(task_id="land", to="s3://conn@lake/web")
     lineage.outlets_changed({"task": task, "outlet_events": {}}, RECEIPT)  # type: ignore[typeddict-item]
     told = [info.asset.uri for info in collector.collected_assets.outputs]
     assert told == ["weblake://s3/lake/web/documents", "weblake://s3/lake/web/page_errors"]

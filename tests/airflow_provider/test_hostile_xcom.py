@@ -46,7 +46,7 @@ def test_h26_what_a_page_prints_reaches_xcom_without_nul(run_dag: Run, weblake_c
 def test_h26_the_target_of_an_event_holds_no_nul(target: str) -> None:
     from airflow_provider_weblake.triggers import events
 
-    shown = events._shown(target)
+    shown = events._target_text(target)
     assert shown is not None
     assert "\0" not in shown
     assert "site.test" in shown

@@ -33,7 +33,7 @@ def seconds(decision: RetryDecision) -> float:
 def caused_by(service: WeblakeService, effect: dict[str, object]) -> WeblakeError:
     """The error that the client raises for such an answer, at its first try."""
     service.faults({"match": {}, "times": None, "effect": effect})
-    patience = orchestration.Patience(tries=1)
+    patience = orchestration.RetryPolicy(tries=1)
     with weblake.Client(service.url, service.key, patience=patience) as client, pytest.raises(WeblakeError) as caught:
         client.credit_usage()
     return caught.value

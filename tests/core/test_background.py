@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from polling import until
 
-from weblake.background import begun, by_two
+from weblake.background import run_in_thread, run_in_two_threads
 
 HELPER = "weblake-ahead"
 
@@ -31,9 +31,9 @@ def here() -> str:
 
 
 def test_everything_comes_in_order() -> None:
-    assert list(by_two(counted([], 500))) == list(range(500))
-    assert list(by_two(counted([], 1))) == [0]
-    assert list(by_two(counted([], 0))) == []
+    assert list(run_in_two_threads(counted([], 500))) == list(range(500))
+    assert list(run_in_two_threads(counted([], 1))) == [0]
+    assert list(run_in_two_threads(counted([], 0))) == []
     until(lambda: not helpers())
 
 
@@ -43,7 +43,7 @@ def test_an_error_comes_in_its_turn(error: Exception, before: int) -> None:
     seen = list[int]()
 
     def take() -> None:
-        for number in by_two(counted([], before, error)):
+        for number in run_in_two_threads(counted([], before, error)):
             seen.append(number)
 
     with pytest.raises(RuntimeError if isinstance(error, StopIteration) else type(error)):
@@ -62,7 +62,7 @@ def test_what_goes_wrong_with_an_item_comes_in_its_turn(slow: str | None) -> Non
     seen = []
 
     def take() -> None:
-        for number in by_two(iter([lambda number=number: made(number) for number in range(20)])):
+        for number in run_in_two_threads(iter([lambda number=number: made(number) for number in range(20)])):
             seen.append(number)
 
     with pytest.raises(ZeroDivisionError):
@@ -91,7 +91,7 @@ def test_what_interrupts_this_thread_is_raised_at_once(where: str) -> None:
             yield item
 
     with pytest.raises(KeyboardInterrupt):
-        list(by_two(items()))
+        list(run_in_two_threads(items()))
     assert at_work.is_set()
     go_on.set()
     until(lambda: not helpers())
@@ -100,7 +100,7 @@ def test_what_interrupts_this_thread_is_raised_at_once(where: str) -> None:
 @pytest.mark.parametrize("most", [2, 3, 7])
 def test_so_many_are_taken_ahead_and_no_more(most: int) -> None:
     taken: list[int] = []
-    for number in by_two(counted(taken, 50), most):
+    for number in run_in_two_threads(counted(taken, 50), most):
         # This one is handed over, and has made room; the other thread fills it while this one is here.
         until(lambda number=number: len(taken) == min(50, number + 1 + most))
         assert len(taken) <= number + 1 + most
@@ -114,7 +114,7 @@ def test_both_threads_make_items_side_by_side() -> None:
         two.wait()
         return here()
 
-    assert {*by_two(iter([item] * 20))} == {here(), HELPER}
+    assert {*run_in_two_threads(iter([item] * 20))} == {here(), HELPER}
 
 
 def test_one_thread_at_a_time_takes_an_item() -> None:
@@ -136,7 +136,7 @@ def test_one_thread_at_a_time_takes_an_item() -> None:
                 raise StopIteration
             return lambda: number
 
-    assert [*by_two(Items())] == [*range(1_999, -1, -1)]
+    assert [*run_in_two_threads(Items())] == [*range(1_999, -1, -1)]
 
 
 def test_what_was_handed_over_is_held_by_nobody() -> None:
@@ -147,7 +147,7 @@ def test_what_was_handed_over_is_held_by_nobody() -> None:
         for _ in range(6):
             yield Batch
 
-    given = by_two(batches(), 2)
+    given = run_in_two_threads(batches(), 2)
     seen = []
     while (batch := next(given, None)) is not None:
         seen.append(weakref.ref(batch))
@@ -171,7 +171,7 @@ def test_what_an_item_was_made_of_is_let_go_with_it() -> None:
             yield work
             del work
 
-    for _ in by_two(items(), 3):
+    for _ in run_in_two_threads(items(), 3):
         until(lambda: len(alive) <= 1)  # what the generator has in its hands
 
 
@@ -192,7 +192,7 @@ def test_left_early_it_makes_what_it_is_at_and_ends() -> None:
             yield lambda number=number: item(number)  # type: ignore[misc]
 
     until(lambda: not helpers())  # those of other tests have ended
-    for _ in by_two(items()):
+    for _ in run_in_two_threads(items()):
         assert at_work.wait(30)
         break
     assert helpers() == 1  # nobody waits for it
@@ -204,9 +204,9 @@ def test_left_early_it_makes_what_it_is_at_and_ends() -> None:
 
 def test_what_is_begun_runs_at_once_and_is_had_once() -> None:
     ran = threading.Event()
-    made = begun(lambda: ran.set() or threading.current_thread().name)
+    made = run_in_thread(lambda: ran.set() or threading.current_thread().name)
     assert ran.wait(30)
     assert made.result() != threading.current_thread().name
-    failed = begun(lambda: 1 // 0)
+    failed = run_in_thread(lambda: 1 // 0)
     with pytest.raises(ZeroDivisionError):
         failed.result()

@@ -28,10 +28,10 @@ class Lake:
         """Lands pages that nobody has landed before, and returns what a materialization says of them."""
         urls = self.site.pages(count, self._pages) + more.get("urls", [])
         self._pages += count
-        order = orchestration.batch_order(urls, orchestration.Naming())
+        load_request = orchestration.batch_request(urls, orchestration.Naming())
         task = orchestration.Task(("dagster", asset), uuid.uuid4().hex, uuid.uuid4().hex, partition)
         terms = orchestration.Terms()
-        found = orchestration.land(self.client, self.dataset, orchestration.place(order, task, 0), terms)
+        found = orchestration.land(self.client, self.dataset, orchestration.place(load_request, task, 0), terms)
         return {"weblake/load_id": found.receipt.load_id, "weblake/root": self.dataset.storage.url}
 
     def rows(self, facts: Facts, table: str = "documents", columns: list[str] | None = None) -> pa.Table:

@@ -18,15 +18,15 @@ def landed(
     key: str | None = None,
     slot: str | None = None,
     fail_ratio: float = 1.0,
-) -> tuple[orchestration.Dataset, orchestration.Landing]:
+) -> tuple[orchestration.Dataset, orchestration.LandedLoad]:
     """Scrapes the URLs as one job and lands it; loads of one `slot` retire each other."""
     dataset = orchestration.open_dataset(root)
-    order = orchestration.batch_order(list(urls), orchestration.Naming(key))
+    load_request = orchestration.batch_request(list(urls), orchestration.Naming(key))
     if slot is not None:
-        order = replace(order, slot=orchestration.Slot(slot, has_partition=True))
+        load_request = replace(load_request, slot=orchestration.Slot(slot, has_partition=True))
     with service.client() as client:
         terms = orchestration.Terms(fail_ratio=fail_ratio, poll_s=0.1)
-        return dataset, orchestration.land(client, dataset, order, terms)
+        return dataset, orchestration.land(client, dataset, load_request, terms)
 
 
 def refusing_url() -> str:

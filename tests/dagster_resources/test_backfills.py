@@ -163,7 +163,7 @@ def test_o9_a_run_that_may_have_belonged_to_a_backfill_stops_at_an_open_load(ben
     lineage = Lineage(bench.instance, follows)
     with pytest.raises(AskPerson) as raised:
         lineage.task(dataset, key, "a", key)
-    (open_load,) = orchestration.open_loads(dataset, lineage.tasks(key, "a", key)[0].slot(0, None).name)
+    (open_load,) = orchestration.open_loads_of_slot(dataset, lineage.tasks(key, "a", key)[0].slot(0, None).name)
     for named in (f"Load {open_load.load_id} of parts, partition a", f"job {open_load.job_id}", "run gone"):
         assert named in raised.value.message
     # Where nothing is open nothing can be bought twice.

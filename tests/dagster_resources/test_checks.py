@@ -19,7 +19,7 @@ from weblake import orchestration
 from weblake.errors import InvalidOption
 from weblake.testing import WeblakeService
 
-Landing = tuple[orchestration.Dataset, orchestration.Landing]
+Landing = tuple[orchestration.Dataset, orchestration.LandedLoad]
 ALL = ["rows_above_zero", "error_ratio", "duplicate_urls", "schema_matches", "receipt_matches_files"]
 
 

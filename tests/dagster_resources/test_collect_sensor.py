@@ -30,7 +30,7 @@ def waiting(urls: list[str], **options: object) -> list[dg.AssetsDefinition]:
     return build_weblake_assets("docs", BatchScrapeRequest(urls=urls), wait="sensor", **options)  # type: ignore[arg-type]
 
 
-def told(bench: Bench, job_id: str, load_id: str | None = None, **more: object) -> str:
+def report_started(bench: Bench, job_id: str, load_id: str | None = None, **more: object) -> str:
     """Materialises `docs_job` for a job that was started without it."""
     load_id = load_id or secrets.token_hex(8)
     facts = {"load_id": load_id, "job_id": job_id, "kind": "batch_scrape", **more}
@@ -74,7 +74,7 @@ def test_a_job_is_collected_when_it_is_over_and_once(bench: Bench, site: GatedSi
 @proves(
     "3.6",
     at="dagster_resources/src/dagster_weblake/landing.py",
-    line="if self._was_told(load_id, part):",
+    line="if self._is_reported(load_id, part):",
     becomes="if False:",
 )
 def test_the_landing_asset_alone_fails_until_another_job_was_started(bench: Bench, site: GatedSite) -> None:
@@ -211,7 +211,7 @@ def test_hundreds_of_jobs_have_their_turn_within_bounds(
     held = site.held(1)
     running = [start(bench.service, held) for _ in range(207)]
     # The last ones in the line are over.
-    jobs = {job_id: told(bench, job_id) for job_id in (*running, *quick)}
+    jobs = {job_id: report_started(bench, job_id) for job_id in (*running, *quick)}
     early = {str(key) for _ in range(5) for key in ticker.tick().keys}
     assert early == {jobs[job_id] for job_id in quick}  # those that run have stood behind them
     assert counted(ticker.cursor, "pending") == 230 - len(early)
@@ -274,10 +274,10 @@ def test_a_job_is_collected_at_its_limits(bench: Bench, site: GatedSite, monkeyp
     job_id = start(bench.service, [f"{site.url}/page/1", *site.held(1)])
     with bench.service.client() as client:
         until(lambda: client.get_batch_scrape(job_id).credits_used, lambda used: bool(used))
-    within = told(bench, job_id, deadline=time.time() + 3600, max_credits=50.0)
-    late = told(bench, job_id, deadline=dg.MetadataValue.timestamp(time.time() - 1))
-    costly = told(bench, job_id, max_credits=0.5)
-    gone = told(bench, "00000000-0000-4000-8000-000000000000")
+    within = report_started(bench, job_id, deadline=time.time() + 3600, max_credits=50.0)
+    late = report_started(bench, job_id, deadline=dg.MetadataValue.timestamp(time.time() - 1))
+    costly = report_started(bench, job_id, max_credits=0.5)
+    gone = report_started(bench, "00000000-0000-4000-8000-000000000000")
     assert set(ticker.tick().keys) == {late, costly, gone}
     assert counted(ticker.cursor, "pending") == 1
     site.release()
@@ -288,7 +288,7 @@ def test_a_job_is_collected_at_its_limits(bench: Bench, site: GatedSite, monkeyp
 def test_a_job_just_started_may_not_be_found_yet(bench: Bench) -> None:
     docs = waiting(["https://a.example/"])
     ticker = Ticker(bench, build_collect_sensor(docs), docs)
-    told(bench, "00000000-0000-4000-8000-000000000000")
+    report_started(bench, "00000000-0000-4000-8000-000000000000")
     assert ticker.tick().said == "1 job is pending."
 
 
@@ -305,7 +305,7 @@ def test_what_names_no_job_is_passed_over(bench: Bench, site: GatedSite) -> None
     docs = waiting([f"{site.url}/page/1"])
     ticker = Ticker(bench, build_collect_sensor(docs), docs)
     bench.instance.report_runless_asset_event(dg.AssetMaterialization("docs_job"))
-    told(bench, "x", kind="nothing")
+    report_started(bench, "x", kind="nothing")
     assert ticker.tick().said == "No jobs are pending."
     bench.run(docs, "docs_job")
     ticker.tick()
@@ -318,10 +318,10 @@ def test_the_same_load_told_again_is_collected_once(bench: Bench, site: GatedSit
     ticker = Ticker(bench, build_collect_sensor(docs), docs)
     job_id = start(bench.service, [f"{site.url}/page/1"])
     ended(bench.service, job_id)
-    load_id = told(bench, job_id)
-    told(bench, job_id, load_id)
+    load_id = report_started(bench, job_id)
+    report_started(bench, job_id, load_id)
     assert ticker.tick().keys == [load_id]
-    told(bench, job_id, load_id)
+    report_started(bench, job_id, load_id)
     assert ticker.tick().keys == [load_id]
 
 
@@ -339,7 +339,7 @@ def test_storage_in_trouble_is_waited_out(bench: Bench, site: GatedSite) -> None
 
 def test_an_event_that_is_seen_late_is_not_lost(bench: Bench) -> None:
     """A database may show event 105 before event 103."""
-    told(bench, "00000000-0000-4000-8000-000000000000")
+    report_started(bench, "00000000-0000-4000-8000-000000000000")
     key, memory = dg.AssetKey("docs_job"), Followed()
     read_new(bench.instance, key, memory)
     (event,) = memory.pending["docs_job"]
@@ -354,7 +354,7 @@ def test_an_event_that_is_seen_late_is_not_lost(bench: Bench) -> None:
 
 def test_a_sensor_that_follows_many_waits_for_room(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dagster_weblake.sensors.job_events.MOST", 3)
-    loads = [told(bench, "00000000-0000-4000-8000-000000000000") for _ in range(5)]
+    loads = [report_started(bench, "00000000-0000-4000-8000-000000000000") for _ in range(5)]
     key, memory = dg.AssetKey("docs_job"), Followed()
     read_new(bench.instance, key, memory)
     first = list(memory.pending["docs_job"])

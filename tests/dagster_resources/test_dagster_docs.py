@@ -228,9 +228,9 @@ def test_what_others_did_is_told(page: Page, weblake_service: WeblakeService) ->
     with weblake_service.client() as client:
         job = client.start_batch_scrape(page.site.pages(2))
         naming = orchestration.Naming()
-        order = orchestration.crawl_order(f"{page.site.url}/", naming, orchestration.Terms())
+        load_request = orchestration.crawl_request(f"{page.site.url}/", naming, orchestration.Terms())
         landed = orchestration.land(
-            client, orchestration.open_dataset(str(page.lake)), order, orchestration.Terms(poll_s=1)
+            client, orchestration.open_dataset(str(page.lake)), load_request, orchestration.Terms(poll_s=1)
         )
     name = "elsewhere_jobs_elsewhere"
     (request,) = until("a request", lambda: code.tick(name, first[name]).run_requests)

@@ -150,8 +150,8 @@ def test_a_crawl_is_materialised_checked_and_read(world: World) -> None:
 # The other service's key stands in the code as text.
 @proves(
     "4.3",
-    at="dagster_resources/src/dagster_weblake/given.py",
-    line="return stand_in",
+    at="dagster_resources/src/dagster_weblake/secret_config.py",
+    line="return placeholder",
     becomes="return value",
 )
 def test_s1_nothing_that_dagster_keeps_of_a_run_holds_a_key(world: World) -> None:

@@ -18,7 +18,7 @@ from dagster_weblake import (
     build_weblake_assets,
     weblake_assets,
 )
-from dagster_weblake.requests import LoadRequest, Request
+from dagster_weblake.requests import LandingRequest, Request
 
 URL = "https://docs.example.com/"
 
@@ -89,8 +89,8 @@ def test_what_only_the_step_knows_hides_no_other_mistake() -> None:
 
 def test_the_terms_of_a_decorated_asset_and_its_wait_are_checked() -> None:
     with pytest.raises(dg.DagsterInvalidDefinitionError, match=r"Asset 'docs': .*fail_ratio"):
-        weblake_assets("docs", wait="sensor", terms=LoadRequest(fail_ratio=-1))(lambda: CrawlRequest(url=URL))
+        weblake_assets("docs", wait="sensor", terms=LandingRequest(fail_ratio=-1))(lambda: CrawlRequest(url=URL))
     with pytest.raises(dg.DagsterInvalidDefinitionError, match="Asset 'docs': wait is 'sensro'"):
         weblake_assets("docs", wait="sensro")(lambda: CrawlRequest(url=URL))  # type: ignore[arg-type]
-    terms = LoadRequest(deadline=timedelta(hours=1))
+    terms = LandingRequest(deadline=timedelta(hours=1))
     assert weblake_assets("docs", wait="sensor", terms=terms)(lambda: CrawlRequest(url=URL))

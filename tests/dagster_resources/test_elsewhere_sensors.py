@@ -82,7 +82,9 @@ def test_a_job_that_a_lost_start_may_have_begun_is_left_to_it(bench: Bench, site
     url, ledger, load_id = f"{site.url}/page/1", bench.resource.dataset().ledger, secrets.token_hex(8)
     at = datetime.now(timezone.utc).isoformat()
     kind = "batch_scrape"
-    ledger.begin(Intent(load_id=load_id, kind=kind, endpoint=kind, created_at=at, request_sha256="", first_target=url))
+    ledger.record_intent(
+        Intent(load_id=load_id, kind=kind, endpoint=kind, created_at=at, request_sha256="", first_target=url)
+    )
     open_start = Start(load_id=load_id, n=1, key="test-key", at=at)
     ledger.record_start(open_start)
     perhaps, other = finished(bench, url), finished(bench, f"{site.url}/page/2")

@@ -20,7 +20,7 @@ from hypothesis import given as for_all
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from dagster_weblake import BatchScrapeRequest, CrawlRequest, build_weblake_assets, build_weblake_specs, given
+from dagster_weblake import BatchScrapeRequest, CrawlRequest, build_weblake_assets, build_weblake_specs, secret_config
 from dagster_weblake.identity import Lineage
 from dagster_weblake.templates import Part, filled
 from dagster_weblake.url_inputs import urls_of
@@ -95,13 +95,13 @@ def test_a_million_urls_are_read_in_seconds() -> None:
 
 def test_an_upstream_asset_that_was_not_loaded_is_named() -> None:
     with pytest.raises(InvalidOption, match="The URLs of lists/today were not loaded"):
-        BatchScrapeRequest(urls=dg.AssetKey(["lists", "today"])).order(Part())
+        BatchScrapeRequest(urls=dg.AssetKey(["lists", "today"])).load_request(Part())
 
 
 @pytest.mark.parametrize("name", ["url", "urls", "file", "naming", "terms", "idempotency_key", 1])
 def test_a_field_is_no_option(name: object) -> None:
     with pytest.raises(InvalidOption, match="is no option"):
-        BatchScrapeRequest(urls=[A], options={name: "x"}).order(Part())  # type: ignore[misc]
+        BatchScrapeRequest(urls=[A], options={name: "x"}).load_request(Part())  # type: ignore[misc]
 
 
 def test_what_can_be_read_once_serves_every_partition() -> None:
@@ -110,27 +110,27 @@ def test_what_can_be_read_once_serves_every_partition() -> None:
 
     for urls in (once(), pa.table({"url": [f"{A}{{partition_key}}"]}).to_reader()):
         request = BatchScrapeRequest(urls=urls)
-        assert [request.order(Part(key)).submitted for key in "ab"] == [(f"{A}a",), (f"{A}b",)]
+        assert [request.load_request(Part(key)).submitted for key in "ab"] == [(f"{A}a",), (f"{A}b",)]
 
 
 def test_upstream_partitions_serve_their_own() -> None:
     request = BatchScrapeRequest(urls={"a": [A], "b": pd.DataFrame({"url": [B]})})
-    assert [request.order(Part(key)).submitted for key in "ab"] == [(A,), (B,)]
+    assert [request.load_request(Part(key)).submitted for key in "ab"] == [(A,), (B,)]
     with pytest.raises(InvalidOption, match="came as dict"):
-        request.order(Part("c"))
+        request.load_request(Part("c"))
 
 
 def test_the_environment_is_looked_up_wherever_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SITE", A)
     monkeypatch.setenv("MOST", "7")
-    assert BatchScrapeRequest(urls=[dg.EnvVar("SITE"), B]).order(Part()).submitted == (A, B)
+    assert BatchScrapeRequest(urls=[dg.EnvVar("SITE"), B]).load_request(Part()).submitted == (A, B)
     assert filled({"limit": dg.EnvVar.int("MOST"), "deep": [(dg.EnvVar("SITE"),)]}, Part()) == {
         "limit": 7,
         "deep": [(A,)],
     }
-    assert given.looked_up(given.hidden(dg.EnvVar.int("MOST"))) == 7
+    assert secret_config.resolve(secret_config.hide(dg.EnvVar.int("MOST"))) == 7
     crawl = CrawlRequest(url=dg.EnvVar("SITE"), options={"limit": dg.EnvVar.int("MOST")})
-    assert crawl.order(Part()).first_target == A
+    assert crawl.load_request(Part()).first_target == A
     (asset,) = build_weblake_assets("docs", crawl)
     assert "SITE" in str(asset.descriptions_by_key[asset.key])
     monkeypatch.setenv("MOST", "test-secret")
@@ -145,22 +145,22 @@ def test_a_partition_key_is_put_in_once_and_as_it_is(key: str, before: str, afte
     assert filled(f"{before}{{partition_key}}{after}", Part(key)) == before + key + after
     assert filled([{key: before}], Part(key)) == [{key: before}]  # names are nobody's template
     for url in (f"{A}{{partition_key}}", f"{A}%7Bpartition_key%7D", f"{A}{{x}}/%%/{{}}"):
-        order = BatchScrapeRequest(urls=[url]).order(Part("{partition_key}"))
-        assert order.submitted == (url,)
+        load_request = BatchScrapeRequest(urls=[url]).load_request(Part("{partition_key}"))
+        assert load_request.submitted == (url,)
 
 
 @for_all(st.recursive(st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXTS, st.lists))
 def test_what_is_hidden_comes_back_as_it_was(value: object) -> None:
-    stands_for = given.hidden(value)
-    assert repr(given.revealed(stands_for)) == repr(value)
-    assert given.hidden(stands_for) == stands_for
+    stands_for = secret_config.hide(value)
+    assert repr(secret_config.reveal(stands_for)) == repr(value)
+    assert secret_config.hide(stands_for) == stands_for
     text = str(value)
     assert len(text) < 8 or text not in str(stands_for)
 
 
 @pytest.mark.parametrize("pair", [(True, 1), (0, False), (1, 1.0), ({"x": True}, {"x": 1})])
 def test_settings_that_are_equal_and_not_the_same_are_kept_apart(pair: tuple[object, object]) -> None:
-    found = [given.looked_up(each) for each in [given.hidden(each) for each in pair]]
+    found = [secret_config.resolve(each) for each in [secret_config.hide(each) for each in pair]]
     assert repr(found) == repr(list(pair))
 
 

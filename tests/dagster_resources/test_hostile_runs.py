@@ -136,7 +136,7 @@ def test_of_a_range_only_what_went_wrong_is_bought_again(
     """One job is cancelled by somebody, one start is put off: at the retry one is bought again and one at last."""
     monkeypatch.setattr(failures, "RETRY_AFTER_MOST_S", 0.2)
     bench.service.faults({"match": {**START, "nth": 2}, "effect": {"status": 429, "retry_after": 90}})
-    real = orchestration.begin
+    real = orchestration.start_load
     cancelled: list[str] = []
 
     def begin(*args: Any, **more: Any) -> Any:
@@ -148,7 +148,7 @@ def test_of_a_range_only_what_went_wrong_is_bought_again(
             site.release()
         return intent, job, document
 
-    monkeypatch.setattr(orchestration, "begin", begin)
+    monkeypatch.setattr(orchestration, "start_load", begin)
     held = BatchScrapeRequest(urls=site.held(2), poll_interval=0.2)
     parts = build_weblake_assets(
         "parts", held, partitions_def=LETTERS, backfill_policy=IN_ONE, retry_policy=dg.RetryPolicy(max_retries=1)

@@ -21,7 +21,7 @@ from markdown_it import MarkdownIt
 from odd_site import OddSite
 
 from dagster_weblake import metadata as told
-from dagster_weblake.metadata.shown_text import number, shown_table
+from dagster_weblake.metadata.text_format import format_table, number
 from dagster_weblake.metadata.usage import usage_metadata
 from dagster_weblake.progress import progress_of
 from weblake import orchestration
@@ -143,7 +143,7 @@ def test_other_storage(
 
 @proves(
     "S11",
-    at="dagster_resources/src/dagster_weblake/metadata/shown_text.py",
+    at="dagster_resources/src/dagster_weblake/metadata/text_format.py",
     line='return f"`{shown}`" if shown else ""',
     becomes="return str(value)",
 )
@@ -162,7 +162,7 @@ def test_s11_a_hostile_title_stays_text(weblake_service: WeblakeService, local_r
 
 @given(st.lists(st.text(), min_size=1, max_size=4))
 def test_no_text_breaks_a_table(cells: list[str]) -> None:
-    kinds, rows = markdown_parts(str(shown_table(["c"] * len(cells), [cells, cells]).value))
+    kinds, rows = markdown_parts(str(format_table(["c"] * len(cells), [cells, cells]).value))
     assert kinds <= TABLE
     assert [len(row) for row in rows] == [len(cells)] * 3
     assert all(len(cell) <= 202 and cell.count("`") in (0, 2) for row in rows[1:] for cell in row)
@@ -201,14 +201,14 @@ def test_a_file_that_is_gone_costs_the_preview_only(
 
 def test_a_started_job(weblake_service: WeblakeService, site, local_root: str) -> None:
     dataset = orchestration.open_dataset(local_root)
-    order = orchestration.batch_order(site.pages(2), orchestration.Naming())
+    load_request = orchestration.batch_request(site.pages(2), orchestration.Naming())
     with weblake_service.client() as client:
-        intent, job, _ = orchestration.begin(client, dataset, order)
+        intent, job, _ = orchestration.start_load(client, dataset, load_request)
     page = f"https://app.example.com/jobs/{job.job_id}"
     metadata = told.started_metadata(dataset, intent, job, deadline=1795000000.5, max_credits=9, job_url=page)
     survives_dagster(metadata)
     found = told.WeblakeMetadataSet.extract(metadata)
-    assert (found.load_id, found.job_id, found.kind) == (order.load_id, job.job_id, "batch_scrape")
+    assert (found.load_id, found.job_id, found.kind) == (load_request.load_id, job.job_id, "batch_scrape")
     assert (found.deadline, found.max_credits, found.root) == (1795000000.5, 9, local_root)
     assert metadata["weblake/job"] == dg.MetadataValue.url(page)
     assert metadata["weblake/cancel_with"].value == f"weblake cancel batch {job.job_id}"

@@ -13,13 +13,12 @@ import pytest
 from catalogue import proves
 from dagster._core.remote_representation.external_data import RepositorySnap
 from dagster._serdes import serialize_value
+from error_texts import everything_of
 from in_process import Bench
 from key_forms import holds
-from shown_errors import everything_of
 from tls_lab import Authority, Proxy, Service, closed_at_end
 
-from dagster_weblake import WeblakeParquetIOManager, WeblakeResource
-from dagster_weblake import given as hiding
+from dagster_weblake import WeblakeParquetIOManager, WeblakeResource, secret_config
 from weblake.errors import AskPerson, InvalidOption
 
 
@@ -96,8 +95,8 @@ def test_one_client_serves_a_step_and_is_closed_at_its_end(bench: Bench) -> None
 @proves(
     "S3",
     at="dagster_resources/src/dagster_weblake/resource.py",
-    line="return weblake.Client(*self._endpoint(), insecure=self.insecure, patience=patience, http_options=options)",
-    becomes="return weblake.Client(*self._endpoint(), insecure=True, patience=patience, http_options=options)",
+    line="return weblake.Client(*self._endpoint(), insecure=self.insecure, patience=policy, http_options=options)",
+    becomes="return weblake.Client(*self._endpoint(), insecure=True, patience=policy, http_options=options)",
 )
 def test_s3_a_resource_needs_insecure_for_plain_http() -> None:
     for make in (WeblakeResource.get_client, WeblakeResource.get_async_client):
@@ -119,8 +118,8 @@ def test_s1_no_error_of_a_resource_shows_the_key(canary: str, wrong: dict[str, s
 
 @proves(
     "S1",
-    at="dagster_resources/src/dagster_weblake/given.py",
-    line="return stand_in",
+    at="dagster_resources/src/dagster_weblake/secret_config.py",
+    line="return placeholder",
     becomes="return value",
     case="False",
 )
@@ -215,7 +214,7 @@ def test_a_secrets_stand_in_does_not_depend_on_the_order_of_construction(
 ) -> None:
     first, second = f"{canary}-a", f"{canary}-b"
     stand_ins = {key: str(given(api_key=key).api_key) for key in (first, second)}
-    monkeypatch.setattr(hiding, "_VALUES", type(hiding._VALUES)())  # as if nothing had been constructed
+    monkeypatch.setattr(secret_config, "_VALUES", type(secret_config._VALUES)())  # as if nothing had been constructed
     assert {key: str(given(api_key=key).api_key) for key in (second, first)} == stand_ins
     assert len({*stand_ins.values()}) == 2
     # Pydantic and Dagster make a resource anew of what its configuration says.
@@ -229,12 +228,12 @@ def test_a_stand_in_of_another_process_is_refused_and_is_no_other_key(canary: st
     given(api_key=f"{canary}-own")
     theirs = stand_ins_of_another_process(f"{canary}-own", f"{canary}-other")
     assert str(given(api_key=f"{canary}-own").api_key) not in theirs  # nothing to compare a guess with
-    for stand_in in (*theirs, "(kept out of Dagster's records: 0)"):
+    for placeholder in (*theirs, "(kept out of Dagster's records: 0)"):
         with pytest.raises(AskPerson, match="another process") as caught:
-            given(api_key=stand_in).get_client()
+            given(api_key=placeholder).get_client()
         assert "dg.EnvVar" in str(caught.value)
         with pytest.raises(AskPerson, match="another process"):
-            given(storage_options={"client_kwargs": stand_in}).options_of_storage()
+            given(storage_options={"client_kwargs": placeholder}).options_of_storage()
 
 
 def test_storage_options_may_name_environment_variables(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,10 +116,10 @@ def test_o9_a_worker_that_is_taken_away_leaves_its_job_to_the_retry(shell: Shell
     until(lambda: shell.started == 1, process)
     until(lambda: bool(list(shell.folder.glob("lake/_weblake/ledger/*.job.json"))), process)
     process.send_signal(number)
-    told = process.communicate(timeout=DEADLINE_S)[0]
+    output = process.communicate(timeout=DEADLINE_S)[0]
     assert shell.job_status() == "scraping"
     if number != signal.SIGKILL:
-        assert "nobody terminated its run" in told
+        assert "nobody terminated its run" in output
     shell.site.release()
     if number == signal.SIGKILL:  # the daemon's part, where there is one
         shell.instance.report_run_failed(shell.run())
@@ -141,8 +141,8 @@ def test_o9_a_run_that_somebody_terminates_cancels_its_job(shell: Shell) -> None
     until(lambda: bool(list(shell.folder.glob("lake/_weblake/ledger/*.job.json"))), process)
     shell.instance.report_run_canceling(shell.run())
     process.send_signal(signal.SIGTERM)
-    told = process.communicate(timeout=DEADLINE_S)[0]
-    assert "its run was terminated" in told
+    output = process.communicate(timeout=DEADLINE_S)[0]
+    assert "its run was terminated" in output
     assert shell.job_status() == "cancelled"
     assert shell.landed == []
     shell.site.release()
@@ -155,7 +155,7 @@ def test_o9_a_run_that_somebody_terminates_cancels_its_job(shell: Shell) -> None
 @proves(
     "3.5",
     at="dagster_resources/src/dagster_weblake/stopping.py",
-    line="if job is None and order is not None and order.start is not None:",
+    line="if job is None and load_request is not None and load_request.start is not None:",
     becomes="if False:",
 )
 def test_a_start_that_is_being_answered_is_found_and_cancelled(shell: Shell) -> None:
@@ -166,8 +166,8 @@ def test_a_start_that_is_being_answered_is_found_and_cancelled(shell: Shell) -> 
     until(lambda: bool(list(shell.folder.glob("lake/_weblake/ledger/*.start-1.json"))), process)
     shell.instance.report_run_canceling(shell.run())
     process.send_signal(signal.SIGTERM)
-    told = process.communicate(timeout=DEADLINE_S)[0]
-    assert "its run was terminated" in told
+    output = process.communicate(timeout=DEADLINE_S)[0]
+    assert "its run was terminated" in output
     assert shell.job_status() == "cancelled"
     assert shell.started == 1
 
@@ -185,7 +185,7 @@ def test_a_run_that_collects_and_is_terminated_cancels_the_job_that_another_star
     assert run is not None
     shell.instance.report_run_canceling(run)
     process.send_signal(signal.SIGTERM)
-    told = process.communicate(timeout=DEADLINE_S)[0]
-    assert "its run was terminated" in told
+    output = process.communicate(timeout=DEADLINE_S)[0]
+    assert "its run was terminated" in output
     assert shell.job_status() == "cancelled"
     assert shell.landed == []

@@ -122,7 +122,7 @@ def test_a_retired_load_that_is_asked_for_again_is_not_bought_again(lab: TaskLab
     assert news.refresh()
     assert news.holds("batch_scrape", bought.job_id)
     assert news.count == 1, "what was retired long ago is no news"
-    assert orphans.on_record(lab.dataset) == orphans.Unlanded(())
+    assert orphans.open_loads(lab.dataset) == orphans.Unlanded(())
 
 
 @pytest.mark.parametrize("day", ["2026-11-21", None], ids=["partition", "no partition"])
@@ -199,7 +199,7 @@ def test_a_damaged_archive_stops_who_needs_it_and_buys_nothing(lab: TaskLab) -> 
 def test_later_starts_and_voids_are_archived_with_their_load(tmp_path: Path) -> None:
     dataset = open_dataset(tmp_path / "lake")
     what = intent(0, **SLOT)
-    dataset.ledger.begin(what)
+    dataset.ledger.record_intent(what)
     for n in (1, 2, 3):
         start = Start(load_id=what.load_id, n=n, key=f"key-{n}", at=datetime.now(timezone.utc).isoformat())
         assert dataset.ledger.record_start(start)

@@ -229,7 +229,7 @@ def refuses_to_be_used(root: Path) -> None:
         lambda: dataset.preflight(None),
         lambda: list(publishing.history(dataset)),
         lambda: ledger_listing.steps(dataset.ledger),
-        lambda: orphans.on_record(dataset),
+        lambda: orphans.open_loads(dataset),
         lambda: usage_of(dataset.storage),
         lambda: weblake.compact(root, to=root.parent / "newer"),
     ):

@@ -18,11 +18,11 @@ from weblake import Terms, errors
 from weblake.dataset import compacted_files, ledger_listing
 from weblake.dataset.ledger_listing import RETIRED
 from weblake.dataset.root import open_dataset
-from weblake.jobs.polling import JobRef, glance
+from weblake.jobs.polling import JobRef, get_status
 from weblake.loads import detached, generations, load, load_request, recovery, starts
 from weblake.loads.generations import Task
 from weblake.loads.ledger_watch import LedgerNews
-from weblake.loads.load_request import Naming, Order
+from weblake.loads.load_request import LoadRequest, Naming
 from weblake.loads.publishing import Dataset
 from weblake.storage import Storage
 from weblake_service.failures import PageFailure
@@ -38,7 +38,7 @@ def lab(tmp_path: Path) -> Iterator[LandingLab]:
         yield made
 
 
-def batch(key: str, *urls: str) -> Order:
+def batch(key: str, *urls: str) -> LoadRequest:
     return load_request.batch(urls or URLS, Naming(key=key))
 
 
@@ -65,26 +65,26 @@ def test_what_landed_is_found_without_a_word_to_the_service(lab: LandingLab) -> 
         load_request.scrape(URLS[0], Naming()),
         load_request.crawl(URLS[2], Naming(), limit=2),
     ]
-    receipts = [load.land(lab.client, lab.dataset, order, SOON).receipt for order in made]
+    receipts = [load.land(lab.client, lab.dataset, request, SOON).receipt for request in made]
     with pytest.raises(errors.LoadIncomplete):
         load.land(lab.client, lab.dataset, batch("down", "http://down.test/"), SOON)
     told = histories(lab.dataset)
     dataset = compacted(lab)
     asked = len(lab.service.requests())
     assert histories(dataset) == told
-    for order, receipt in zip(made, receipts, strict=True):
-        again = load.land(lab.client, dataset, order, SOON)
+    for request, receipt in zip(made, receipts, strict=True):
+        again = load.land(lab.client, dataset, request, SOON)
         assert again.landed_at is not None
         assert again.receipt.to_dict(files=False) == receipt.to_dict(files=False)
         assert [file.rows for file in again.receipt.files] == [file.rows for file in receipt.files]
     with pytest.raises(errors.LoadIncomplete, match="None of the 1 pages"):
         load.land(lab.client, dataset, batch("down", "http://down.test/"), SOON)
     assert receipts[0].job_id is not None
-    by_id = load.land(lab.client, dataset, load_request.elsewhere("batch", receipts[0].job_id), SOON)
+    by_id = load.land(lab.client, dataset, load_request.existing_job("batch", receipts[0].job_id), SOON)
     assert by_id.receipt.load_id == receipts[0].load_id
     news = LedgerNews(dataset)
     assert news.refresh()
-    assert dict(news.landed()).keys() == {str(row["load_id"]) for row in told}
+    assert dict(news.landed_loads()).keys() == {str(row["load_id"]) for row in told}
     assert weblake.orphans(lab.root, client=lab.client).orphans == ()
     assert len(lab.service.requests()) == asked
     assert load.land(lab.client, dataset, batch("c"), SOON).receipt.stored == 2, "and a new one lands"
@@ -94,18 +94,18 @@ def test_what_is_open_goes_on_and_is_not_bought_again(lab: LandingLab) -> None:
     load.land(lab.client, lab.dataset, batch("landed"), SOON)
     refused, running, sent = batch("refused", URLS[0], "http://pages.test/slow"), batch("running"), batch("detached")
     lab.web.held.add("*")
-    _, job, _ = load.begin(lab.client, lab.dataset, refused)
+    _, job, _ = load.start_load(lab.client, lab.dataset, refused)
     ref = JobRef("batch_scrape", job.job_id)
-    until(lambda: lab.client.run(glance(ref, lab.client.retry)).get("completed"))
+    until(lambda: lab.client.run(get_status(ref, lab.client.retry)).get("completed"))
     lab.client.run(starts.cancel(JobRef("batch_scrape", job.job_id), lab.client.retry))
     lab.web.held.clear()
     with pytest.raises(errors.WeblakeError):
         load.land(lab.client, lab.dataset, refused, SOON)
-    _, job, _ = load.begin(lab.client, lab.dataset, running)
+    _, job, _ = load.start_load(lab.client, lab.dataset, running)
     detached.detach(lab.client, lab.dataset, sent)
     lab.service.faults({"match": {"method": "POST"}, "effect": {"status": 402}})
     with pytest.raises(errors.CreditsExhausted):
-        load.begin(lab.client, lab.dataset, batch("not bought"))
+        load.start_load(lab.client, lab.dataset, batch("not bought"))
     old, new = str(lab.root), Path(str(lab.root)).parent / "new"
     done = weblake.compact(old, to=new)
     assert set(done.open) == {each.load_id for each in (refused, running, sent, batch("not bought"))}
@@ -122,7 +122,7 @@ def test_what_is_open_goes_on_and_is_not_bought_again(lab: LandingLab) -> None:
 
 
 def test_a_cleared_task_takes_its_older_load_out_of_the_merged_file(lab: LandingLab) -> None:
-    def placed(occasion: str) -> Order:
+    def placed(occasion: str) -> LoadRequest:
         task = Task(("airflow", "dag", "task", -1), "run-1", occasion)
         return generations.place(batch("task"), task, generations.choose(lab.client, lab.dataset, task, SOON))
 

@@ -62,7 +62,7 @@ def ledger(storage: Storage) -> Ledger:
 def test_a_load_from_intent_to_retirement(ledger: Ledger, storage: Storage) -> None:
     assert ledger.intent(LOAD) is None
     ours = intent()
-    assert ledger.begin(ours) == ours
+    assert ledger.record_intent(ours) == ours
     assert ledger.intent(LOAD) == ours
     assert list(ledger.intent(LOAD).partition) == ["site", "ds"]  # type: ignore[union-attr, arg-type]
     assert ours.created() == datetime(2026, 11, 21, 6, 0, 0, 123456, timezone.utc)
@@ -91,8 +91,8 @@ def test_a_load_from_intent_to_retirement(ledger: Ledger, storage: Storage) -> N
 
 def test_who_comes_second_gets_the_winners_record(ledger: Ledger) -> None:
     first = intent()
-    ledger.begin(first)
-    assert ledger.begin(intent(kind="crawl")) == first
+    ledger.record_intent(first)
+    assert ledger.record_intent(intent(kind="crawl")) == first
     ours = ledger.record_job(job())
     assert ledger.record_job(job(job_id="another")) == ours
     done = ledger.record_done(LOAD, {"stored": 1})
@@ -107,7 +107,7 @@ def test_equal_intents_of_two_writers_have_one_winner(any_root: str) -> None:
     def begin() -> None:
         ledger, mine = Ledger(open_storage(any_root)), intent()
         barrier.wait(30)
-        got.append((mine.writer, ledger.begin(mine).writer))
+        got.append((mine.writer, ledger.record_intent(mine).writer))
 
     threads = [threading.Thread(target=begin) for _ in range(6)]
     for thread in threads:
@@ -140,7 +140,7 @@ def test_loads_come_in_the_order_in_which_they_landed(ledger: Ledger) -> None:
     day = datetime(2026, 11, 1, tzinfo=timezone.utc)
     ids = [f"{n:016x}" for n in (5, 3, 9, 1)]
     for n, load_id in enumerate(ids):
-        ledger.begin(intent(load_id, created_at=(day + timedelta(days=n)).isoformat()))
+        ledger.record_intent(intent(load_id, created_at=(day + timedelta(days=n)).isoformat()))
     ledger.record_done(ids[0], {}, at=(day + timedelta(days=9)).isoformat())
     ledger.record_done(ids[1], {}, at=(day + timedelta(days=8)).strftime("%Y-%m-%dT%H:%M:%SZ"))
     ledger.record_retired(ids[1], ids[0])
@@ -254,7 +254,7 @@ def test_p13_records_that_are_not_understood_are_unknown(change: dict[str, objec
 def test_p13_a_second_writer_does_not_go_on_from_a_damaged_record() -> None:
     ledger, storage = _with("", b'{"version":1')
     with pytest.raises(StorageRefused, match="cannot be read"):
-        ledger.begin(intent())
+        ledger.record_intent(intent())
     assert storage.read(f"_weblake/ledger/{LOAD}.json") == b'{"version":1'
 
 
@@ -265,8 +265,8 @@ def test_fields_of_a_later_version_are_ignored() -> None:
 
 def test_what_could_not_be_read_back_is_not_written(ledger: Ledger, storage: Storage) -> None:
     for bad in (
-        lambda: ledger.begin(intent(created_at="now")),
-        lambda: ledger.begin(intent(first_target="\ud800")),
+        lambda: ledger.record_intent(intent(created_at="now")),
+        lambda: ledger.record_intent(intent(first_target="\ud800")),
         lambda: ledger.record_done(LOAD, {"x": object()}),
         lambda: ledger.record_job(job(job_id="")),
     ):

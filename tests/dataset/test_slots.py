@@ -15,7 +15,7 @@ from weblake.api.models import JobError, JobErrors
 from weblake.dataset.ledger import Intent, Ledger
 from weblake.errors import InvalidOption
 from weblake.loads import publishing, recovery
-from weblake.loads.accounting import Tally
+from weblake.loads.accounting import Reconciler
 from weblake.loads.publishing import Dataset
 from weblake.loads.staging import Identity, Staged, stage_document
 from weblake.receipt import Receipt
@@ -43,12 +43,12 @@ def intent(
 
 
 def land(dataset: Dataset, what: Intent, missing: Sequence[str] = ()) -> None:
-    dataset.ledger.begin(what)
+    dataset.ledger.record_intent(what)
     url = f"http://a.test/{what.load_id}"
     with dataset.storage.scratch() as scratch:
         identity = Identity(what.load_id, f"job-{what.load_id}", what.kind, what.created())
         raw = f'{{"markdown": "x", "metadata": {{"sourceURL": "{url}"}}}}'.encode()
-        publishing.publish(dataset, what, stage_document(identity, Tally([url, *missing]), scratch, raw))
+        publishing.publish(dataset, what, stage_document(identity, Reconciler([url, *missing]), scratch, raw))
 
 
 def visible(root: Path) -> list[str]:
@@ -163,13 +163,14 @@ def test_a_load_without_a_document_takes_nobodys_place(tmp_path: Path, order: tu
         if n == 1:
             land(dataset, intent(1, partition=True))
             continue
-        dataset.ledger.begin(intent(2, partition=True))
-        tally, failed = Tally(["http://a.test/2"]), JobErrors(errors=[JobError(url="http://a.test/2", error="gone")])
+        dataset.ledger.record_intent(intent(2, partition=True))
+        reconciler = Reconciler(["http://a.test/2"])
+        failed = JobErrors(errors=[JobError(url="http://a.test/2", error="gone")])
         with dataset.storage.scratch() as scratch:
             rows = ParquetFile(scratch / "documents.parquet", schemas.DOCUMENTS)
             with rows:
                 receipt = Receipt(load_id=f"{2:016x}", kind="scrape", submitted=1, failed=1)
-                staged = Staged(rows.close(b"{}"), tally.close(failed, {}), receipt)
+                staged = Staged(rows.close(b"{}"), reconciler.close(failed, {}), receipt)
             publishing.publish(dataset, intent(2, partition=True), staged)
     assert visible(tmp_path) == [f"{1:016x}"]
     land(dataset, intent(3, partition=True))

@@ -14,7 +14,7 @@ import pytest
 
 from weblake.demo import airflow_step, run_demo
 from weblake.demo.airflow_step import AirflowFailed
-from weblake.demo.guest_process import Lake, told_missing
+from weblake.demo.guest_process import Lake, missing_packages_text
 from weblake_service.server import LocalService
 
 pytestmark = pytest.mark.system
@@ -86,4 +86,4 @@ def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setitem(sys.modules, name, None)
     lacking = airflow_step.missing()
     assert lacking == ["airflow", "airflow_provider_weblake"]
-    assert "airflow and airflow_provider_weblake not installed" in told_missing(lacking, airflow_step.PACKAGE)
+    assert "airflow and airflow_provider_weblake not installed" in missing_packages_text(lacking, airflow_step.PACKAGE)

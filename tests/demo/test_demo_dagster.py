@@ -18,7 +18,7 @@ import pytest
 from weblake.client import Client
 from weblake.demo import dagster_step, run_demo, story
 from weblake.demo.dagster_step import DagsterFailed
-from weblake.demo.guest_process import Lake, told_missing
+from weblake.demo.guest_process import Lake, missing_packages_text
 from weblake_service.server import LocalService
 
 pytestmark = pytest.mark.system
@@ -155,6 +155,6 @@ def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(sys.modules, "pandas", None)
     lacking = dagster_step.missing()
     assert lacking == ["pandas"]
-    assert told_missing(lacking, dagster_step.PACKAGE) == (
+    assert missing_packages_text(lacking, dagster_step.PACKAGE) == (
         "left out: pandas not installed; pip install dagster-weblake 'weblake[pandas]'"
     )

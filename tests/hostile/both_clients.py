@@ -9,7 +9,7 @@ import pytest
 from lake_run import KEY
 
 from weblake import AsyncClient, Client
-from weblake.jobs.retry import Patience
+from weblake.jobs.retry import RetryPolicy
 
 #: What the service is asked.
 READ = "GET /v2/team/credit-usage"
@@ -20,13 +20,13 @@ Asks = Callable[..., None]
 
 
 def ask(url: str, *, insecure: bool = False) -> None:
-    with Client(url, KEY, insecure=insecure, patience=Patience(tries=1)) as client:
+    with Client(url, KEY, insecure=insecure, patience=RetryPolicy(tries=1)) as client:
         client.credit_usage()
 
 
 def aask(url: str, *, insecure: bool = False) -> None:
     async def asked() -> None:
-        async with AsyncClient(url, KEY, insecure=insecure, patience=Patience(tries=1)) as client:
+        async with AsyncClient(url, KEY, insecure=insecure, patience=RetryPolicy(tries=1)) as client:
             await client.credit_usage()
 
     asyncio.run(asked())

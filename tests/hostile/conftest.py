@@ -13,7 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from both_clients import FAR
-from given_clients import LIBRARIES, WITHOUT_AIOHTTP, send_with
+from custom_http_clients import LIBRARIES, WITHOUT_AIOHTTP, send_with
 from lake_run import KEY, Lake, leaks
 from scripted_service import ScriptedService
 

@@ -18,7 +18,7 @@ from weblake.dataset import layout, ledger
 from weblake.dataset.root import open_dataset
 from weblake.loads import generations, load, load_request
 from weblake.loads.generations import Task
-from weblake.loads.load_request import Naming, Order, Terms
+from weblake.loads.load_request import LoadRequest, Naming, Terms
 from weblake.loads.publishing import Dataset
 from weblake.storage import Storage
 from weblake.storage.objects import ObjectStorage
@@ -52,18 +52,18 @@ class Lab:
         self.world = World(lambda urls: Content([page(url) for url in urls]), replay=replay)
         self.dataset = open_dataset(f"memory://{uuid.uuid4().hex}/lake")
 
-    def order(self, task: str, run: str, day: str = "2026-11-21", url: str | None = None) -> Order:
-        order = load_request.batch([url or f"https://site.test/{task}"], Naming(partition={"day": day}))
-        return generations.place(order, Task(("airflow", "dag", task, -1), run, "max_tries=1"), 0)
+    def request(self, task: str, run: str, day: str = "2026-11-21", url: str | None = None) -> LoadRequest:
+        request = load_request.batch([url or f"https://site.test/{task}"], Naming(partition={"day": day}))
+        return generations.place(request, Task(("airflow", "dag", task, -1), run, "max_tries=1"), 0)
 
-    def land(self, order: Order) -> None:
+    def land(self, request: LoadRequest) -> None:
         with self.world.clock.ruling():
-            load.land(Driver(self.world), self.dataset, order, TERMS)
+            load.land(Driver(self.world), self.dataset, request, TERMS)
         self.world.clock.passed += 1
 
-    def begin(self, order: Order) -> None:
+    def begin(self, request: LoadRequest) -> None:
         with self.world.clock.ruling():
-            load.begin(Driver(self.world), self.dataset, order)
+            load.start_load(Driver(self.world), self.dataset, request)
         self.world.clock.passed += 1
 
     def records(self, load_id: str) -> list[str]:

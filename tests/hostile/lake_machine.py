@@ -26,14 +26,14 @@ from hypothesis.stateful import (
     rule,
 )
 from lake_oracle import Oracle, by_slot, name_of
-from lake_orders import Making, Wanted, contents, urls_of
+from lake_requests import Making, Wanted, contents, urls_of
 from stepped_process import Process, SteppedDriver, SteppedStorage
 from virtual_world import FAULTS, Content, World
 
 from weblake.errors import JobEnded, LoadIncomplete, WeblakeError
 from weblake.jobs import usage_reports
 from weblake.loads import usage
-from weblake.loads.publishing import Dataset, Landing
+from weblake.loads.publishing import Dataset, LandedLoad
 from weblake.storage import Storage, open_storage
 
 KINDS = ["batch", "batch", "crawl", "elsewhere", "detached", "task", "partition"]
@@ -179,7 +179,7 @@ class LakeMachine(RuleBasedStateMachine):
         def run(process: Process) -> object:
             dataset = Dataset.at(SteppedStorage(self.storage, process))
             result = work(SteppedDriver(self.world, process), dataset)
-            if isinstance(result, Landing):
+            if isinstance(result, LandedLoad):
                 assert wanted is not None
                 self.oracle.balanced(result.receipt)
                 self.oracle.told.landed[result.receipt.load_id] = result.receipt

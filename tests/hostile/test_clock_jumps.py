@@ -52,8 +52,8 @@ def test_p8_a_load_takes_as_long_as_without_jumps(tmp_path: Path, by: float | No
         clock = Jumping(jumps=jumps)
         there = world(clock)
         with clock.ruling():
-            order = load_request.batch(URLS, Naming())
-            landing = load.land(Driver(there), open_dataset(tmp_path / name), order, Terms(timeout_s=600))
+            request = load_request.batch(URLS, Naming())
+            landing = load.land(Driver(there), open_dataset(tmp_path / name), request, Terms(timeout_s=600))
         assert landing.receipt.stored == len(URLS)
         assert len(there.jobs) == 1
         return clock.passed
@@ -75,14 +75,14 @@ def test_p8_a_clock_set_back_does_not_move_the_time_limit(tmp_path: Path, by: fl
     """A retry of a load whose job never ends: it is ended in time, whatever the clock has been set to since."""
     clock = Clock()
     there = world(clock, polls=10**9)
-    order = load_request.batch(URLS, Naming())
+    request = load_request.batch(URLS, Naming())
     terms = Terms(timeout_s=600, ends_job=True)
     with clock.ruling():
         dataset = open_dataset(tmp_path / "lake")
-        load.begin(Driver(there), dataset, order)
+        load.start_load(Driver(there), dataset, request)
         clock.wall_base += by
         with suppress(DeadlineExceeded):
-            load.land(Driver(there), dataset, order, terms)
+            load.land(Driver(there), dataset, request, terms)
     assert clock.passed < terms.timeout_s + load.SETTLE_S + 60
 
 
@@ -97,7 +97,7 @@ def test_p8_a_clock_set_back_does_not_move_the_time_limit(tmp_path: Path, by: fl
 def test_p8_a_lost_start_is_looked_up_in_time_after_the_clock_was_set_back(tmp_path: Path, by: float) -> None:
     clock = Clock()
     there = world(clock, replay=False, tape=[None, "late"])
-    order = load_request.batch(URLS, Naming())
+    request = load_request.batch(URLS, Naming())
 
     class Dies(Exception):
         pass
@@ -109,10 +109,10 @@ def test_p8_a_lost_start_is_looked_up_in_time_after_the_clock_was_set_back(tmp_p
         dataset = open_dataset(tmp_path / "lake")
         sleep, clock.sleep = clock.sleep, dies  # type: ignore[method-assign]
         with pytest.raises(Dies):
-            load.begin(Driver(there), dataset, order)
+            load.start_load(Driver(there), dataset, request)
         clock.sleep = sleep  # type: ignore[method-assign]
         clock.wall_base += by
         begun = clock.passed
-        assert load.land(Driver(there), dataset, order, Terms(timeout_s=600)).receipt.stored == len(URLS)
+        assert load.land(Driver(there), dataset, request, Terms(timeout_s=600)).receipt.stored == len(URLS)
     assert len(there.jobs) == 1
     assert clock.passed - begun < 120

@@ -16,7 +16,7 @@ from virtual_world import Content, Driver, World
 from weblake.dataset.root import open_dataset
 from weblake.errors import StorageRefused
 from weblake.loads import load, load_request
-from weblake.loads.load_request import Naming, Order, Terms
+from weblake.loads.load_request import LoadRequest, Naming, Terms
 from weblake.loads.publishing import Dataset
 
 URL = url_of(0)
@@ -32,20 +32,20 @@ DAMAGES: dict[str, Callable[[bytes, int], bytes]] = {
 }
 
 
-def bought(step: str) -> tuple[World, Dataset, Order]:
+def bought(step: str) -> tuple[World, Dataset, LoadRequest]:
     """A world and a root in which a load has come as far as this step."""
     content = Content([{"markdown": "x", "metadata": {"sourceURL": URL}}])
     world = World(lambda urls: content, replay=True)
     dataset = open_dataset(f"memory://{uuid.uuid4().hex}/lake")
-    order = load_request.batch([URL], Naming())
+    request = load_request.batch([URL], Naming())
     with world.clock.ruling():
         if step == ".done":
-            load.land(Driver(world), dataset, order, Terms(timeout_s=60))
+            load.land(Driver(world), dataset, request, Terms(timeout_s=60))
         else:
-            load.begin(Driver(world), dataset, order)
+            load.start_load(Driver(world), dataset, request)
     if step == ".start-1":  # as a worker leaves it that dies before the job's id is on record
-        dataset.storage.delete(f"_weblake/ledger/{order.load_id}.job.json")
-    return world, dataset, order
+        dataset.storage.delete(f"_weblake/ledger/{request.load_id}.job.json")
+    return world, dataset, request
 
 
 def damage(dataset: Dataset, name: str, made: Callable[[bytes], bytes]) -> bytes:
@@ -96,12 +96,12 @@ def test_p13_whatever_a_record_becomes_nothing_is_bought_again(step: str, kind: 
 
 
 def _never_again(step: str, made: Callable[[bytes], bytes]) -> None:
-    world, dataset, order = bought(step)
-    name = f"_weblake/ledger/{order.load_id}{step}.json"
+    world, dataset, request = bought(step)
+    name = f"_weblake/ledger/{request.load_id}{step}.json"
     damaged, asked = damage(dataset, name, made), world.sent
     for _ in range(2):
         with world.clock.ruling(), pytest.raises(StorageRefused, match="cannot be read") as caught:
-            load.land(Driver(world), dataset, order, Terms(timeout_s=60))
+            load.land(Driver(world), dataset, request, Terms(timeout_s=60))
         assert name in caught.value.message
         assert caught.value.hint
     assert (len(world.jobs), world.sent) == (1, asked), "somebody was asked before the record was read"

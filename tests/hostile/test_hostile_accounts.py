@@ -79,8 +79,8 @@ def test_h28_pages_that_lead_to_one_address_are_all_kept(service: ScriptedServic
 @proves(
     "H30",
     at="src/weblake/loads/load.py",
-    line="tally = Tally(sent, begun.rejected)",
-    becomes="tally = Tally(sent)",
+    line="reconciler = Reconciler(sent, original.rejected)",
+    becomes="reconciler = Reconciler(sent)",
 )
 def test_h30_rejected_urls_are_rows(service: ScriptedService, lake: Lake) -> None:
     Job(service, pages(1))

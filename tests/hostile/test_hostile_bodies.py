@@ -37,7 +37,7 @@ TRIES = 3
 @proves(
     "H9",
     at="src/weblake/jobs/retry.py",
-    line="course.malformed >= MALFORMED_TRIES",
+    line="state.malformed >= MALFORMED_TRIES",
     becomes="False",
     case="2-cut off in data",
 )
@@ -194,7 +194,7 @@ def test_h12_the_content_type_is_not_believed(service: ScriptedService, lake: La
 NO_DOCUMENTS = ["null", "7", '"text"', "[]", "true", "[{}]"]
 
 
-@proves("H24", at="src/weblake/loads/staging.py", line="self._tally.malformed(1)", becomes="pass")
+@proves("H24", at="src/weblake/loads/staging.py", line="self._reconciler.malformed(1)", becomes="pass")
 def test_h24_entries_that_are_no_documents_are_failed_pages(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(2))
     body = job.raw(GOOD, *NO_DOCUMENTS, json.dumps(page(1)))

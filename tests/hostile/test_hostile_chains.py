@@ -120,8 +120,8 @@ def test_h17_a_chain_without_end_and_without_documents_ends(service: ScriptedSer
 @proves(
     "H17",
     at="src/weblake/loads/staging.py",
-    line="download.walk.fresh(rows.taken - before)",
-    becomes="download.walk.fresh(rows.taken - before or 1)",
+    line="download.pager.record_new(rows.taken - before)",
+    becomes="download.pager.record_new(rows.taken - before or 1)",
 )
 def test_h17_a_chain_that_repeats_its_documents_under_new_cursors_ends(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(2))

@@ -23,9 +23,9 @@ from weblake.api import operations
 from weblake.dataset.root import open_dataset
 from weblake.errors import WeblakeError
 from weblake.jobs import polling, result_pages, usage_reports
-from weblake.jobs.retry import SINGLE, Patience
+from weblake.jobs.retry import SINGLE, RetryPolicy
 from weblake.loads import load, load_request, lost_starts, starts
-from weblake.loads.load_request import Naming, Order, Terms
+from weblake.loads.load_request import LoadRequest, Naming, Terms
 
 QUIET = settings(max_examples=30, print_blob=True, suppress_health_check=list(HealthCheck))
 
@@ -62,11 +62,11 @@ def most_requests(seconds: float) -> int:
     return math.ceil(polling.MAX_HOPS * (seconds / POLL_S + 2) + retries + 2 * result_pages.MAX_CHUNKS)
 
 
-def landed(service: EndlessService, order: Callable[[str], Order], terms: Terms) -> None:
+def landed(service: EndlessService, request_for: Callable[[str], LoadRequest], terms: Terms) -> None:
     with tempfile.TemporaryDirectory() as directory, service.clock.ruling():
         root = str(Path(directory, "lake"))
         with contextlib.suppress(WeblakeError):
-            load.land(Patient(service), open_dataset(root), order(root), terms)
+            load.land(Patient(service), open_dataset(root), request_for(root), terms)
 
 
 @proves(
@@ -91,15 +91,15 @@ def landed(service: EndlessService, order: Callable[[str], Order], terms: Terms)
 @example(["ended, and grows"], 0.0, 60.0)
 def test_a_landing_ends_by_its_deadline(moods: list[str], latency_s: float, timeout_s: float) -> None:
     service = EndlessService(moods, most_requests(timeout_s), latency_s)
-    landed(service, lambda root: load_request.elsewhere("batch", JOB), Terms(timeout_s=timeout_s))
+    landed(service, lambda root: load_request.existing_job("batch", JOB), Terms(timeout_s=timeout_s))
     assert service.clock.passed <= timeout_s + ROUNDING_S
 
 
 @proves(
     "5.1",
     at="src/weblake/loads/starts.py",
-    line="Patience(wait_s=120, until=plan.until)",
-    becomes="Patience(wait_s=120)",
+    line="RetryPolicy(wait_s=120, until=plan.until)",
+    becomes="RetryPolicy(wait_s=120)",
 )
 @QUIET
 @given(cycles, latencies, st.booleans(), st.sampled_from(["batch", "crawl"]), st.sampled_from([4.0, 60.0, 600.0]))
@@ -112,15 +112,15 @@ def test_a_purchase_ends_by_its_deadline_and_one_round_of_a_start(
     service = EndlessService(moods, most_requests(timeout_s) + 1000, latency_s, replay=replay)
     urls = [url_of(1), url_of(2)]
 
-    def order(root: str) -> Order:
+    def request_for(root: str) -> LoadRequest:
         return load_request.batch(urls, Naming()) if kind == "batch" else load_request.crawl(urls[0], Naming())
 
-    landed(service, order, Terms(timeout_s=timeout_s))
+    landed(service, request_for, Terms(timeout_s=timeout_s))
     assert service.clock.passed <= timeout_s + ROUND_S
     assert service.starts <= starts.MAX_STARTS + starts.REPEATS + RETRIES
 
 
-@proves("5.1", at="src/weblake/jobs/retry.py", line="course.waited += (yield from now()) - begun", becomes="pass")
+@proves("5.1", at="src/weblake/jobs/retry.py", line="state.waited += (yield from now()) - begun", becomes="pass")
 @settings(QUIET, max_examples=10)
 @given(cycles, latencies, st.sampled_from([4.0, 600.0]))
 @example(["slow 429, 0"], 0.0, 4.0)
@@ -129,7 +129,7 @@ def test_a_job_that_is_stopped_at_its_deadline_ends_in_the_time_it_has_to_settle
 ) -> None:
     spare = load.SETTLE_S
     service = EndlessService(moods, most_requests(timeout_s + spare), latency_s)
-    landed(service, lambda root: load_request.elsewhere("batch", JOB), Terms(timeout_s=timeout_s, ends_job=True))
+    landed(service, lambda root: load_request.existing_job("batch", JOB), Terms(timeout_s=timeout_s, ends_job=True))
     assert service.clock.passed <= timeout_s + spare + WAIT_S + SINGLE.tries * READ_S + ROUNDING_S
 
 
@@ -138,16 +138,16 @@ def ended(service: EndlessService, flow: Callable[[Patient], object]) -> None:
         flow(Patient(service))
 
 
-@proves("5.1", at="src/weblake/jobs/retry.py", line="return waited + wait <= patience.wait_s", becomes="return True")
+@proves("5.1", at="src/weblake/jobs/retry.py", line="return waited + wait <= policy.wait_s", becomes="return True")
 @QUIET
 @given(cycles, latencies, st.sampled_from([None, 10.0, 300.0]))
 def test_a_single_call_ends_within_its_patience(moods: list[str], latency_s: float, wait_s: float | None) -> None:
-    patience = SINGLE if wait_s is None else Patience.lasting(wait_s)
-    most = patience.tries + min(math.ceil(patience.wait_s / PAUSE_S), RETRIES) + 1
+    policy = SINGLE if wait_s is None else RetryPolicy.lasting(wait_s)
+    most = policy.tries + min(math.ceil(policy.wait_s / PAUSE_S), RETRIES) + 1
     service = EndlessService(moods, most, latency_s)
-    ended(service, lambda client: client.run(client.retry.call(operations.credit_usage(), patience)))
-    assert service.slept <= patience.wait_s
-    assert service.clock.passed <= patience.wait_s + service.sent * READ_S
+    ended(service, lambda client: client.run(client.retry.call(operations.credit_usage(), policy)))
+    assert service.slept <= policy.wait_s
+    assert service.clock.passed <= policy.wait_s + service.sent * READ_S
 
 
 @proves("5.1", at="src/weblake/jobs/usage_reports.py", line="if (yield from now()) >= until:", becomes="if False:")

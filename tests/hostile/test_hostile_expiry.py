@@ -63,8 +63,8 @@ def test_h20_a_job_that_expires_while_it_is_read_lands_in_part_where_that_is_all
 @proves(
     "H20",
     at="src/weblake/loads/staging.py",
-    line='return rows.close(JobErrors(), {**download.walk.head, "status": EXPIRED}, gone)',
-    becomes="return rows.close(JobErrors(), download.walk.head)",
+    line='return rows.close(JobErrors(), {**download.pager.head, "status": EXPIRED}, gone)',
+    becomes="return rows.close(JobErrors(), download.pager.head)",
 )
 def test_h20_a_job_that_expires_after_its_last_chunk_is_not_called_complete(
     service: ScriptedService, lake: Lake

@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 from both_clients import FAR, READ
 from catalogue import proves
+from error_texts import everything_of
 from key_forms import holds
 from lake_run import KEY
 from msgspec.structs import replace
 from scripted_service import Line, Play, ScriptedService, reply, reset, stall
-from shown_errors import everything_of
 
 from weblake import AsyncClient, Client
 from weblake.api import operations
 from weblake.credentials import ApiKey
 from weblake.errors import WeblakeError
-from weblake.jobs.retry import Patience
+from weblake.jobs.retry import RetryPolicy
 from weblake.settings import Settings
 from weblake.steps import Upload
 
@@ -136,7 +136,7 @@ def test_s1_no_error_of_a_call_shows_the_key(
     for name in (READ, START):
         service.on(name, TROUBLE[trouble])
     with pytest.raises(WeblakeError) as caught:
-        runs(service.url, KEY, call, patience=Patience(tries=1))
+        runs(service.url, KEY, call, patience=RetryPolicy(tries=1))
     assert leaking(everything_of(caught.value, frames=trouble in SILENT)) == []
     assert any("request" in each for each in told_by(every_word)), "records of the network layer are among them"
     assert leaking(told_by(every_word)) == []
@@ -184,7 +184,7 @@ def test_no_settings_that_are_refused_show_the_key(runs: Runs, wrong: str, monke
     url, key, then = REFUSED[wrong]
     monkeypatch.setenv("WEBLAKE_API_KEY", f"{KEY} {KEY}")
     with pytest.raises((WeblakeError, OSError)) as caught:
-        runs(url, key, then, patience=Patience(tries=1))
+        runs(url, key, then, patience=RetryPolicy(tries=1))
     assert leaking(everything_of(caught.value)) == []
 
 

@@ -72,8 +72,8 @@ ELSEWHERE = {
 @proves(
     "H16",
     at="src/weblake/loads/download.py",
-    line="self._next = self._sent(replace(request, query=following))",
-    becomes="self._next = self._sent(replace(request, query=following, path='/' + "
+    line="self._next = self._start_prefetch(replace(request, query=following))",
+    becomes="self._next = self._start_prefetch(replace(request, query=following, path='/' + "
     "str(head['next']).partition('?')[0].split('/', 3)[-1]))",
     case="ahead-a proxy's prefix",
 )

@@ -16,11 +16,11 @@ from world_cases import Made, judge, worlds
 from weblake.dataset.root import open_dataset
 from weblake.errors import LoadIncomplete, WeblakeError
 from weblake.loads import load, load_request
-from weblake.loads.load_request import Naming, Order, Terms
+from weblake.loads.load_request import LoadRequest, Naming, Terms
 from weblake.receipt import Receipt
 
 
-def settle(world: World, root: Path, order: Order, terms: Terms) -> tuple[Receipt | None, WeblakeError | None]:
+def settle(world: World, root: Path, request: LoadRequest, terms: Terms) -> tuple[Receipt | None, WeblakeError | None]:
     """Lands until the faults are used up, as a scheduler would; nothing may be visible before it is whole."""
     dataset = open_dataset(root)
     error: WeblakeError | None = None
@@ -28,7 +28,7 @@ def settle(world: World, root: Path, order: Order, terms: Terms) -> tuple[Receip
         before, begun = len(world.jobs), world.clock.passed
         try:
             with world.clock.ruling():
-                return load.land(Driver(world), dataset, order, terms).receipt, None
+                return load.land(Driver(world), dataset, request, terms).receipt, None
         except LoadIncomplete as incomplete:
             return None, incomplete
         except WeblakeError as given_up:
@@ -36,7 +36,7 @@ def settle(world: World, root: Path, order: Order, terms: Terms) -> tuple[Receip
             assert published(root) == []
         finally:
             starts = len(world.jobs) - before + 1
-            assert world.clock.passed - begun <= terms.timeout_s + (80 * starts if order.start is not None else 0.1)
+            assert world.clock.passed - begun <= terms.timeout_s + (80 * starts if request.start is not None else 0.1)
     raise AssertionError(f"it never ended: {error}")
 
 
@@ -46,8 +46,8 @@ QUIET = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @proves(
     "2.2",
     at="src/weblake/loads/staging.py",
-    line="if self._tally.document(parsed.scrape_id, parsed.source_url, parsed.url, content):",
-    becomes="if self._tally.document(parsed.scrape_id, parsed.source_url, parsed.url, content) or True:",
+    line="if self._reconciler.document(parsed.scrape_id, parsed.source_url, parsed.url, content):",
+    becomes="if self._reconciler.document(parsed.scrape_id, parsed.source_url, parsed.url, content) or True:",
 )
 @QUIET
 @given(worlds(), st.sampled_from([4.0, 60.0, 3600.0]))
@@ -56,7 +56,7 @@ def test_a_job_started_elsewhere(made: Made, timeout_s: float) -> None:
     world.add("batch_scrape", url_of(0), content, JOB)
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory, "lake")
-        judge(root, content, *settle(world, root, load_request.elsewhere("batch", JOB), Terms(timeout_s=timeout_s)))
+        judge(root, content, *settle(world, root, load_request.existing_job("batch", JOB), Terms(timeout_s=timeout_s)))
 
 
 @proves(
@@ -72,6 +72,6 @@ def test_a_batch_is_paid_once(made: Made) -> None:
     count = len(content.documents) + len(content.failed) + content.lost
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory, "lake")
-        order = load_request.batch([url_of(n) for n in range(count)], Naming())
-        judge(root, content, *settle(world, root, order, Terms(timeout_s=3600)))
+        request = load_request.batch([url_of(n) for n in range(count)], Naming())
+        judge(root, content, *settle(world, root, request, Terms(timeout_s=3600)))
         assert len(world.jobs) == 1

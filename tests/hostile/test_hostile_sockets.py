@@ -15,19 +15,19 @@ from hypothesis import strategies as st
 from job_script import JOB, url_of
 from lake_run import KEY, published
 from world_cases import Made, judge, worlds
-from world_on_a_wire import WIRE_FAULTS, WorldService
+from world_over_sockets import WIRE_FAULTS, WorldService
 
 from weblake import Client, Terms
 from weblake.dataset.root import open_dataset
 from weblake.errors import LoadIncomplete, WeblakeError
 from weblake.loads import load, load_request
-from weblake.loads.load_request import Naming, Order
+from weblake.loads.load_request import LoadRequest, Naming
 
 QUIET = settings(max_examples=15, print_blob=True, suppress_health_check=list(HealthCheck))
 CASES = worlds(WIRE_FAULTS, 8)
 
 
-def landed(service: WorldService, made: Made, order: Order) -> None:
+def landed(service: WorldService, made: Made, request: LoadRequest) -> None:
     """Lands until the faults are used up, and judges what is there."""
     world, content = made
     with tempfile.TemporaryDirectory() as directory:
@@ -36,7 +36,7 @@ def landed(service: WorldService, made: Made, order: Order) -> None:
         for _ in range(60):
             try:
                 with Client(service.url, KEY) as client:
-                    receipt = load.land(client, open_dataset(root), order, Terms(timeout_s=20)).receipt
+                    receipt = load.land(client, open_dataset(root), request, Terms(timeout_s=20)).receipt
                 judge(root, content, receipt, None)
                 return
             except WeblakeError as given_up:
@@ -48,15 +48,15 @@ def landed(service: WorldService, made: Made, order: Order) -> None:
         raise AssertionError(f"it never ended: {error}; {len(world.tape)} faults are left")
 
 
-def case(made: Made, elsewhere: bool, replay: bool) -> None:
+def case(made: Made, existing_job: bool, replay: bool) -> None:
     world, content = made
     note(f"the tape: {world.tape}")
     world.replay = replay
     service = WorldService(world)
     try:
-        if elsewhere:
+        if existing_job:
             world.add("batch_scrape", url_of(0), content, JOB)
-            landed(service, made, load_request.elsewhere("batch", JOB))
+            landed(service, made, load_request.existing_job("batch", JOB))
         else:
             count = len(content.documents) + len(content.failed) + content.lost
             landed(service, made, load_request.batch([url_of(n) for n in range(count)], Naming()))
@@ -73,13 +73,13 @@ def case(made: Made, elsewhere: bool, replay: bool) -> None:
 )
 @QUIET
 @given(CASES, st.booleans(), st.booleans())
-def test_any_documents_and_faults_over_sockets(made: Made, elsewhere: bool, replay: bool) -> None:
-    case(made, elsewhere, replay)
+def test_any_documents_and_faults_over_sockets(made: Made, existing_job: bool, replay: bool) -> None:
+    case(made, existing_job, replay)
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
 @settings(QUIET, max_examples=400)
 @given(CASES, st.booleans(), st.booleans())
-def test_any_documents_and_faults_over_sockets_hundreds_of_times(made: Made, elsewhere: bool, replay: bool) -> None:
-    case(made, elsewhere, replay)
+def test_any_documents_and_faults_over_sockets_hundreds_of_times(made: Made, existing_job: bool, replay: bool) -> None:
+    case(made, existing_job, replay)

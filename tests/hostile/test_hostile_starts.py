@@ -153,7 +153,7 @@ HOPELESS = {
 @proves(
     "H15",
     at="src/weblake/loads/starts.py",
-    line="        if course.verdict is Verdict.STOPPED and course.error is not None:",
+    line="        if state.verdict is Verdict.STOPPED and state.error is not None:",
     becomes="        if False:",
     case="a login page",
 )

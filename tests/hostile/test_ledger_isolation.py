@@ -15,7 +15,7 @@ from weblake.dataset import layout, ledger
 from weblake.errors import StorageRefused
 from weblake.loads import generations, orphans, publishing, recovery
 from weblake.loads.generations import Task
-from weblake.loads.load_request import Order
+from weblake.loads.load_request import LoadRequest
 from weblake.loads.publishing import Dataset
 from weblake.storage import Storage
 
@@ -29,29 +29,29 @@ POSITIONS = {
 }
 
 
-def brought_to(lab: Lab, position: str) -> Order:
-    order = lab.order("task", "run-1")
-    name = f"_weblake/ledger/{order.load_id}"
+def brought_to(lab: Lab, position: str) -> LoadRequest:
+    request = lab.request("task", "run-1")
+    name = f"_weblake/ledger/{request.load_id}"
     if position in ("landed", "retired"):
-        lab.land(order)
+        lab.land(request)
     else:
-        lab.begin(order)
+        lab.begin(request)
     if position == "retired":
-        lab.land(lab.order("task", "run-2"))
+        lab.land(lab.request("task", "run-2"))
     if position in ("start without an answer", "void start"):
-        for record in lab.records(order.load_id):
+        for record in lab.records(request.load_id):
             if record not in (f"{name}.json", f"{name}.start-1.json"):
                 lab.dataset.storage.delete(record)
     if position == "void start":
-        start = lab.dataset.ledger.starts(order.load_id)[0]
+        start = lab.dataset.ledger.starts(request.load_id)[0]
         lab.dataset.ledger.void_start(start, "refused")
-    return order
+    return request
 
 
-def record_of(lab: Lab, order: Order, step: str) -> str:
+def record_of(lab: Lab, request: LoadRequest, step: str) -> str:
     """The name of a load's record, which is its own or that of its job."""
-    names = [name for name in lab.records(order.load_id) if step_of(name) == step]
-    return min(names, key=lambda name: order.load_id not in name)
+    names = [name for name in lab.records(request.load_id) if step_of(name) == step]
+    return min(names, key=lambda name: request.load_id not in name)
 
 
 def step_of(name: str) -> str:
@@ -71,20 +71,20 @@ def step_of(name: str) -> str:
 )
 def test_p13_an_unreadable_record_stops_its_own_load_only(position: str, step: str, damage: str) -> None:
     lab = Lab()
-    order = brought_to(lab, position)
-    spoilt = record_of(lab, order, step)
-    assert {step_of(name) for name in lab.records(order.load_id)} >= POSITIONS[position]
+    request = brought_to(lab, position)
+    spoilt = record_of(lab, request, step)
+    assert {step_of(name) for name in lab.records(request.load_id)} >= POSITIONS[position]
     overwrite(lab.dataset.storage, spoilt, DAMAGES[damage])
     jobs = len(lab.world.jobs)
 
-    same_slot, other_slot = lab.order("task", "run-3"), lab.order("other", "run-1")
+    same_slot, other_slot = lab.request("task", "run-3"), lab.request("other", "run-1")
     lab.land(same_slot)
     lab.land(other_slot)
     assert len(lab.world.jobs) == jobs + 2
     assert lab.visible == {same_slot.load_id, other_slot.load_id}, "an older load of the slot was not retired"
 
     try:
-        lab.land(order)
+        lab.land(request)
     except StorageRefused as error:
         stopped_by = error.message
     else:
@@ -96,7 +96,7 @@ def test_p13_an_unreadable_record_stops_its_own_load_only(position: str, step: s
 
 def test_workers_of_two_versions_land_into_one_root() -> None:
     lab = Lab()
-    first, second, third = (lab.order("task", f"run-{n}") for n in range(3))
+    first, second, third = (lab.request("task", f"run-{n}") for n in range(3))
     lab.land(first)
     with newer_weblake(lab.dataset):
         lab.land(second)
@@ -104,7 +104,7 @@ def test_workers_of_two_versions_land_into_one_root() -> None:
     lab.land(third)
     assert lab.visible == {third.load_id}
     with newer_weblake(lab.dataset):
-        lab.land(lab.order("other", "run-1"))
+        lab.land(lab.request("other", "run-1"))
         lab.land(first)
         lab.land(third)
     assert len(lab.world.jobs) == 4
@@ -116,16 +116,16 @@ def test_workers_of_two_versions_land_into_one_root() -> None:
 @pytest.mark.parametrize("newer_first", [True, False])
 def test_loads_of_two_versions_that_land_out_of_order_leave_the_newest(newer_first: bool) -> None:
     lab = Lab()
-    old, new = lab.order("task", "run-1"), lab.order("task", "run-2")
+    old, new = lab.request("task", "run-1"), lab.request("task", "run-2")
     lab.begin(old)
     with newer_weblake(lab.dataset):
         lab.begin(new)
-    for order in (new, old) if newer_first else (old, new):
-        if order is new:
+    for request in (new, old) if newer_first else (old, new):
+        if request is new:
             with newer_weblake(lab.dataset):
-                lab.land(order)
+                lab.land(request)
         else:
-            lab.land(order)
+            lab.land(request)
     assert lab.visible == {new.load_id}
 
 
@@ -133,36 +133,36 @@ def test_loads_of_two_versions_that_land_out_of_order_leave_the_newest(newer_fir
 def test_a_root_without_an_index_of_slots_goes_on(again: bool) -> None:
     """As weblake left roots before there was an index: the first landing that may retire a load makes it."""
     lab = Lab()
-    first, other = lab.order("task", "run-1"), lab.order("other", "run-1")
+    first, other = lab.request("task", "run-1"), lab.request("other", "run-1")
     lab.land(first)
     lab.land(other)
     for name in lab.dataset.storage.list(layout.SLOTS):
         lab.dataset.storage.delete(name)
-    second = lab.order("task", "run-2")
+    second = lab.request("task", "run-2")
     if again:
         task = Task(("airflow", "dag", "task", -1), "run-1", "max_tries=2")
         second = generations.place(second, task, 1)
     lab.land(second)
     assert lab.visible == {second.load_id, other.load_id}
-    lab.land(lab.order("other", "run-2"))
+    lab.land(lab.request("other", "run-2"))
     assert len(lab.visible) == 2
     assert other.load_id not in lab.visible
 
 
 def test_a_damaged_index_is_made_again() -> None:
     lab = Lab()
-    lab.land(lab.order("task", "run-1"))
+    lab.land(lab.request("task", "run-1"))
     for name in lab.dataset.storage.list(layout.SLOTS):
         lab.dataset.storage.delete(name)
     lab.dataset.storage.create(layout.SLOT_INDEX, b"{")
-    second = lab.order("task", "run-2")
+    second = lab.request("task", "run-2")
     lab.land(second)
     assert lab.visible == {second.load_id}
 
 
 def test_a_load_that_could_not_be_indexed_is_retired_once_it_can_be_read() -> None:
     lab = Lab()
-    first = lab.order("task", "run-1")
+    first = lab.request("task", "run-1")
     lab.land(first)
     storage, name = lab.dataset.storage, f"_weblake/ledger/{first.load_id}.json"
     for each in storage.list(layout.SLOTS):
@@ -170,7 +170,7 @@ def test_a_load_that_could_not_be_indexed_is_retired_once_it_can_be_read() -> No
     whole = storage.read(name)
     assert whole is not None
     overwrite(storage, name, DAMAGES["cut off"])
-    second, third = lab.order("task", "run-2"), lab.order("task", "run-3")
+    second, third = lab.request("task", "run-2"), lab.request("task", "run-3")
     lab.land(second)
     assert lab.visible == {first.load_id, second.load_id}
     overwrite(storage, name, lambda _: whole)
@@ -195,12 +195,12 @@ class Counted:
 def test_landing_a_load_costs_the_same_in_a_large_root() -> None:
     def calls(loads: int) -> list[str]:
         lab = Lab()
-        lab.land(lab.order("first", "run-1"))
+        lab.land(lab.request("first", "run-1"))
         for n in range(loads):
-            lab.land(lab.order(f"task {n}", "run-1"))
+            lab.land(lab.request(f"task {n}", "run-1"))
         counted = Counted(lab.dataset.storage)
         lab.dataset = Dataset.at(counted)  # type: ignore[arg-type]
-        lab.land(lab.order("first", "run-2"))
+        lab.land(lab.request("first", "run-2"))
         return counted.calls
 
     few, many = calls(2), calls(60)
@@ -212,11 +212,11 @@ def test_finding_a_load_changes_nothing() -> None:
     """Wherever the run that landed it died."""
     for died_in in ("record_done", "record_retirement", "record_retired"):
         lab = Lab()
-        lab.land(lab.order("task", "run-1"))
-        second = lab.order("task", "run-2")
+        lab.land(lab.request("task", "run-1"))
+        second = lab.request("task", "run-2")
         lab.begin(second)
         if died_in == "record_retired":
-            lab.land(lab.order("task", "run-3"))  # which takes the place of the second one
+            lab.land(lab.request("task", "run-3"))  # which takes the place of the second one
         with (
             mock.patch.object(ledger.Ledger, died_in, side_effect=KeyboardInterrupt),
             pytest.raises(KeyboardInterrupt),
@@ -243,7 +243,7 @@ def test_finding_a_load_changes_nothing() -> None:
 def test_a_load_is_retired_by_a_worker_of_another_version_while_it_lands(moment: str, first_is_newer: bool) -> None:
     """Both end well: what the one records of the other's load is in a version that the other one knows."""
     lab = Lab()
-    first, second = lab.order("task", "run-1"), lab.order("task", "run-2")
+    first, second = lab.request("task", "run-1"), lab.request("task", "run-2")
     real, met = getattr(ledger.Ledger, moment), list[str]()
 
     def meanwhile(self: ledger.Ledger, load_id: str, *args: object, **more: object) -> object:
@@ -292,7 +292,7 @@ def test_two_versions_land_loads_of_one_slot_wherever_they_meet(second_is_newer:
     def met(nth: int) -> int:
         lab = Lab()
         inner = lab.dataset
-        first, second, root = lab.order("task", "run-1"), lab.order("task", "run-2"), lab.order("root", "run-1")
+        first, second, root = lab.request("task", "run-1"), lab.request("task", "run-2"), lab.request("root", "run-1")
         lab.land(root)  # the root has landed something before
 
         def meanwhile() -> None:
@@ -329,7 +329,7 @@ def created(dataset: Dataset, load_id: str) -> str:
 def test_a_start_without_an_answer_is_looked_up_whatever_became_of_another_load(step: str, damage: str) -> None:
     """At a service that does not replay the activity list decides, and whose its jobs are is on record job by job."""
     lab = Lab(replay=False)
-    lost, other = lab.order("task", "run-1"), lab.order("other", "run-1", url="https://site.test/task")
+    lost, other = lab.request("task", "run-1"), lab.request("other", "run-1", url="https://site.test/task")
     lab.begin(lost)
     (job,) = lab.world.jobs
     for name in lab.records(lost.load_id):
@@ -345,7 +345,7 @@ def test_a_start_without_an_answer_is_looked_up_whatever_became_of_another_load(
 
 def test_a_start_without_an_answer_takes_no_job_of_a_newer_worker() -> None:
     lab = Lab(replay=False)
-    lost, other = lab.order("task", "run-1"), lab.order("other", "run-1", url="https://site.test/task")
+    lost, other = lab.request("task", "run-1"), lab.request("other", "run-1", url="https://site.test/task")
     lab.begin(lost)
     lab.world.jobs.clear()  # its start never arrived
     for name in lab.records(lost.load_id):
@@ -362,20 +362,20 @@ def test_a_start_without_an_answer_takes_no_job_of_a_newer_worker() -> None:
 @pytest.mark.parametrize("step", sorted(POSITIONS["retired"] | POSITIONS["void start"]))
 def test_lists_of_loads_name_the_record_and_go_on(step: str, damage: str) -> None:
     lab = Lab()
-    order = brought_to(lab, "void start" if step == ".start-1.void" else "retired")
-    others = [lab.order(name, "run-1") for name in ("other", "another")]
+    request = brought_to(lab, "void start" if step == ".start-1.void" else "retired")
+    others = [lab.request(name, "run-1") for name in ("other", "another")]
     for other in others:
         lab.land(other)
-    spoilt = record_of(lab, order, step)
+    spoilt = record_of(lab, request, step)
     overwrite(lab.dataset.storage, spoilt, DAMAGES[damage])
     told: dict[str, str] = {}
     listed = {row.receipt.load_id for row in publishing.history(lab.dataset, unreadable=told.__setitem__)}
     assert listed >= {other.load_id for other in others}
-    found = orphans.on_record(lab.dataset)
+    found = orphans.open_loads(lab.dataset)
     told |= {each.load_id: each.why for each in found.unreadable}
     if step in (".done", ".retired", ".start-1.void"):
-        assert list(told) == [order.load_id]
-        assert spoilt in told[order.load_id]
+        assert list(told) == [request.load_id]
+        assert spoilt in told[request.load_id]
     else:  # neither list needs it
         assert told == {}
-        assert order.load_id in listed | {each.load_id for each in found.orphans}
+        assert request.load_id in listed | {each.load_id for each in found.orphans}

@@ -173,8 +173,8 @@ def test_behind_quick_replies_nothing_is_asked_for_ahead(
     """A thread would cost more than the waiting; a slow reply among them is read ahead of again."""
     monkeypatch.setattr(download, "QUICK_S", 10.0)
     threads: list[object] = []
-    begin = download.begun
-    monkeypatch.setattr(download, "begun", lambda work: threads.append(work) or begin(work))
+    begin = download.run_in_thread
+    monkeypatch.setattr(download, "run_in_thread", lambda work: threads.append(work) or begin(work))
     documents = [page(n) for n in range(40)]
     lake.land(job=Job(service, documents, cut=2).job_id, timeout=60).landed(documents)
     assert len(threads) <= 4  # the first chunk or two, and the list of errors

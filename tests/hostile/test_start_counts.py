@@ -113,7 +113,7 @@ def test_a_landing_sends_its_start(
     with VirtualClient(service.url, KEY) as client:
         client.carrier = Counting(client.transport, refused=play is None)
         with pytest.raises(WeblakeError) as caught:
-            load.begin(client, open_dataset(tmp_path), load_request.batch(URLS, Naming()))
+            load.start_load(client, open_dataset(tmp_path), load_request.batch(URLS, Naming()))
         assert type(caught.value).__name__ == kind
         assert client.carrier.sent == sends
         assert client.passed < seconds

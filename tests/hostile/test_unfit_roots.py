@@ -102,7 +102,7 @@ def refused(dataset: Dataset) -> StorageRefused:
 @proves(
     "P4",
     at="src/weblake/loads/load.py",
-    line="        dataset.preflight(order.partition, order.load_id)",
+    line="        dataset.preflight(request.partition, request.load_id)",
     becomes="        pass",
     case="a_file_as_table",
 )
@@ -139,13 +139,16 @@ def test_p4_a_name_that_is_too_long_is_refused_before_it_is_paid(
         content = Content([{"markdown": "x", "metadata": {"sourceURL": url_of(0)}}])
         world = World(lambda urls, content=content: content)  # type: ignore[misc]
         partition = {f"key_{n}": "a" * 200 for n in range(values)}
-        order, dataset = load_request.batch([url_of(0)], Naming(partition=partition)), open_dataset(f"{root}-{values}")
+        request, dataset = (
+            load_request.batch([url_of(0)], Naming(partition=partition)),
+            open_dataset(f"{root}-{values}"),
+        )
         with world.clock.ruling():
             if fits:
-                load.land(Driver(world), dataset, order, Terms(timeout_s=60))
+                load.land(Driver(world), dataset, request, Terms(timeout_s=60))
             else:
                 with pytest.raises(StorageRefused, match=r"name is too long|name too long|longer than 1024"):
-                    load.land(Driver(world), dataset, order, Terms(timeout_s=60))
+                    load.land(Driver(world), dataset, request, Terms(timeout_s=60))
         assert len(world.jobs) == fits
 
 
@@ -168,13 +171,13 @@ def test_p4_a_root_without_the_right_to_write_is_refused_before_it_is_paid(tmp_p
 def test_p14_staging_on_another_file_system_is_refused_before_it_is_paid(tmp_path: Path, where: str) -> None:
     root = tmp_path / "lake"
     (root / where).parent.mkdir(parents=True)
-    elsewhere = other_disk(root)
+    existing_job = other_disk(root)
     try:
-        (root / where).symlink_to(elsewhere)
+        (root / where).symlink_to(existing_job)
         assert "one file system" in str(refused(open_dataset(root)).hint)
-        assert list(elsewhere.iterdir()) == []
+        assert list(existing_job.iterdir()) == []
     finally:
-        shutil.rmtree(elsewhere)
+        shutil.rmtree(existing_job)
 
 
 def test_p4_a_root_that_vanishes_while_its_job_runs_is_told_and_lands_later(tmp_path: Path) -> None:
@@ -182,21 +185,21 @@ def test_p4_a_root_that_vanishes_while_its_job_runs_is_told_and_lands_later(tmp_
     content = Content([{"markdown": "x", "metadata": {"sourceURL": url_of(0)}}], polls=2)
     world = World(lambda urls: content, replay=True)
     root, away = tmp_path / "lake", tmp_path / "away"
-    order = load_request.batch([url_of(0)], Naming())
+    request = load_request.batch([url_of(0)], Naming())
 
     def unplugged(head: object) -> None:
         if root.exists():
             root.rename(away)
 
     with world.clock.ruling():
-        watch = load.Watch(polled=unplugged)
+        watch = load.ProgressCallbacks(on_poll=unplugged)
         with pytest.raises(StorageRefused) as caught:
-            load.land(Driver(world), open_dataset(root), order, Terms(timeout_s=60), watch)
+            load.land(Driver(world), open_dataset(root), request, Terms(timeout_s=60), watch)
         assert caught.value.hint
         if root.exists():
             shutil.rmtree(root)
         away.rename(root)
-        receipt = load.land(Driver(world), open_dataset(root), order, Terms(timeout_s=60)).receipt
+        receipt = load.land(Driver(world), open_dataset(root), request, Terms(timeout_s=60)).receipt
     assert (receipt.stored, len(world.jobs)) == (1, 1)
 
 

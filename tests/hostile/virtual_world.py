@@ -84,14 +84,14 @@ class Clock:
             for module in (load, download):
                 stack.enter_context(mock.patch.object(module, "time", clock))
             stack.enter_context(mock.patch.object(ledger, "datetime", dates))
-            stack.enter_context(mock.patch.object(download, "begun", done_at_once))
+            stack.enter_context(mock.patch.object(download, "run_in_thread", done_at_once))
             yield
 
 
 def done_at_once(work: Callable[[], T]) -> Future[T]:
-    """Do the work before anything else, and return a future of its result: `background.begun` without a thread."""
+    """Do the work at once and return a future of its result: `background.run_in_thread` without a thread."""
     made: Future[T] = Future()
-    background._settle(made, work, BaseException)
+    background._complete(made, work, BaseException)
     return made
 
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import pytest
 from catalogue import proves
-from scripted_line import Line, reply, retry
+from scripted_transport import ScriptedTransport, reply, retry
 
 from weblake.api import operations
 from weblake.errors import DeadlineExceeded, ServiceUnreachable
 from weblake.jobs import polling
 from weblake.jobs.polling import JobRef
-from weblake.jobs.result_pages import Walk
-from weblake.jobs.retry import Patience, Retry
+from weblake.jobs.result_pages import ResultPager
+from weblake.jobs.retry import Retry, RetryPolicy
 from weblake.loads import download
 from weblake.steps import Flow, NoReply, Reply, Request
 
@@ -22,7 +22,7 @@ JOB = JobRef("crawl", "0b8f3c52-6f0d-4a41-9d1c-3f5a7e9b2c11")
 
 
 @dataclass
-class Linked(Line):
+class Linked(ScriptedTransport):
     """Answers each offset with a chunk of one document that links to another offset."""
 
     following: Callable[[int], int] = lambda skip: skip
@@ -74,35 +74,35 @@ def test_h17_a_running_job_whose_chunks_never_end_is_polled_with_pauses(monkeypa
 @proves(
     "H17",
     at="src/weblake/jobs/result_pages.py",
-    line="self._patience = Patience(tries=8, cap_s=30.0, until=until)",
-    becomes="self._patience = Patience(tries=8, cap_s=30.0)",
+    line="self._policy = RetryPolicy(tries=8, cap_s=30.0, until=until)",
+    becomes="self._policy = RetryPolicy(tries=8, cap_s=30.0)",
 )
 def test_h17_a_chain_of_new_documents_ends_with_the_time_limit() -> None:
-    line = Linked([], following=lambda skip: skip + 1, word="completed")
-    walk = Walk(JOB, retry(), until=line.at + 10)
+    transport = Linked([], following=lambda skip: skip + 1, word="completed")
+    pager = ResultPager(JOB, retry(), until=transport.at + 10)
 
     def read() -> None:
         for _ in range(3000):
-            line.run(walk.step())  # type: ignore[arg-type]
-            walk.fresh(1)
+            transport.run(pager.read_chunk())  # type: ignore[arg-type]
+            pager.record_new(1)
 
     with pytest.raises(DeadlineExceeded):
         read()
-    assert len(line.sent) <= 1001
+    assert len(transport.sent) <= 1001
 
 
 #: What reads a job: each of these may be given a reply that drips for ever.
 READS: dict[str, Callable[[Retry, float], Flow[object]]] = {
     "the first poll": lambda rules, until: polling.wait(JOB, rules, until=until, keep=lambda reply: None),
-    "a glance": lambda rules, until: polling.glance(JOB, rules, Patience(until=until)),
-    "a chunk": lambda rules, until: Walk(JOB, rules, until=until).step(),
+    "a glance": lambda rules, until: polling.get_status(JOB, rules, RetryPolicy(until=until)),
+    "a chunk": lambda rules, until: ResultPager(JOB, rules, until=until).read_chunk(),
     "the list of errors": lambda rules, until: download._errors(JOB, rules, until),
     "a single read": lambda rules, until: rules.call(operations.credit_usage()),
 }
 
 
 @dataclass
-class Dripping(Line):
+class Dripping(ScriptedTransport):
     """Says that the job runs, and then answers nothing whole within a request's deadline."""
 
     running: int = 0
@@ -118,16 +118,16 @@ class Dripping(Line):
 @proves(
     "5.5",
     at="src/weblake/jobs/retry.py",
-    line="or course.timeouts >= patience.timeouts",
+    line="or state.timeouts >= policy.timeouts",
     becomes="or False",
     case="a chunk-0",
 )
 @pytest.mark.parametrize(("read", "running"), [*((read, 0) for read in READS), ("the first poll", 3)])
 def test_a_reply_that_drips_for_ever_is_given_up_after_minutes(read: str, running: int) -> None:
     """Each try ends with its own deadline of two minutes: three of them, and the pauses between."""
-    line = Dripping([], running=running)
-    begun = line.at
+    transport = Dripping([], running=running)
+    begun = transport.at
     with pytest.raises(ServiceUnreachable):
-        line.run(READS[read](retry(), line.at + 24 * 3600))
-    assert len(line.sent) == running + 3
-    assert line.at - begun < 7 * 60
+        transport.run(READS[read](retry(), transport.at + 24 * 3600))
+    assert len(transport.sent) == running + 3
+    assert transport.at - begun < 7 * 60

@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 
 from weblake import AsyncClient
 from weblake.errors import JobGone
-from weblake.jobs.ended_jobs import MAX_PENDING, ROUND_TRIES, WINDOW_MS, Answers, EndedJobs, ListedJob, Seen, ask_all
+from weblake.jobs.ended_jobs import (
+    MAX_PENDING,
+    ROUND_TRIES,
+    WINDOW_MS,
+    EndedJobs,
+    ListedJob,
+    PollResults,
+    WatcherState,
+    poll_all,
+)
 from weblake.jobs.polling import JobRef
 from weblake.testing import WeblakeService
 
@@ -25,9 +34,9 @@ def uuid(number: int) -> str:
     return f"{number:08x}-0000-4000-8000-000000000000"
 
 
-def restarted(state: Seen) -> Seen:
+def restarted(state: WatcherState) -> WatcherState:
     """As the next triggerer reads it."""
-    return Seen.read(json.loads(json.dumps(state.write())))
+    return WatcherState.read(json.loads(json.dumps(state.write())))
 
 
 @settings(max_examples=300)
@@ -40,7 +49,7 @@ def test_each_end_is_told_once(jobs: list[tuple[int, int]], restarts: set[int], 
     """Jobs start and end at any hour, also beyond the list's 24; polls fail and triggerers restart at any hour."""
     started = {uuid(n): begin for n, (begin, _) in enumerate(jobs)}
     ends = {uuid(n): begin + length for n, (begin, length) in enumerate(jobs)}
-    state, told = Seen(), list[str]()
+    state, told = WatcherState(), list[str]()
     unheard = 0
     for hour in range(110):
         if hour in down and unheard < 20:
@@ -57,7 +66,7 @@ def test_each_end_is_told_once(jobs: list[tuple[int, int]], restarts: set[int], 
 
 
 def test_many_jobs_fit_in_the_state_and_none_is_told_twice() -> None:
-    state, told = Seen(), list[str]()
+    state, told = WatcherState(), list[str]()
     order = random.Random(7)
     running: list[ListedJob] = []
     for minute in range(0, 40 * 60, 10):
@@ -75,7 +84,7 @@ def test_many_jobs_fit_in_the_state_and_none_is_told_twice() -> None:
 
 def test_more_running_jobs_than_can_be_followed_are_told_when_there_is_room() -> None:
     jobs = [ListedJob(uuid(n), n, None) for n in range(MAX_PENDING + 150)]
-    state = Seen()
+    state = WatcherState()
     assert state.settle(jobs, {}) == []
     assert len(state.pending) == MAX_PENDING
     # The newest end first: they wait behind the oldest.
@@ -90,13 +99,13 @@ def test_more_running_jobs_than_can_be_followed_are_told_when_there_is_room() ->
 
 
 def test_a_job_that_the_list_shows_late_is_still_told() -> None:
-    state = Seen()
+    state = WatcherState()
     state.settle([ListedJob("b", 2000, None)], {"b": COMPLETED})
     assert [job.job_id for job in state.settle([ListedJob("a", 1000, None)], {"a": COMPLETED})] == ["a"]
 
 
 def test_a_job_that_runs_for_longer_than_the_list_goes_back_is_told() -> None:
-    state = Seen()
+    state = WatcherState()
     state.settle([ListedJob("long", 0, "https://example.com/")], {})
     state.settle(
         [ListedJob(uuid(n), 2 * WINDOW_MS + n, None) for n in range(3)], {uuid(n): COMPLETED for n in range(3)}
@@ -108,14 +117,14 @@ def test_a_job_that_runs_for_longer_than_the_list_goes_back_is_told() -> None:
     "note", [{}, {"watermark": "x"}, {"pending": [1], "over": {"a": "b"}}, {"over": None, "watermark": None}]
 )
 def test_an_edited_or_foreign_state_is_no_reason_to_stop(note: dict[str, object]) -> None:
-    assert Seen.read(note) == Seen()
+    assert WatcherState.read(note) == WatcherState()
 
 
 def test_memories_that_share_room_keep_less_each() -> None:
-    state = Seen(share=4)
+    state = WatcherState(share=4)
     state.settle([ListedJob(uuid(n), n, None) for n in range(MAX_PENDING)], {})
     assert len(state.pending) == MAX_PENDING // 4
-    assert len(Seen.read(state.write(), share=4).pending) == MAX_PENDING // 4
+    assert len(WatcherState.read(state.write(), share=4).pending) == MAX_PENDING // 4
 
 
 @pytest.mark.parametrize(
@@ -140,10 +149,10 @@ def test_polls_end_in_time_and_say_what_they_reached(weblake_service: WeblakeSer
     )
     gone, stalled = JobRef("batch_scrape", uuid(1)), [JobRef("crawl", uuid(n)) for n in range(2, 30)]
 
-    async def ask(jobs: list[JobRef], seconds: float) -> tuple[Answers, float]:
+    async def ask(jobs: list[JobRef], seconds: float) -> tuple[PollResults, float]:
         began = time.monotonic()
         async with AsyncClient(weblake_service.url, weblake_service.key) as client:
-            found = await ask_all(client, jobs, at_once=4, until=began + seconds)
+            found = await poll_all(client, jobs, at_once=4, until=began + seconds)
         return found, time.monotonic() - began
 
     found, _ = asyncio.run(ask([gone, *stalled], 30.0))
@@ -160,7 +169,7 @@ def test_a_watcher_that_asks_alone_is_told_what_it_has_not_settled(weblake_servi
     async def story() -> None:
         async with AsyncClient(weblake_service.url, weblake_service.key) as client:
             job = await client.start_batch_scrape(["http://127.0.0.1:9/"])
-            seen, told = Seen(), list[ListedJob]()
+            seen, told = WatcherState(), list[ListedJob]()
             give_up = time.monotonic() + 60
             while not told:
                 assert time.monotonic() < give_up
@@ -172,7 +181,7 @@ def test_a_watcher_that_asks_alone_is_told_what_it_has_not_settled(weblake_servi
             assert (found.complete, seen.settle(found.jobs, found.ended)) == (True, [])
             assert len(weblake_service.requests()) == asked + 1  # the list, and no poll
             # One that the list shows no more is asked about as long as it is followed.
-            found = await EndedJobs("batch_scrape")(client, watcher=Seen(0, {str(job.id): 0}), until=give_up)
+            found = await EndedJobs("batch_scrape")(client, watcher=WatcherState(0, {str(job.id): 0}), until=give_up)
             assert set(found.ended) == {job.id}
 
     asyncio.run(story())

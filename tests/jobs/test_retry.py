@@ -6,7 +6,7 @@ import pytest
 from catalogue import proves
 from hypothesis import given
 from hypothesis import strategies as st
-from scripted_line import CANCEL, READ, SCRAPE, START, Line, reply, retry
+from scripted_transport import CANCEL, READ, SCRAPE, START, ScriptedTransport, reply, retry
 
 from weblake.api import responses
 from weblake.api.operation import Operation
@@ -27,7 +27,7 @@ from weblake.errors import (
     ServiceUnreachable,
     WeblakeError,
 )
-from weblake.jobs.retry import Patience, Retry, RetryBudget
+from weblake.jobs.retry import Retry, RetryBudget, RetryPolicy
 from weblake.steps import NoReply, Reply
 
 HTML = reply(200, b"<html>")
@@ -37,20 +37,20 @@ HTML = reply(200, b"<html>")
 @pytest.mark.parametrize("trouble", [*(reply(s) for s in (500, 502, 503, 504)), NoReply("reset"), HTML])
 @pytest.mark.parametrize("operation", [READ, CANCEL], ids=["read", "cancel"])
 def test_h4_a_read_and_a_cancel_are_repeated(operation: Operation[object], trouble: Reply | NoReply) -> None:
-    line = Line([trouble, reply()])
-    line.run(retry().call(operation))
-    assert [request.method for request in line.sent] == [operation.request.method] * 2
-    assert 0 < line.slept[0] < 1
+    transport = ScriptedTransport([trouble, reply()])
+    transport.run(retry().call(operation))
+    assert [request.method for request in transport.sent] == [operation.request.method] * 2
+    assert 0 < transport.slept[0] < 1
 
 
 @proves("H4", at="src/weblake/jobs/retry.py", line="if not self.budget.take():", becomes="if False:")
 def test_h4_repeats_come_out_of_one_budget_of_all_calls_of_a_client() -> None:
     rules = Retry(budget=RetryBudget(20), jitter=lambda: 0.0)
-    line = Line([reply(503)])
+    transport = ScriptedTransport([reply(503)])
     for _ in range(10):
         with pytest.raises(ServiceUnavailable):
-            line.run(rules.call(READ))
-    assert len(line.sent) == 10 + 20 // 5
+            transport.run(rules.call(READ))
+    assert len(transport.sent) == 10 + 20 // 5
 
 
 #: What a service may say of itself is no evidence that nothing was started.
@@ -63,10 +63,10 @@ COME_AGAIN = {"should-retry": "true", "x-should-retry": "true", "retry-after": "
     [*(reply(s) for s in (500, 502, 503, 504)), reply(503, {}, COME_AGAIN), NoReply("reset"), HTML],
 )
 def test_h5_a_start_is_not_repeated_and_says_that_nobody_knows(trouble: Reply | NoReply) -> None:
-    line = Line([trouble, reply()])
+    transport = ScriptedTransport([trouble, reply()])
     with pytest.raises(OutcomeUnknown):
-        line.run(retry().call(START))
-    assert len(line.sent) == 1
+        transport.run(retry().call(START))
+    assert len(transport.sent) == 1
 
 
 @proves(
@@ -87,17 +87,17 @@ def test_h5_a_start_is_not_repeated_and_says_that_nobody_knows(trouble: Reply | 
 @pytest.mark.parametrize("status", [408, 425, 409])
 def test_h6_too_slow_too_early_and_a_conflict(operation: Operation[object], status: int) -> None:
     """A read is repeated, but for a conflict, which would be the same again; of a start nobody knows."""
-    line = Line([reply(status, {"error": "Idempotency key already used"}), reply()])
+    transport = ScriptedTransport([reply(status, {"error": "Idempotency key already used"}), reply()])
     if operation is START:
         with pytest.raises(OutcomeUnknown):
-            line.run(retry().call(operation))
+            transport.run(retry().call(operation))
     elif status == 409:
         with pytest.raises(RequestRejected):
-            line.run(retry().call(operation))
+            transport.run(retry().call(operation))
     else:
-        line.run(retry().call(operation))
-        assert 0 < line.slept[0] < 1
-    assert len(line.sent) == 1 + len(line.slept)
+        transport.run(retry().call(operation))
+        assert 0 < transport.slept[0] < 1
+    assert len(transport.sent) == 1 + len(transport.slept)
 
 
 #: What a person or a program should do about each.
@@ -136,10 +136,10 @@ GROUPS = {
 @pytest.mark.parametrize("operation", [READ, START], ids=["read", "start"])
 @pytest.mark.parametrize("status", GROUPS)
 def test_h7_a_refusal_ends_a_call_and_its_type_says_what_to_do(operation: Operation[object], status: int) -> None:
-    line = Line([reply(status, {"success": False, "error": "no"}), reply()])
+    transport = ScriptedTransport([reply(status, {"success": False, "error": "no"}), reply()])
     with pytest.raises(GROUPS[status]) as caught:
-        line.run(retry().call(operation))
-    assert len(line.sent) == 1
+        transport.run(retry().call(operation))
+    assert len(transport.sent) == 1
     assert not isinstance(caught.value, OutcomeUnknown)
     assert caught.value.status == status
     assert caught.value.message
@@ -155,25 +155,25 @@ def test_h7_a_refusal_ends_a_call_and_its_type_says_what_to_do(operation: Operat
 )
 @pytest.mark.parametrize("trouble", [reply(429), NoReply("refused", sent=False)])
 def test_h14_a_start_that_surely_did_not_happen_is_repeated(trouble: Reply | NoReply) -> None:
-    line = Line([trouble, reply()])
-    line.run(retry().call(START))
-    assert len(line.sent) == 2
+    transport = ScriptedTransport([trouble, reply()])
+    transport.run(retry().call(START))
+    assert len(transport.sent) == 2
 
 
 @pytest.mark.parametrize("trouble", [reply(500), NoReply("reset")])
 def test_a_paid_scrape_is_not_repeated(trouble: Reply | NoReply) -> None:
-    line = Line([trouble, reply()])
+    transport = ScriptedTransport([trouble, reply()])
     with pytest.raises((ServiceUnavailable, ServiceUnreachable)):
-        line.run(retry().call(SCRAPE))
-    assert len(line.sent) == 1
+        transport.run(retry().call(SCRAPE))
+    assert len(transport.sent) == 1
 
 
 def test_a_scrape_that_goes_on_is_joined() -> None:
     waiting = reply(408, {"error": "slow", "details": {"state": "processing_continues", "retryAfterSeconds": 7}})
-    line = Line([waiting, reply(200, {"success": True, "data": {"markdown": "x"}})])
-    line.run(retry().call(SCRAPE))
-    assert len(line.sent) == 2
-    assert 7 <= line.slept[0] < 8
+    transport = ScriptedTransport([waiting, reply(200, {"success": True, "data": {"markdown": "x"}})])
+    transport.run(retry().call(SCRAPE))
+    assert len(transport.sent) == 2
+    assert 7 <= transport.slept[0] < 8
 
 
 @pytest.mark.parametrize(
@@ -194,21 +194,21 @@ def test_a_scrape_that_goes_on_is_joined() -> None:
     ],
 )
 def test_a_clear_answer_is_not_asked_for_twice(status: int, body: object, kind: type[WeblakeError]) -> None:
-    line = Line([reply(status, body)])
+    transport = ScriptedTransport([reply(status, body)])
     with pytest.raises(kind) as caught:
-        line.run(retry().call(READ))
-    assert len(line.sent) == 1
+        transport.run(retry().call(READ))
+    assert len(transport.sent) == 1
     assert "\n" not in str(caught.value)
 
 
 def test_a_passed_deadline_ends_it_before_anything_is_sent() -> None:
-    line = Line([reply()])
+    transport = ScriptedTransport([reply()])
     with pytest.raises(DeadlineExceeded):
-        line.run(retry().call(READ, Patience(until=line.at - 1)))
-    assert not line.sent
+        transport.run(retry().call(READ, RetryPolicy(until=transport.at - 1)))
+    assert not transport.sent
 
 
-class Sleepy(Line):
+class Sleepy(ScriptedTransport):
     """One on a machine that wakes late."""
 
     late = 0.0
@@ -219,15 +219,15 @@ class Sleepy(Line):
 
 @pytest.mark.parametrize("late", [0.0, 0.1], ids=["cut-off", "not-sent"])
 def test_a_try_that_only_the_deadline_ended_does_not_hide_what_was_wrong(late: float) -> None:
-    line = Sleepy([reply(502), NoReply("no complete answer within 1e-05 s")])
-    line.late = late
+    transport = Sleepy([reply(502), NoReply("no complete answer within 1e-05 s")])
+    transport.late = late
     with pytest.raises(DeadlineExceeded, match="502") as caught:
-        line.run(retry().call(READ, Patience(until=line.at + 0.01 + 0.30 + 0.005)))
+        transport.run(retry().call(READ, RetryPolicy(until=transport.at + 0.01 + 0.30 + 0.005)))
     assert isinstance(caught.value.__cause__, ServiceUnavailable)
-    assert len(line.sent) == (1 if late else 2)
+    assert len(transport.sent) == (1 if late else 2)
 
 
-@proves("5.2", at="src/weblake/jobs/retry.py", line="return waited + wait <= patience.wait_s", becomes="return True")
+@proves("5.2", at="src/weblake/jobs/retry.py", line="return waited + wait <= policy.wait_s", becomes="return True")
 @given(
     statuses=st.lists(st.sampled_from([429, 500, 502, 503, 504, 408, 0, -1]), min_size=1, max_size=40),
     hints=st.lists(st.sampled_from(["", "0", "1", "59", "9e9", "9000000000", "x"]), min_size=40, max_size=40),
@@ -240,12 +240,12 @@ def test_it_always_ends_within_its_patience(statuses: list[int], hints: list[str
             script.append(NoReply("reset", sent=status == 0))
         else:
             script.append(reply(status, {}, {"retry-after": hint} if hint else {}))
-    for patience in (Patience(), Patience(tries=8, until=1600.0)):
-        line = Line(list(script))
+    for policy in (RetryPolicy(), RetryPolicy(tries=8, until=1600.0)):
+        transport = ScriptedTransport(list(script))
         with pytest.raises(WeblakeError):
-            line.run(retry(lambda: jitter).call(READ, patience))
-        assert sum(line.slept) <= (60.0 if patience.until is None else 600.0)
-        assert len(line.sent) < 700
+            transport.run(retry(lambda: jitter).call(READ, policy))
+        assert sum(transport.slept) <= (60.0 if policy.until is None else 600.0)
+        assert len(transport.sent) < 700
 
 
 @given(st.binary(max_size=300), st.integers(200, 599), st.text(max_size=40))

@@ -11,12 +11,12 @@ import pytest
 from catalogue import proves
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from scripted_line import READ, START, Line, reply, retry
+from scripted_transport import READ, START, ScriptedTransport, reply, retry
 
 from weblake.api import responses
 from weblake.api.operation import Operation
 from weblake.errors import RateLimited
-from weblake.jobs.retry import SINGLE, Patience, Retry, RetryBudget
+from weblake.jobs.retry import SINGLE, Retry, RetryBudget, RetryPolicy
 
 #: What is added to what the service asks for: a moment, and a tenth, which is for chance.
 AT_LEAST_S, SPREAD = 0.05, 0.1
@@ -26,28 +26,28 @@ AT_LEAST_S, SPREAD = 0.05, 0.1
 @proves(
     "H1",
     at="src/weblake/jobs/retry.py",
-    line="return self.jitter() * min(patience.cap_s",
-    becomes="return min(patience.cap_s",
+    line="return self.jitter() * min(policy.cap_s",
+    becomes="return min(policy.cap_s",
 )
 @pytest.mark.parametrize("chance", [0.0, 0.5, 0.999])
 @pytest.mark.parametrize("operation", [READ, START], ids=["read", "start"])
 def test_h1_a_bare_429_is_waited_out_in_pauses_that_grow_and_are_left_to_chance(
     operation: Operation[object], chance: float
 ) -> None:
-    line = Line([reply(429)])
+    transport = ScriptedTransport([reply(429)])
     with pytest.raises(RateLimited) as caught:
-        line.run(retry(lambda: chance).call(operation))
+        transport.run(retry(lambda: chance).call(operation))
     assert caught.value.retry_after is None
-    assert line.slept == pytest.approx([AT_LEAST_S + chance * 0.5 * 2**n for n in range(SINGLE.tries - 1)])
+    assert transport.slept == pytest.approx([AT_LEAST_S + chance * 0.5 * 2**n for n in range(SINGLE.tries - 1)])
 
 
 @proves("H1", at="src/weblake/jobs/retry.py", line="if not self.budget.take():", becomes="if False:")
 def test_h1_a_bare_429_spends_what_all_calls_may_repeat() -> None:
-    rules, line = Retry(budget=RetryBudget(10), jitter=lambda: 0.0), Line([reply(429)])
+    rules, transport = Retry(budget=RetryBudget(10), jitter=lambda: 0.0), ScriptedTransport([reply(429)])
     for _ in range(3):
         with pytest.raises(RateLimited):
-            line.run(rules.call(READ))
-    assert len(line.sent) == 3 + 10 // 5
+            transport.run(rules.call(READ))
+    assert len(transport.sent) == 3 + 10 // 5
 
 
 @pytest.mark.parametrize(
@@ -66,19 +66,19 @@ def test_h1_a_bare_429_spends_what_all_calls_may_repeat() -> None:
 def test_what_the_service_says_about_waiting_is_obeyed(
     headers: Mapping[str, str], body: object, least: float, most: float
 ) -> None:
-    line = Line([reply(429, body, headers, wall=1.8e9), reply()])
-    line.run(retry().call(READ))
-    assert least <= line.slept[0] <= most
+    transport = ScriptedTransport([reply(429, body, headers, wall=1.8e9), reply()])
+    transport.run(retry().call(READ))
+    assert least <= transport.slept[0] <= most
 
 
 def waited(header: str, chance: float, status: int, **more: str) -> tuple[list[float], RateLimited | None]:
     """The pauses before a second try, and what was raised in place of one."""
-    line = Line([reply(status, {}, {"retry-after": header, **more}, wall=1.8e9), reply()])
+    transport = ScriptedTransport([reply(status, {}, {"retry-after": header, **more}, wall=1.8e9), reply()])
     try:
-        line.run(retry(lambda: chance).call(READ))
+        transport.run(retry(lambda: chance).call(READ))
     except RateLimited as error:
-        return line.slept, error
-    return line.slept, None
+        return transport.slept, error
+    return transport.slept, None
 
 
 NUMBERS = st.one_of(
@@ -88,7 +88,7 @@ NUMBERS = st.one_of(
 )
 
 
-@proves("H2", at="src/weblake/jobs/retry.py", line="return waited + wait <= patience.wait_s", becomes="return True")
+@proves("H2", at="src/weblake/jobs/retry.py", line="return waited + wait <= policy.wait_s", becomes="return True")
 @proves("H2", at="src/weblake/jobs/retry.py", line="return error.retry_after + 0.05 +", becomes="return 0.05 +")
 @given(number=NUMBERS, chance=st.floats(0, 0.999))
 def test_h2_a_number_of_seconds_is_obeyed_up_to_a_minute_and_handed_on_above(number: str, chance: float) -> None:
@@ -123,26 +123,26 @@ def test_h2_what_is_neither_a_number_nor_a_date_leaves_weblake_its_own_pause(hea
 
 
 def test_h2_a_wait_beyond_a_minute_is_handed_to_the_caller() -> None:
-    line = Line([reply(429, {}, {"retry-after": "3600"}), reply()])
+    transport = ScriptedTransport([reply(429, {}, {"retry-after": "3600"}), reply()])
     with pytest.raises(RateLimited) as caught:
-        line.run(retry().call(READ))
+        transport.run(retry().call(READ))
     assert caught.value.retry_after == 3600
-    assert not line.slept
+    assert not transport.slept
 
 
 @proves(
     "H2",
     at="src/weblake/jobs/retry.py",
-    line="return wait < (yield from _left(patience))",
-    becomes="return wait < (yield from _left(patience)) and wait < 60",
+    line="return wait < (yield from _left(policy))",
+    becomes="return wait < (yield from _left(policy)) and wait < 60",
 )
 def test_h2_within_a_job_it_is_obeyed_up_to_the_jobs_deadline() -> None:
-    line = Line([reply(429, {}, {"retry-after": "3600"}), reply()])
-    line.run(retry().call(READ, Patience(until=line.at + 4000)))
-    assert line.slept[0] >= 3600
-    line = Line([reply(429, {}, {"retry-after": "3600"}), reply()])
+    transport = ScriptedTransport([reply(429, {}, {"retry-after": "3600"}), reply()])
+    transport.run(retry().call(READ, RetryPolicy(until=transport.at + 4000)))
+    assert transport.slept[0] >= 3600
+    transport = ScriptedTransport([reply(429, {}, {"retry-after": "3600"}), reply()])
     with pytest.raises(RateLimited):
-        line.run(retry().call(READ, Patience(until=line.at + 100)))
+        transport.run(retry().call(READ, RetryPolicy(until=transport.at + 100)))
 
 
 @pytest.fixture(params=["UTC", "America/New_York", "Asia/Tokyo"])
@@ -198,9 +198,9 @@ def test_h3_a_date_is_reckoned_by_the_clock_that_made_it(status: int, ahead: int
         "retry-after": format_datetime(NOON + timedelta(seconds=20), usegmt=True),
         "date": format_datetime(NOON, usegmt=True),
     }
-    line = Line([reply(status, {}, headers, wall=NOON.timestamp() + ahead), reply()])
-    line.run(retry(lambda: 0.0).call(READ))
-    assert line.slept == [pytest.approx(20 + AT_LEAST_S)]
+    transport = ScriptedTransport([reply(status, {}, headers, wall=NOON.timestamp() + ahead), reply()])
+    transport.run(retry(lambda: 0.0).call(READ))
+    assert transport.slept == [pytest.approx(20 + AT_LEAST_S)]
 
 
 @proves(
@@ -212,23 +212,25 @@ def test_h3_a_date_is_reckoned_by_the_clock_that_made_it(status: int, ahead: int
 @pytest.mark.parametrize("date", ["", "yesterday", "Sat, 99 Foo 99999 99:99:99 GMT"])
 def test_h3_without_a_date_of_its_own_it_is_reckoned_by_ours(date: str) -> None:
     headers = {"retry-after": format_datetime(NOON, usegmt=True), "date": date}
-    line = Line([reply(429, {}, headers, wall=NOON.timestamp() - 20), reply()])
-    line.run(retry(lambda: 0.0).call(READ))
-    assert line.slept == [pytest.approx(20 + AT_LEAST_S)]
+    transport = ScriptedTransport([reply(429, {}, headers, wall=NOON.timestamp() - 20), reply()])
+    transport.run(retry(lambda: 0.0).call(READ))
+    assert transport.slept == [pytest.approx(20 + AT_LEAST_S)]
 
 
 @proves("H3", at="src/weblake/api/responses.py", line="max(0.0, asked)", becomes="asked")
 @given(at=st.datetimes(datetime(1970, 1, 1), datetime(9999, 12, 31)), ours=st.floats(0, 2.5e11))
 def test_h3_a_date_that_has_passed_is_now_and_one_far_ahead_is_the_callers(at: datetime, ours: float) -> None:
     then = at.replace(tzinfo=timezone.utc, microsecond=0)
-    line = Line([reply(429, {}, {"retry-after": format_datetime(then, usegmt=True)}, wall=ours), reply()])
+    transport = ScriptedTransport(
+        [reply(429, {}, {"retry-after": format_datetime(then, usegmt=True)}, wall=ours), reply()]
+    )
     ahead = then.timestamp() - ours
     assume(not 59.9 < ahead <= 60)
     if ahead <= 60:
-        line.run(retry(lambda: 0.0).call(READ))
-        assert line.slept == [pytest.approx(max(0.0, ahead) + AT_LEAST_S)]
+        transport.run(retry(lambda: 0.0).call(READ))
+        assert transport.slept == [pytest.approx(max(0.0, ahead) + AT_LEAST_S)]
     else:
         with pytest.raises(RateLimited) as caught:
-            line.run(retry(lambda: 0.0).call(READ))
+            transport.run(retry(lambda: 0.0).call(READ))
         assert caught.value.retry_after == pytest.approx(ahead)
-        assert not line.slept
+        assert not transport.slept

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scripted_line import Line, reply, retry
+from scripted_transport import ScriptedTransport, reply, retry
 
 from weblake.api.models import ActivityEntry
 from weblake.jobs import usage_reports
@@ -15,7 +15,7 @@ START, LATER = "2026-11-01T00:00:00.000Z", "2026-10-01T00:00:00.000Z"
 
 
 def report(*periods: dict[str, Any]) -> usage_reports.Report:
-    found = Line([reply(body={"success": True, "periods": list(periods)})]).run(
+    found = ScriptedTransport([reply(body={"success": True, "periods": list(periods)})]).run(
         usage_reports.report("credits", retry(), by_api_key=True)
     )
     assert isinstance(found, usage_reports.Report)
@@ -47,7 +47,7 @@ def test_a_call_without_an_id_is_landed_once() -> None:
     other = entry | {"target": "https://b.example/"}
     data = [entry, other, entry | {"id": "a"}, entry | {"api_version": "v1"}, entry]
     body = {"success": True, "data": data, "cursor": None, "hasMore": False}
-    listed = Line([reply(body=body)]).run(usage_reports.activity(retry()))
+    listed = ScriptedTransport([reply(body=body)]).run(usage_reports.activity(retry()))
     assert isinstance(listed, list)
     assert all(isinstance(each, ActivityEntry) for each in listed)
     storage = open_storage("memory://calls-without-ids/lake")

@@ -12,7 +12,7 @@ from weblake.api.models import JobError, JobErrors
 from weblake.dataset.ledger import Intent, Job
 from weblake.dataset.root import open_dataset
 from weblake.loads import publishing
-from weblake.loads.accounting import Tally
+from weblake.loads.accounting import Reconciler
 from weblake.loads.publishing import Dataset
 from weblake.loads.staging import Staged
 from weblake.receipt import Receipt
@@ -42,13 +42,13 @@ def intent(n: int, **more: object) -> Intent:
 
 def land(dataset: Dataset, what: Intent, documents: int = 3, failed: int = 1, text: int = 200) -> Receipt:
     """Lands a load as a job of this many documents and failed pages does."""
-    dataset.ledger.begin(what)
+    dataset.ledger.record_intent(what)
     dataset.layout.claim("documents", tuple(what.partition) if what.partition else ("load_date",))
     job = f"00000000-0000-4000-8000-{what.load_id[:12]}"
     dataset.ledger.record_job(Job(load_id=what.load_id, job_id=job, kind=what.kind, at=what.created_at))
     pages = [f"https://a.test/{what.load_id}/{n}" for n in range(documents + failed)]
     rows = DocumentBatches(what.load_id, job, what.kind, what.created())
-    tally = Tally(pages)
+    reconciler = Reconciler(pages)
     receipt = Receipt(
         what.load_id, what.kind, job, "completed", True, len(pages), documents, failed, credits_used=1.0 * documents
     )
@@ -60,13 +60,13 @@ def land(dataset: Dataset, what: Intent, documents: int = 3, failed: int = 1, te
                 raw = {"markdown": body, "links": [url] * n, "odd": {"n": n}, "metadata": found}
                 parsed = rows.parse(json.dumps(raw).encode())
                 assert parsed is not None
-                tally.document(parsed.scrape_id, parsed.source_url, parsed.url, b"")
+                reconciler.document(parsed.scrape_id, parsed.source_url, parsed.url, b"")
                 rows.append(parsed)
             if documents:
                 file.write(rows.flush()())
             written = file.close(json.dumps(receipt.to_dict(files=False)).encode())
         errors = JobErrors(errors=[JobError(url=url, code="GONE", error="gone") for url in pages[documents:]])
-        staged = Staged(written, tally.close(errors, {}), receipt)
+        staged = Staged(written, reconciler.close(errors, {}), receipt)
         return publishing.publish(dataset, what, staged)
 
 

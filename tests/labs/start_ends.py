@@ -7,7 +7,7 @@ from typing import Any
 from start_world import Process, State, World
 
 from weblake.jobs.retry import Retry
-from weblake.loads.orphans import Orphan, look
+from weblake.loads.orphans import Orphan, find_open_loads
 from weblake.loads.publishing import Dataset
 from weblake.steps import NoReply, Reply, Request, run
 
@@ -56,23 +56,23 @@ def looked_at(world: World, state: State) -> tuple[Orphan, ...]:
     records: Any = Records(state)
     dataset = Dataset.at(records)
     client: Any = Teller(world, State((), 0, 0, now=when, service=state.service.at(when, world.kind)))
-    return look(client, dataset).orphans
+    return find_open_loads(client, dataset).orphans
 
 
 def checked(world: World, end: State) -> None:
     """Paid once at most; whoever ended well has the one job; whoever did not says for which load, and what to do."""
     jobs = [job for job, _ in end.service.jobs]
-    told = f"{world.kind}, {world.order.kind}: {end.trail}: {end.processes}"
+    told = f"{world.kind}, {world.request.kind}: {end.trail}: {end.processes}"
     assert len(jobs) <= 1, f"paid {len(jobs)} times; {told}"
     for process in end.processes:
         if process.error is None:
             assert jobs == [process.job], f"not the job that was paid; {told}"
         elif jobs:
-            assert world.order.load_id in process.error, f"the load is not named; {told}"
+            assert world.request.load_id in process.error, f"the load is not named; {told}"
             assert "again" in process.error or "new=True" in process.error, f"nothing to do; {told}"
     found = looked_at(world, end)
     named = [{each.job_id, *(each.candidates or ())} for each in found]
-    if jobs and world.lists_activity and world.order.endpoint:
+    if jobs and world.lists_activity and world.request.endpoint:
         assert any(jobs[0] in each for each in named), f"paid, and no orphan names it; {told}"
     elif jobs:
         assert found[0].paid is not False, f"paid, and the orphan says that it was not; {told}"

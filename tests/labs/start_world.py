@@ -21,7 +21,7 @@ from weblake.dataset.ledger import Intent, Ledger
 from weblake.errors import WeblakeError
 from weblake.jobs.retry import Retry
 from weblake.loads import starts
-from weblake.loads.load_request import Order
+from weblake.loads.load_request import LoadRequest
 from weblake.steps import NoReply, Now, Reply, Send, Sleep
 
 #: Seconds until a job shows up in the activity list.
@@ -29,9 +29,9 @@ LAG_S = 1.5
 
 
 @cache
-def started_by(order: Order, key: str) -> Operation[object]:
+def started_by(request: LoadRequest, key: str) -> Operation[object]:
     """The start, built once for each key."""
-    return order.start(key)  # type: ignore[misc]
+    return request.start(key)  # type: ignore[misc]
 
 
 class Untold(BaseException):
@@ -83,7 +83,7 @@ class State:
 class World:
     """The rules: which order, which kind of service, and how finely processes take turns."""
 
-    order: Order
+    request: LoadRequest
     #: replay: same key, same answer; burnt: a key used again is a 409 without an id; none: keys are ignored.
     kind: str
     lists_activity: bool = True
@@ -99,7 +99,7 @@ class World:
     @property
     def deadline_s(self) -> float:
         """How long a start may take to arrive."""
-        return started_by(self.order, str(uuid.UUID(int=1, version=4))).request.deadline_s
+        return started_by(self.request, str(uuid.UUID(int=1, version=4))).request.deadline_s
 
     def explore(self, state: State) -> Iterator[State]:
         """Every state in which all processes have ended; raises where one never ends."""
@@ -211,7 +211,7 @@ class World:
     def started(self, job: str | None, now: float) -> Reply:
         if job is None:
             return reply(409, {"success": False, "error": "Idempotency key already used"}, now)
-        if self.order.kind in ("scrape", "parse"):
+        if self.request.kind in ("scrape", "parse"):
             return reply(200, {"success": True, "data": {"markdown": "a", "metadata": {"scrapeId": job}}}, now)
         return reply(200, {"success": True, "id": job, "invalidURLs": []}, now)
 
@@ -219,7 +219,7 @@ class World:
         if not self.lists_activity:
             return reply(404, {"success": False, "error": "no such thing"}, state.now)
         entries = [
-            {"id": job, "endpoint": self.order.kind, "created_at": stamp(when), "target": self.order.first_target}
+            {"id": job, "endpoint": self.request.kind, "created_at": stamp(when), "target": self.request.first_target}
             for job, when in state.service.jobs
             if when + LAG_S <= state.now
         ]
@@ -227,12 +227,12 @@ class World:
 
     def intent(self, now: float) -> Intent:
         return Intent(
-            load_id=self.order.load_id,
-            kind=self.order.kind,
-            endpoint=self.order.endpoint or "",
+            load_id=self.request.load_id,
+            kind=self.request.kind,
+            endpoint=self.request.endpoint or "",
             created_at=stamp(now),
-            request_sha256=self.order.request_sha,
-            first_target=self.order.first_target,
+            request_sha256=self.request.request_sha,
+            first_target=self.request.first_target,
             replay=self.kind == "replay",
             service=self.service,
         )
@@ -240,8 +240,8 @@ class World:
     def _flow(self, telling: Telling) -> str:
         """The real start flow, from the intent to the job's id."""
         ledger = Ledger(telling)  # type: ignore[arg-type]
-        intent = ledger.begin(self.intent(telling("now")))
-        plan = starts.Plan(intent, partial(started_by, self.order), self.order.endpoint, service=self.service)
+        intent = ledger.record_intent(self.intent(telling("now")))
+        plan = starts.Plan(intent, partial(started_by, self.request), self.request.endpoint, service=self.service)
         flow = starts.start(plan, ledger, Retry(jitter=lambda: 0.5))
         answer: Any = None
         while True:

@@ -15,7 +15,7 @@ from weblake.dataset.root import open_dataset
 from weblake.jobs.polling import JobRef
 from weblake.loads import generations, load, load_request, publishing, starts
 from weblake.loads.generations import Task
-from weblake.loads.load_request import Naming, Order
+from weblake.loads.load_request import LoadRequest, Naming
 from weblake.loads.publishing import Dataset
 from weblake_service.server import LocalService
 
@@ -38,7 +38,7 @@ class TaskLab:
     run: str = "run-1"
     keys: Mapping[str, str] | None = None
 
-    def order(self) -> Order:
+    def request(self) -> LoadRequest:
         return load_request.batch(self.urls, Naming(partition=self.keys))
 
     def task(self, occasion: str) -> Task:
@@ -47,15 +47,15 @@ class TaskLab:
     def choose(self, occasion: str, terms: Terms | None = None) -> int:
         return generations.choose(self.client, self.dataset, self.task(occasion), terms or Terms())
 
-    def placed(self, occasion: str, terms: Terms | None = None) -> Order:
-        return generations.place(self.order(), self.task(occasion), self.choose(occasion, terms))
+    def placed(self, occasion: str, terms: Terms | None = None) -> LoadRequest:
+        return generations.place(self.request(), self.task(occasion), self.choose(occasion, terms))
 
-    def land(self, occasion: str, terms: Terms | None = None) -> publishing.Landing:
+    def land(self, occasion: str, terms: Terms | None = None) -> publishing.LandedLoad:
         terms = terms or Terms(poll_s=0.2)
         return load.land(self.client, self.dataset, self.placed(occasion, terms), terms)
 
     def start(self, occasion: str) -> JobRef:
-        _, job, _ = load.begin(self.client, self.dataset, self.placed(occasion))
+        _, job, _ = load.start_load(self.client, self.dataset, self.placed(occasion))
         return JobRef(job.kind, job.job_id)
 
     def cancel(self, job: JobRef) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from weblake.api.models import JobErrors
 from weblake.loads import submitted_urls
-from weblake.loads.accounting import Account, Tally
+from weblake.loads.accounting import Account, Reconciler
 from weblake.loads.submitted_urls import url_key
 
 HEAD: dict[str, object] = {"status": "completed"}
@@ -27,15 +27,15 @@ def balances(account: Account) -> bool:
     return account.submitted == parts + account.duplicates
 
 
-def arrive(tally: Tally, *urls: str) -> list[bool]:
-    return [tally.document(f"id-{n}", url, url, b"") for n, url in enumerate(urls)]
+def arrive(reconciler: Reconciler, *urls: str) -> list[bool]:
+    return [reconciler.document(f"id-{n}", url, url, b"") for n, url in enumerate(urls)]
 
 
 def test_each_outcome_is_counted_and_has_a_row() -> None:
     urls = [f"http://a.test/{n}" for n in range(5)]
-    tally = Tally(urls, rejected=[urls[3]])
-    arrive(tally, urls[0])
-    account = tally.close(errors([urls[1]], [urls[2]]), HEAD)
+    reconciler = Reconciler(urls, rejected=[urls[3]])
+    arrive(reconciler, urls[0])
+    account = reconciler.close(errors([urls[1]], [urls[2]]), HEAD)
     assert (account.stored, account.failed, account.robots_blocked, account.rejected) == (1, 1, 1, 1)
     assert account.missing == 1
     assert balances(account)
@@ -48,16 +48,16 @@ def test_each_outcome_is_counted_and_has_a_row() -> None:
 
 
 def test_h28_a_url_given_twice_and_scraped_twice_is_two_documents() -> None:
-    tally = Tally(["http://a.test/", "http://a.test/"])
-    assert arrive(tally, "http://a.test/", "http://a.test/") == [True, True]
-    account = tally.close(errors(), HEAD)
+    reconciler = Reconciler(["http://a.test/", "http://a.test/"])
+    assert arrive(reconciler, "http://a.test/", "http://a.test/") == [True, True]
+    account = reconciler.close(errors(), HEAD)
     assert (account.stored, account.duplicates, account.missing) == (2, 0, 0)
 
 
 def test_h28_a_url_given_twice_that_the_service_folds_is_one_document_and_a_duplicate() -> None:
-    tally = Tally(["http://a.test/", "http://a.test/"])
-    arrive(tally, "http://a.test/")
-    account = tally.close(errors(), HEAD | {"completed": 1})
+    reconciler = Reconciler(["http://a.test/", "http://a.test/"])
+    arrive(reconciler, "http://a.test/")
+    account = reconciler.close(errors(), HEAD | {"completed": 1})
     assert (account.stored, account.duplicates, account.missing) == (1, 1, 0)
 
 
@@ -74,9 +74,9 @@ ALIKE = [
 @proves("2.1", at="src/weblake/loads/accounting.py", line="and each.like_answered and respelled > 0:", becomes=":")
 @pytest.mark.parametrize(("one", "other"), ALIKE)
 def test_of_two_pages_with_urls_alike_none_is_taken_for_the_other(one: str, other: str) -> None:
-    tally = Tally([one, other])
-    assert arrive(tally, one) == [True]
-    account = tally.close(errors(), HEAD | {"completed": 1, "total": 2})
+    reconciler = Reconciler([one, other])
+    assert arrive(reconciler, one) == [True]
+    account = reconciler.close(errors(), HEAD | {"completed": 1, "total": 2})
     assert (account.stored, account.duplicates, account.missing_urls()) == (1, 0, [other])
 
 
@@ -88,84 +88,84 @@ def test_of_two_pages_with_urls_alike_none_is_taken_for_the_other(one: str, othe
 )
 @pytest.mark.parametrize(("one", "other"), ALIKE)
 def test_a_page_told_again_under_another_id_does_not_push_out_the_one_like_it(one: str, other: str) -> None:
-    tally = Tally([one, other])
-    assert arrive(tally, one, one, other) == [True, False, True]
-    assert tally.close(errors(), HEAD).whole
+    reconciler = Reconciler([one, other])
+    assert arrive(reconciler, one, one, other) == [True, False, True]
+    assert reconciler.close(errors(), HEAD).whole
 
 
 def test_two_spellings_are_folded_where_the_service_says_that_it_had_one_page() -> None:
-    tally = Tally(["a.test/x", "http://a.test/x/"])
-    arrive(tally, "https://a.test/x")
-    account = tally.close(errors(), HEAD | {"completed": 1, "total": 1})
+    reconciler = Reconciler(["a.test/x", "http://a.test/x/"])
+    arrive(reconciler, "https://a.test/x")
+    account = reconciler.close(errors(), HEAD | {"completed": 1, "total": 1})
     assert (account.stored, account.duplicates, account.missing) == (1, 1, 0)
 
 
 def test_a_respelled_answer_too_many_is_said_and_pushes_nothing_out() -> None:
-    tally = Tally(["http://a.test/x", "http://a.test/x/"])
-    assert arrive(tally, "https://a.test/x", "http://a.test/x", "http://a.test/x/") == [True, True, True]
-    account = tally.close(errors(), HEAD)
+    reconciler = Reconciler(["http://a.test/x", "http://a.test/x/"])
+    assert arrive(reconciler, "https://a.test/x", "http://a.test/x", "http://a.test/x/") == [True, True, True]
+    account = reconciler.close(errors(), HEAD)
     assert (account.stored, account.missing, account.foreign) == (3, 0, 1)
     assert balances_but_foreign(account)
 
 
 def test_a_crawl_keeps_two_pages_with_urls_alike_and_an_error_beside_a_document() -> None:
-    tally = Tally(None)
-    assert tally.document(None, "http://a.test/x", None, b"")
-    assert tally.document(None, "https://a.test/x", None, b"")
-    account = tally.close(errors(["http://a.test/x/"]), HEAD)
+    reconciler = Reconciler(None)
+    assert reconciler.document(None, "http://a.test/x", None, b"")
+    assert reconciler.document(None, "https://a.test/x", None, b"")
+    account = reconciler.close(errors(["http://a.test/x/"]), HEAD)
     assert (account.stored, account.failed) == (2, 1)
 
 
 def test_a_fold_is_no_fold_where_the_service_says_it_scraped_both() -> None:
-    tally = Tally(["http://a.test/", "http://a.test/"])
-    arrive(tally, "http://a.test/")
-    account = tally.close(errors(), HEAD | {"completed": 2})
+    reconciler = Reconciler(["http://a.test/", "http://a.test/"])
+    arrive(reconciler, "http://a.test/")
+    account = reconciler.close(errors(), HEAD | {"completed": 2})
     assert (account.duplicates, account.missing) == (0, 1)
 
 
 def test_h18_documents_that_overlapping_chunks_repeat_are_stored_once() -> None:
-    tally = Tally(None)
-    assert tally.document("same", "http://a.test/", None, b"")
-    assert not tally.document("same", "http://a.test/", None, b"")
-    assert tally.document("same", "http://a.test/other", None, b"")  # one id for all pages: none may be lost
+    reconciler = Reconciler(None)
+    assert reconciler.document("same", "http://a.test/", None, b"")
+    assert not reconciler.document("same", "http://a.test/", None, b"")
+    assert reconciler.document("same", "http://a.test/other", None, b"")  # one id for all pages: none may be lost
 
 
 def test_without_ids_the_source_tells_documents_apart() -> None:
-    tally = Tally(None)
-    assert tally.document(None, "http://a.test/", None, b"1")
-    assert not tally.document(None, "http://a.test/", None, b"2")
+    reconciler = Reconciler(None)
+    assert reconciler.document(None, "http://a.test/", None, b"1")
+    assert not reconciler.document(None, "http://a.test/", None, b"2")
 
 
 def test_a_document_nobody_asked_for_does_not_stand_in_for_one_that_is_missing() -> None:
-    tally = Tally(["http://a.test/1", "http://a.test/2"])
-    arrive(tally, "http://a.test/1", "http://elsewhere.test/")
-    account = tally.close(errors(), HEAD)
+    reconciler = Reconciler(["http://a.test/1", "http://a.test/2"])
+    arrive(reconciler, "http://a.test/1", "http://elsewhere.test/")
+    account = reconciler.close(errors(), HEAD)
     assert account.foreign == 1
     assert account.missing_urls() == ["http://a.test/2"]
     assert not account.whole
 
 
 def test_a_document_without_any_url_stands_in_by_elimination() -> None:
-    tally = Tally(["http://a.test/1", "http://a.test/2"])
-    arrive(tally, "http://a.test/1")
-    assert tally.document(None, None, None, b"x")
-    account = tally.close(errors(), HEAD)
+    reconciler = Reconciler(["http://a.test/1", "http://a.test/2"])
+    arrive(reconciler, "http://a.test/1")
+    assert reconciler.document(None, None, None, b"x")
+    account = reconciler.close(errors(), HEAD)
     assert (account.stored, account.missing, account.foreign) == (2, 0, 0)
 
 
 def test_something_that_is_no_document_is_a_failure_with_a_reason() -> None:
-    tally = Tally(["http://a.test/1", "http://a.test/2"])
-    arrive(tally, "http://a.test/1")
-    tally.malformed(1)
-    account = tally.close(errors(), HEAD)
+    reconciler = Reconciler(["http://a.test/1", "http://a.test/2"])
+    arrive(reconciler, "http://a.test/1")
+    reconciler.malformed(1)
+    account = reconciler.close(errors(), HEAD)
     assert (account.failed, account.missing) == (1, 0)
     assert account.rows[0].code == "MALFORMED_DOCUMENT"
 
 
 def test_a_page_that_failed_first_and_arrived_later_is_stored() -> None:
-    tally = Tally(["http://a.test/1"])
-    arrive(tally, "http://a.test/1")
-    account = tally.close(errors(["http://a.test/1"]), HEAD)
+    reconciler = Reconciler(["http://a.test/1"])
+    arrive(reconciler, "http://a.test/1")
+    account = reconciler.close(errors(["http://a.test/1"]), HEAD)
     assert (account.stored, account.failed) == (1, 0)
     assert not account.rows
 
@@ -180,9 +180,9 @@ def test_a_page_that_failed_first_and_arrived_later_is_stored() -> None:
     ],
 )
 def test_without_a_list_the_counters_of_the_service_are_held_against_it(head: dict[str, object], missing: int) -> None:
-    tally = Tally(None)
-    arrive(tally, "http://a.test/1", "http://a.test/2")
-    account = tally.close(errors(), HEAD | head)
+    reconciler = Reconciler(None)
+    arrive(reconciler, "http://a.test/1", "http://a.test/2")
+    account = reconciler.close(errors(), HEAD | head)
     assert account.missing == missing
     assert balances(account)
 
@@ -244,13 +244,13 @@ def test_the_account_always_balances(
     malformed: int,
     completed: int | None,
 ) -> None:
-    tally = Tally(submitted, rejected)
+    reconciler = Reconciler(submitted, rejected)
     stored: Counter[str] = Counter()
     for url, number in documents:
-        if tally.document(None if number is None else f"id-{number}", url, url, url.encode()):
+        if reconciler.document(None if number is None else f"id-{number}", url, url, url.encode()):
             stored[url] += 1
-    tally.malformed(malformed)
-    account = tally.close(errors(failed, blocked), HEAD | {"completed": completed})
+    reconciler.malformed(malformed)
+    account = reconciler.close(errors(failed, blocked), HEAD | {"completed": completed})
     known = Counter(submitted)
     assert all(stored[url] <= known[url] for url in known)  # nothing doubled
     assert account.stored - account.foreign + account.foreign == account.stored
@@ -271,9 +271,9 @@ alike = st.sampled_from(
 def test_the_account_balances_where_urls_are_alike(
     submitted: list[str], documents: list[str], failed: list[str], total: int
 ) -> None:
-    tally = Tally(submitted)
-    stored = Counter(url for n, url in enumerate(documents) if tally.document(f"id-{n}", url, url, b""))
-    account = tally.close(errors(failed), HEAD | {"total": total, "completed": sum(stored.values())})
+    reconciler = Reconciler(submitted)
+    stored = Counter(url for n, url in enumerate(documents) if reconciler.document(f"id-{n}", url, url, b""))
+    account = reconciler.close(errors(failed), HEAD | {"total": total, "completed": sum(stored.values())})
     assert balances_but_foreign(account)
     sent = Counter(submitted)
     for url in sent:
@@ -295,8 +295,8 @@ def balances_but_foreign(account: Account) -> bool:
 def test_the_account_without_a_list_balances_too(
     documents: list[str], failed: list[str], total: int, completed: int
 ) -> None:
-    tally = Tally(None)
-    arrive(tally, *documents)
-    account = tally.close(errors(failed), HEAD | {"total": total, "completed": completed})
+    reconciler = Reconciler(None)
+    arrive(reconciler, *documents)
+    account = reconciler.close(errors(failed), HEAD | {"total": total, "completed": completed})
     assert balances(account)
     assert account.submitted >= max(total, completed)

@@ -13,7 +13,7 @@ from weblake import Client, Terms
 from weblake.errors import WeblakeError
 from weblake.loads import load, load_request
 from weblake.loads.crawl_costs import PossibleCost, find_possible_cost
-from weblake.loads.load_request import Naming, Order
+from weblake.loads.load_request import LoadRequest, Naming
 
 SITE = "http://pages.test/"
 SOON = Terms(poll_s=0.2, timeout_s=60)
@@ -25,7 +25,7 @@ def lab(tmp_path: Path) -> Iterator[LandingLab]:
         yield made
 
 
-def crawl(terms: Terms = SOON, **given: object) -> Order:
+def crawl(terms: Terms = SOON, **given: object) -> LoadRequest:
     return load_request.crawl(SITE, Naming(), terms, **given)  # type: ignore[arg-type]
 
 
@@ -35,7 +35,7 @@ def test_only_a_crawl_that_nothing_limits_has_a_possible_cost(lab: LandingLab) -
     found = find_possible_cost(lab.client, lab.dataset, dear)
     assert "up to 10,000 pages, which cost up to 50,000 credits" in str(found)
     limited = (crawl(limit=20_000), crawl(Terms(max_credits=20_000)), load_request.batch([SITE], Naming()))
-    assert {find_possible_cost(lab.client, lab.dataset, order) for order in limited} == {None}
+    assert {find_possible_cost(lab.client, lab.dataset, request) for request in limited} == {None}
 
 
 def test_the_embedded_service_costs_nothing(lab: LandingLab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,7 +51,7 @@ def test_a_python_program_is_warned_before_it_is_started_and_not_of_what_was_bou
     def noted(message: str) -> None:
         said.append((message, sum(request["method"] == "POST" for request in lab.service.requests())))
 
-    load.begin(lab.client, lab.dataset, crawl(), noted=noted)
+    load.start_load(lab.client, lab.dataset, crawl(), on_message=noted)
     ((message, starts),) = said
     assert "up to 10,000 credits. Give a `limit`, or `max_credits`." in message
     assert starts == 0
@@ -66,6 +66,6 @@ def test_a_start_that_did_nothing_is_warned_of_again(lab: LandingLab) -> None:
     said: list[str] = []
     lab.service.faults({"match": {"method": "POST"}, "effect": {"status": 402}})
     with pytest.raises(WeblakeError):
-        load.begin(lab.client, lab.dataset, crawl(), noted=said.append)
-    load.begin(lab.client, lab.dataset, crawl(), noted=said.append)
+        load.start_load(lab.client, lab.dataset, crawl(), on_message=said.append)
+    load.start_load(lab.client, lab.dataset, crawl(), on_message=said.append)
     assert len(said) == 2

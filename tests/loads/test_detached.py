@@ -16,19 +16,19 @@ from weblake.api.operation import Operation
 from weblake.dataset import layout
 from weblake.jobs.polling import JobRef
 from weblake.loads import detached, load_request, starts
-from weblake.loads.load_request import Naming, Order
+from weblake.loads.load_request import LoadRequest, Naming
 
 URLS = [f"http://pages.test/{n}" for n in range(4)]
 SOON = Terms(poll_s=0.2, timeout_s=60)
 
 
 class Lab(LandingLab):
-    def batch(self, urls: list[str], key: str = "a") -> Order:
+    def batch(self, urls: list[str], key: str = "a") -> LoadRequest:
         return load_request.batch(urls, Naming(key=key))
 
-    def named(self, urls: list[str], load_id: str) -> Order:
-        order = self.batch(urls)
-        return Order(**{name: getattr(order, name) for name in Order.__slots__} | {"load_id": load_id})
+    def named(self, urls: list[str], load_id: str) -> LoadRequest:
+        request = self.batch(urls)
+        return LoadRequest(**{name: getattr(request, name) for name in LoadRequest.__slots__} | {"load_id": load_id})
 
     @property
     def started(self) -> int:
@@ -45,23 +45,23 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 
 def test_what_was_sent_is_known_to_whoever_lands_it(lab: Lab) -> None:
-    order = lab.batch([*URLS, URLS[0], "ftp://pages.test/no"])
-    intent, job = detached.detach(lab.client, lab.dataset, order)
-    assert (intent.load_id, job.load_id, len(lab.kept())) == (order.load_id, order.load_id, 1)
-    receipt = detached.collect(lab.client, lab.dataset, order.load_id, SOON).receipt
+    request = lab.batch([*URLS, URLS[0], "ftp://pages.test/no"])
+    intent, job = detached.detach(lab.client, lab.dataset, request)
+    assert (intent.load_id, job.load_id, len(lab.kept())) == (request.load_id, request.load_id, 1)
+    receipt = detached.collect(lab.client, lab.dataset, request.load_id, SOON).receipt
     assert (receipt.submitted, receipt.stored, receipt.rejected) == (6, 5, 1)
     assert lab.kept() == []
-    again = detached.collect(lab.client, lab.dataset, order.load_id, SOON)
+    again = detached.collect(lab.client, lab.dataset, request.load_id, SOON)
     assert again.receipt == receipt
     assert again.landed_at is not None
     assert lab.started == 1
 
 
 def test_a_crawl_needs_no_list(lab: Lab) -> None:
-    order = load_request.crawl("http://pages.test/", Naming(), limit=2)
-    detached.detach(lab.client, lab.dataset, order)
+    request = load_request.crawl("http://pages.test/", Naming(), limit=2)
+    detached.detach(lab.client, lab.dataset, request)
     assert lab.kept() == []
-    assert detached.collect(lab.client, lab.dataset, order.load_id, SOON).receipt.stored >= 1
+    assert detached.collect(lab.client, lab.dataset, request.load_id, SOON).receipt.stored >= 1
 
 
 @proves(
@@ -88,18 +88,18 @@ def test_a_list_whose_start_was_refused_gives_way_to_the_next(lab: Lab) -> None:
 
 
 def test_what_is_missing_is_told_by_the_list(lab: Lab) -> None:
-    order = lab.batch([*URLS, "http://pages.test/lost"])
+    request = lab.batch([*URLS, "http://pages.test/lost"])
 
     def loses_a_page(key: str) -> Operation[object]:
         """The start as a service takes it that loses a page: one more was sent than it knows of."""
         return load_request.with_key(operations.start_batch_scrape(URLS), key)
 
-    detached.detach(lab.client, lab.dataset, replace(order, start=loses_a_page))
+    detached.detach(lab.client, lab.dataset, replace(request, start=loses_a_page))
     with pytest.raises(errors.LoadIncomplete, match=r"1 of 5 pages are missing: http://pages\.test/lost"):
-        detached.collect(lab.client, lab.dataset, order.load_id, SOON)
+        detached.collect(lab.client, lab.dataset, request.load_id, SOON)
     assert len(lab.kept()) == 1  # for the one who allows it
     partial = Terms(allow_partial=True)
-    assert detached.collect(lab.client, lab.dataset, order.load_id, partial).receipt.missing == 1
+    assert detached.collect(lab.client, lab.dataset, request.load_id, partial).receipt.missing == 1
     assert lab.kept() == []
 
 
@@ -112,13 +112,13 @@ def test_what_is_missing_is_told_by_the_list(lab: Lab) -> None:
 )
 @pytest.mark.parametrize("damage", ["gone", "cut"])
 def test_a_list_that_is_gone_or_damaged_is_told(lab: Lab, damage: str) -> None:
-    order = lab.batch(URLS)
-    detached.detach(lab.client, lab.dataset, order)
+    request = lab.batch(URLS)
+    detached.detach(lab.client, lab.dataset, request)
     (name,) = lab.kept()
     path = lab.root / name
     path.unlink() if damage == "gone" else path.write_bytes(path.read_bytes()[:20])
     with pytest.raises(errors.StorageRefused, match=r"gone|damaged") as caught:
-        detached.collect(lab.client, lab.dataset, order.load_id, SOON)
+        detached.collect(lab.client, lab.dataset, request.load_id, SOON)
     assert "weblake.land" in caught.value.hint
 
 
@@ -129,9 +129,9 @@ def test_what_was_never_started_cannot_be_collected(lab: Lab) -> None:
 
 def test_a_job_that_is_cancelled_meanwhile_is_refused(lab: Lab) -> None:
     lab.web.held.add("*")
-    order = lab.batch(URLS)
-    _, job = detached.detach(lab.client, lab.dataset, order)
+    request = lab.batch(URLS)
+    _, job = detached.detach(lab.client, lab.dataset, request)
     lab.client.run(starts.cancel(JobRef(job.kind, job.job_id), lab.client.retry))
     lab.web.held.clear()
     with pytest.raises(errors.JobEnded):
-        detached.collect(lab.client, lab.dataset, order.load_id, SOON)
+        detached.collect(lab.client, lab.dataset, request.load_id, SOON)

@@ -16,7 +16,7 @@ from catalogue import proves
 from task_lab import CLEAR, RETRY, URLS, TaskLab, task_lab
 
 from weblake import Terms, errors
-from weblake.jobs.polling import JobRef, glance
+from weblake.jobs.polling import JobRef, get_status
 from weblake.loads import generations, load, load_request, starts
 from weblake.loads.generations import Task
 
@@ -117,7 +117,7 @@ def test_o2_after_a_failed_job_both_buy_again(lab: TaskLab, occasion: str) -> No
 def test_o2_an_expired_job_is_bought_again_by_a_clear_and_named_by_a_retry(lab: TaskLab) -> None:
     job = lab.start(RETRY)
     deadline = time.monotonic() + 20
-    while str(lab.client.run(glance(job, lab.client.retry)).get("status")) != "completed":
+    while str(lab.client.run(get_status(job, lab.client.retry)).get("status")) != "completed":
         assert time.monotonic() < deadline
     lab.service.advance(25 * 3600)
     assert lab.choose(RETRY) == 0
@@ -150,9 +150,9 @@ def test_a_refused_load_is_promoted_where_the_terms_allow_it_now(lab: TaskLab) -
     lab.hold()
     lab.cancel(lab.start(RETRY))
     lab.release()
-    order = generations.place(lab.order(), Task(("airflow", "dag", "task", -1), "run-1", RETRY), 0)
+    request = generations.place(lab.request(), Task(("airflow", "dag", "task", -1), "run-1", RETRY), 0)
     with pytest.raises(errors.JobEnded):
-        load.land(lab.client, lab.dataset, order, Terms(poll_s=0.2))
+        load.land(lab.client, lab.dataset, request, Terms(poll_s=0.2))
     assert lab.choose(CLEAR) == 1
     assert lab.choose(CLEAR, Terms(allow_partial=True)) == 0
     assert lab.choose(RETRY, Terms(allow_partial=True)) == 0
@@ -165,10 +165,10 @@ def test_a_refused_load_is_promoted_where_the_terms_allow_it_now(lab: TaskLab) -
     becomes="if False:",
 )
 def test_a_job_of_another_service_is_never_taken_for_gone(lab: TaskLab) -> None:
-    order = replace(lab.placed(RETRY), slot=None)
-    intent = load._intent(order, "https://other.test", None)
+    request = replace(lab.placed(RETRY), slot=None)
+    intent = load._intent(request, "https://other.test", None)
     lab.dataset.preflight(None)
-    lab.dataset.ledger.begin(intent)
+    lab.dataset.ledger.record_intent(intent)
     lab.dataset.ledger.record_job(
         load.Job(
             load_id=intent.load_id,
@@ -189,8 +189,8 @@ def test_a_job_of_another_service_is_never_taken_for_gone(lab: TaskLab) -> None:
 )
 def test_a_job_that_was_landed_as_one_from_elsewhere_counts_as_landed(lab: TaskLab) -> None:
     job = lab.start(RETRY)
-    order = load_request.elsewhere(job.kind, job.job_id)
-    load.land(lab.client, lab.dataset, order, Terms(poll_s=0.2))
+    request = load_request.existing_job(job.kind, job.job_id)
+    load.land(lab.client, lab.dataset, request, Terms(poll_s=0.2))
     assert lab.choose(RETRY) == 0
     assert lab.choose(CLEAR) == 1
 
@@ -237,18 +237,18 @@ def test_a_job_is_cancelled_at_its_own_deadline_and_what_it_had_is_kept(lab: Tas
 
 def test_a_job_that_completes_as_it_is_cancelled_lands(lab: TaskLab, monkeypatch: pytest.MonkeyPatch) -> None:
     lab.hold()
-    order = lab.placed(RETRY)
+    request = lab.placed(RETRY)
     cancel = starts.cancel
 
     def too_late(job: JobRef, retry: Any) -> Any:
         lab.release()
         deadline = time.monotonic() + 20
-        while str(lab.client.run(glance(job, retry)).get("status")) != "completed":
+        while str(lab.client.run(get_status(job, retry)).get("status")) != "completed":
             assert time.monotonic() < deadline
         return cancel(job, retry)
 
     monkeypatch.setattr(starts, "cancel", too_late)
-    landing = load.land(lab.client, lab.dataset, order, Terms(timeout_s=1.0, ends_job=True, poll_s=0.2))
+    landing = load.land(lab.client, lab.dataset, request, Terms(timeout_s=1.0, ends_job=True, poll_s=0.2))
     assert landing.receipt.complete
 
 

@@ -20,7 +20,7 @@ from weblake.dataset.root import open_dataset
 from weblake.errors import OutcomeUnknown
 from weblake.jobs.retry import Retry
 from weblake.loads import load, load_request, orphans, starts
-from weblake.loads.load_request import Naming, Order, with_key
+from weblake.loads.load_request import LoadRequest, Naming, with_key
 from weblake.steps import NoReply, Now, Reply, Send
 
 URLS = [f"http://pages.test/{n}" for n in range(3)]
@@ -34,7 +34,7 @@ def lab(tmp_path: Path) -> Iterator[LandingLab]:
         yield made
 
 
-def batch() -> Order:
+def batch() -> LoadRequest:
     return load_request.batch(URLS, Naming(key="a"))
 
 
@@ -43,12 +43,15 @@ def rows(lab: LandingLab) -> int:
 
 
 @proves(
-    "2.6", at="src/weblake/loads/load.py", line="job_id = order.job_id or (job and job.job_id)", becomes="job_id = None"
+    "2.6",
+    at="src/weblake/loads/load.py",
+    line="job_id = request.job_id or (job and job.job_id)",
+    becomes="job_id = None",
 )
 def test_what_has_landed_by_its_request_does_not_land_by_its_id(lab: LandingLab) -> None:
     first = load.land(lab.client, lab.dataset, batch(), SOON)
     assert first.receipt.job_id is not None
-    again = load.land(lab.client, lab.dataset, load_request.elsewhere("batch", first.receipt.job_id), SOON)
+    again = load.land(lab.client, lab.dataset, load_request.existing_job("batch", first.receipt.job_id), SOON)
     assert again.receipt == first.receipt
     assert again.landed_at is not None
     assert rows(lab) == len(URLS)
@@ -57,12 +60,12 @@ def test_what_has_landed_by_its_request_does_not_land_by_its_id(lab: LandingLab)
 @proves(
     "2.6",
     at="src/weblake/loads/load.py",
-    line="job_id = order.job_id or (job and job.job_id)",
-    becomes="job_id = order.job_id",
+    line="job_id = request.job_id or (job and job.job_id)",
+    becomes="job_id = request.job_id",
 )
 def test_what_has_landed_by_its_id_does_not_land_by_its_request(lab: LandingLab) -> None:
-    _, job, _ = load.begin(lab.client, lab.dataset, batch())
-    first = load.land(lab.client, lab.dataset, load_request.elsewhere("batch", job.job_id), SOON)
+    _, job, _ = load.start_load(lab.client, lab.dataset, batch())
+    first = load.land(lab.client, lab.dataset, load_request.existing_job("batch", job.job_id), SOON)
     again = load.land(lab.client, lab.dataset, batch(), SOON)
     assert again.receipt == first.receipt
     assert again.landed_at is not None
@@ -72,24 +75,28 @@ def test_what_has_landed_by_its_id_does_not_land_by_its_request(lab: LandingLab)
 @proves("2.6", at="src/weblake/loads/publishing.py", line="if by != intent.load_id:", becomes="if False:")
 def test_two_commands_that_land_one_job_at_the_same_moment_land_it_once(lab: LandingLab) -> None:
     lab.web.held.add("*")
-    _, job, _ = load.begin(lab.client, lab.dataset, batch())
-    orders_of_it = (batch(), load_request.elsewhere("batch", job.job_id), load_request.elsewhere("batch", job.job_id))
+    _, job, _ = load.start_load(lab.client, lab.dataset, batch())
+    orders_of_it = (
+        batch(),
+        load_request.existing_job("batch", job.job_id),
+        load_request.existing_job("batch", job.job_id),
+    )
     with ThreadPoolExecutor() as both:
-        waiting = [both.submit(load.land, lab.client, lab.dataset, order, SOON) for order in orders_of_it]
+        waiting = [both.submit(load.land, lab.client, lab.dataset, request, SOON) for request in orders_of_it]
         until(lambda: sum("/v2/batch/scrape/" in str(each["path"]) for each in lab.service.requests()) >= 6)
         lab.web.held.clear()
         receipts = [each.result(60).receipt for each in waiting]
     assert len({receipt.load_id for receipt in receipts}) == 1
     assert {receipt.stored for receipt in receipts} == {len(URLS)}
     assert rows(lab) == len(URLS)
-    assert orphans.look(lab.client, lab.dataset).orphans == ()
+    assert orphans.find_open_loads(lab.client, lab.dataset).orphans == ()
 
 
 @proves("2.6", at="src/weblake/loads/load.py", line="return read(its, scratch)", becomes="return read(intent, scratch)")
 def test_a_job_whose_claimant_died_is_landed_as_the_load_that_it_meant(lab: LandingLab) -> None:
-    intent, job, _ = load.begin(lab.client, lab.dataset, batch())
+    intent, job, _ = load.start_load(lab.client, lab.dataset, batch())
     assert lab.dataset.ledger.land_as(job.kind, job.job_id, intent.load_id) == intent.load_id  # its last act
-    by_id = load.land(lab.client, lab.dataset, load_request.elsewhere("batch", job.job_id), SOON)
+    by_id = load.land(lab.client, lab.dataset, load_request.existing_job("batch", job.job_id), SOON)
     assert by_id.receipt.load_id == intent.load_id
     again = load.land(lab.client, lab.dataset, batch(), SOON)
     assert again.receipt == by_id.receipt
@@ -103,7 +110,7 @@ class Starting:
         self.jobs: list[str] = []
         self.posted = 0
         self._clock = clock
-        intent = ledger.begin(
+        intent = ledger.record_intent(
             Intent(
                 load_id=load_id,
                 kind="batch_scrape",

@@ -31,10 +31,10 @@ def at_once(lab: TaskLab) -> None:
 
 def as_an_integration_does(lab: TaskLab) -> None:
     """The calls of an operator, and of an asset: the job is started and told of before it is waited for."""
-    order = lab.placed(RETRY, SOON)
-    assert orchestration.landed(lab.dataset, order, SOON) is None
-    begun = orchestration.begin(lab.client, lab.dataset, order)
-    orchestration.land(lab.client, lab.dataset, order, SOON, begun=begun)
+    request = lab.placed(RETRY, SOON)
+    assert orchestration.find_landed(lab.dataset, request, SOON) is None
+    started_load = orchestration.start_load(lab.client, lab.dataset, request)
+    orchestration.land(lab.client, lab.dataset, request, SOON, started_load=started_load)
 
 
 @pytest.mark.parametrize("compacted", [False, True], ids=["as landed", "compacted"])

@@ -27,7 +27,7 @@ def uuid() -> str:
 def begun(dataset: Dataset, *, at: datetime | None = None, kind: str = "batch_scrape") -> str:
     load_id = secrets.token_hex(8)
     when = (at or datetime.now(timezone.utc)).isoformat()
-    dataset.ledger.begin(
+    dataset.ledger.record_intent(
         Intent(load_id=load_id, kind=kind, endpoint=kind, created_at=when, request_sha256="", first_target=URL)
     )
     return load_id
@@ -43,7 +43,7 @@ def test_what_has_landed_and_whose_jobs_there_are(storage: Storage) -> None:
     dataset = Dataset.at(storage)
     news = LedgerNews(dataset)
     assert news.refresh()
-    assert (dict(news.landed()), news.holds("batch_scrape", uuid())) == ({}, False)
+    assert (dict(news.landed_loads()), news.holds("batch_scrape", uuid())) == ({}, False)
     running, landed = begun(dataset), begun(dataset)
     jobs = {load_id: uuid() for load_id in (running, landed)}
     for load_id, job_id in jobs.items():
@@ -56,9 +56,9 @@ def test_what_has_landed_and_whose_jobs_there_are(storage: Storage) -> None:
     dataset.ledger.record_done(landed, receipt.to_dict(), at=at)
     assert news.refresh()
     when = round(datetime.fromisoformat(at).timestamp() * 1000)
-    assert (dict(news.landed()), news.count) == ({landed: when}, 1)
-    assert dict(news.landed(after=when - 1)) == {landed: when}
-    assert dict(news.landed(after=when)) == {}
+    assert (dict(news.landed_loads()), news.count) == ({landed: when}, 1)
+    assert dict(news.landed_loads(after=when - 1)) == {landed: when}
+    assert dict(news.landed_loads(after=when)) == {}
     assert [news.holds("batch_scrape", job_id.upper()) for job_id in (*jobs.values(), uuid())] == [True, True, False]
 
 
@@ -135,7 +135,7 @@ def test_a_damaged_record_is_told_once_and_leaves_all_other_loads_alone(local_ro
     news, told = LedgerNews(dataset), list[str]()
     for _ in range(2):
         assert news.refresh(warn=told.append)
-        assert [load_id for load_id, _ in news.landed()] == [whole]
+        assert [load_id for load_id, _ in news.landed_loads()] == [whole]
     assert len(told) == 1
     assert name in told[0]
     dataset.storage.delete(name)

@@ -47,7 +47,7 @@ class Shell:
 
     def killed(self, *more: str) -> None:
         """A run that dies while it waits for its job."""
-        with mock.patch.object(load, "_wait", side_effect=MemoryError):
+        with mock.patch.object(load, "_wait_for_end", side_effect=MemoryError):
             assert isinstance(self.batch(*more).exception, MemoryError)
 
     @property
@@ -134,7 +134,7 @@ def test_a_file_of_the_same_name_with_other_pages_is_another_load(shell: Shell) 
 
 def test_a_load_that_was_refused_stands_in_the_way_of_no_other_list(shell: Shell) -> None:
     shell.lab.service.faults()
-    with mock.patch("weblake.loads.load._trouble", return_value=StorageRefused("it does not add up")):
+    with mock.patch("weblake.loads.load._completeness_error", return_value=StorageRefused("it does not add up")):
         assert shell.batch().exit_code == 1
     shell.write([*URLS, ANOTHER])
     assert shell.landed()[0] == 4

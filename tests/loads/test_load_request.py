@@ -1,4 +1,4 @@
-"""What an order may cost, before anything is sent."""
+"""What a load request may cost, before anything is sent."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from weblake.loads.load_request import Naming, Terms
 def test_a_crawl_asks_for_no_more_pages_than_its_credits_pay_for(
     given: dict[str, Any], price: int, credits: int
 ) -> None:
-    order = load_request.crawl("http://pages.test/", Naming(), Terms(max_credits=credits), **given)
-    assert order.price == price
-    body = json.loads(order.start(str(uuid.uuid4())).request.body or b"{}")
+    request = load_request.crawl("http://pages.test/", Naming(), Terms(max_credits=credits), **given)
+    assert request.price == price
+    body = json.loads(request.start(str(uuid.uuid4())).request.body or b"{}")
     assert body.get("limit", load_request.CRAWL_LIMIT) == max(1, credits // price)

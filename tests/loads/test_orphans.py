@@ -23,7 +23,7 @@ from weblake.dataset.ledger import Start, new_nonce, utc_now
 from weblake.jobs.polling import JobRef
 from weblake.loads import generations, load, load_request, orphans, starts
 from weblake.loads.generations import Task
-from weblake.loads.load_request import Naming, Order
+from weblake.loads.load_request import LoadRequest, Naming
 from weblake.loads.orphans import Orphan
 
 URLS = [f"http://pages.test/{n}" for n in range(3)]
@@ -31,26 +31,26 @@ SOON = Terms(poll_s=0.2, timeout_s=60)
 
 
 class Lab(LandingLab):
-    def begin(self, order: Order) -> str:
-        return load.begin(self.client, self.dataset, order)[1].job_id
+    def begin(self, request: LoadRequest) -> str:
+        return load.start_load(self.client, self.dataset, request)[1].job_id
 
-    def lost(self, order: Order, *, arrives: bool, replay: bool = False) -> str:
+    def lost(self, request: LoadRequest, *, arrives: bool, replay: bool = False) -> str:
         """A start whose process died before its answer was on record; returns the job, if it arrived."""
         ledger = self.dataset.ledger
-        intent = ledger.begin(load._intent(order, self.client.service, replay))
-        assert order.start is not None
-        key = starts.Plan(intent, order.start, order.endpoint).key(1)
-        ledger.record_start(Start(load_id=order.load_id, n=1, key=key, at=utc_now(), writer=new_nonce()))
+        intent = ledger.record_intent(load._intent(request, self.client.service, replay))
+        assert request.start is not None
+        key = starts.Plan(intent, request.start, request.endpoint).key(1)
+        ledger.record_start(Start(load_id=request.load_id, n=1, key=key, at=utc_now(), writer=new_nonce()))
         if not arrives:
             return ""
-        answer: Any = self.client.call(order.start(key))
+        answer: Any = self.client.call(request.start(key))
         return str(answer.id)
 
-    def look(self, **more: Any) -> orphans.Unlanded:
+    def find_open_loads(self, **more: Any) -> orphans.Unlanded:
         return weblake.orphans(self.root, client=self.client, **more)
 
     def one(self) -> Orphan:
-        (found,) = self.look().orphans
+        (found,) = self.find_open_loads().orphans
         return found
 
 
@@ -60,14 +60,14 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
         yield made
 
 
-def a_batch(key: str = "a") -> Order:
+def a_batch(key: str = "a") -> LoadRequest:
     return load_request.batch(URLS, Naming(key=key))
 
 
 def test_a_root_where_nothing_is_open_has_none_and_is_not_touched(lab: Lab) -> None:
     load.land(lab.client, lab.dataset, a_batch(), SOON)
     asked = len(lab.service.requests())
-    assert lab.look() == orphans.Unlanded(())
+    assert lab.find_open_loads() == orphans.Unlanded(())
     assert len(lab.service.requests()) == asked, "there is nothing to ask"
 
 
@@ -89,7 +89,7 @@ def test_a_job_on_record_is_named_with_its_state(lab: Lab) -> None:
     assert f"`weblake land batch {job_id} --to {lab.root}`" in said
     lab.client.run(starts.cancel(JobRef("batch_scrape", job_id), lab.client.retry))
     lab.web.held.clear()
-    found = lab.look()
+    found = lab.find_open_loads()
     assert found.orphans == ()  # it was given up
     (cancelled,) = found.cancelled
     assert (cancelled.job_id, cancelled.state) == (job_id, "cancelled")
@@ -108,7 +108,7 @@ def test_a_start_without_an_answer_is_looked_up_in_the_activity_list(lab: Lab) -
     assert (found.record, found.candidates, found.paid) == ("start unanswered", (job_id,), True)
     assert job_id in " ".join(advice(found, lab.root))
     other = lab.lost(a_batch("b"), arrives=True)
-    assert all(set(each.candidates or ()) == {job_id, other} for each in lab.look().orphans[:1])
+    assert all(set(each.candidates or ()) == {job_id, other} for each in lab.find_open_loads().orphans[:1])
 
 
 def test_a_job_of_another_load_is_no_candidate(lab: Lab) -> None:
@@ -164,43 +164,43 @@ def test_a_load_of_an_orchestrator_is_gone_on_with_in_its_words(lab: Lab, task: 
 def test_a_job_started_elsewhere_has_a_command_of_its_own(lab: Lab) -> None:
     job_id = lab.client.start_batch_scrape(URLS, idempotency_key="6f1c2a52-8a57-5f0e-9a3c-5d0a3c6f7b11").id
     assert job_id is not None
-    lab.begin(load_request.elsewhere("batch", job_id, {"ds": "a b"}))
+    lab.begin(load_request.existing_job("batch", job_id, {"ds": "a b"}))
     assert f"`weblake land batch {job_id} --to {lab.root} --partition 'ds=a b'`" in advice(lab.one(), lab.root)[0]
 
 
 def test_what_another_load_has_landed_is_no_orphan(lab: Lab) -> None:
     job_id = lab.begin(a_batch())
-    load.land(lab.client, lab.dataset, load_request.elsewhere("batch", job_id), SOON)
-    assert lab.look().orphans == ()
+    load.land(lab.client, lab.dataset, load_request.existing_job("batch", job_id), SOON)
+    assert lab.find_open_loads().orphans == ()
 
 
 def test_a_refused_load_is_said_and_is_no_orphan(lab: Lab) -> None:
     lab.web.held.add("*")
-    order = a_batch()
-    job_id = lab.begin(order)
+    request = a_batch()
+    job_id = lab.begin(request)
     lab.client.run(starts.cancel(JobRef("batch_scrape", job_id), lab.client.retry))
     lab.web.held.clear()
     with pytest.raises(errors.WeblakeError):
-        load.land(lab.client, lab.dataset, order, SOON)
-    found = lab.look()
-    assert (found.orphans, found.refused) == ((), (order.load_id,))
+        load.land(lab.client, lab.dataset, request, SOON)
+    found = lab.find_open_loads()
+    assert (found.orphans, found.refused) == ((), (request.load_id,))
 
 
 def test_a_published_load_whose_record_is_missing_is_said(lab: Lab) -> None:
-    order = a_batch()
-    receipt = load.land(lab.client, lab.dataset, order, SOON).receipt
-    lab.dataset.storage.delete(f"_weblake/ledger/{order.load_id}.done.json")
+    request = a_batch()
+    receipt = load.land(lab.client, lab.dataset, request, SOON).receipt
+    lab.dataset.storage.delete(f"_weblake/ledger/{request.load_id}.done.json")
     found = lab.one()
     assert (found.record, found.job_id, found.state) == ("published", receipt.job_id, None)
-    assert load.land(lab.client, lab.dataset, order, SOON).receipt.stored == 3
-    assert lab.look().orphans == ()
+    assert load.land(lab.client, lab.dataset, request, SOON).receipt.stored == 3
+    assert lab.find_open_loads().orphans == ()
 
 
 def test_jobs_of_nobody_here_are_listed_where_they_are_asked_for(lab: Lab) -> None:
     mine = lab.begin(a_batch())
     other = lab.client.start_crawl(URLS[0], limit=1, idempotency_key="6f1c2a52-8a57-5f0e-9a3c-5d0a3c6f7b11").id
-    assert lab.look().strangers is None
-    found = lab.look(strangers=True).strangers
+    assert lab.find_open_loads().strangers is None
+    found = lab.find_open_loads(strangers=True).strangers
     assert found is not None
     assert [(each.job_id, each.kind) for each in found] == [(other, "crawl")]
     assert mine not in {each.job_id for each in found}
@@ -211,7 +211,7 @@ def test_without_a_service_the_ledger_still_speaks(lab: Lab) -> None:
     alone = weblake.orphans(lab.root, offline=True)
     assert [(each.job_id, each.state) for each in alone.orphans] == [(job_id, None)]
     lab.service.faults({"match": {"path": "/v2/batch/scrape/.*"}, "times": 99, "effect": {"status": 401}})
-    found = lab.look()
+    found = lab.find_open_loads()
     assert [(each.job_id, each.state) for each in found.orphans] == [(job_id, None)]
     assert isinstance(found.unasked, errors.AuthenticationFailed)
 
@@ -262,11 +262,11 @@ def test_a_record_that_cannot_be_read_is_told_and_leaves_all_other_loads_alone(l
     filed = job_load_id("batch_scrape", job_id) if step == ".owner" else spoilt.load_id
     lab.begin(a_batch("b"))
     lab.lost(a_batch("c"), arrives=True)
-    before = lab.look(strangers=True)
+    before = lab.find_open_loads(strangers=True)
     name = f"_weblake/ledger/{filed}{step}.json"
     lab.dataset.storage.delete(name)
     lab.dataset.storage.create(name, b"{")
-    found = lab.look(strangers=True)
+    found = lab.find_open_loads(strangers=True)
     assert found.unasked is None
     assert before.strangers == (), "a job that an unanswered start may have made is none"
     others = [each for each in before.orphans if each.load_id != spoilt.load_id]

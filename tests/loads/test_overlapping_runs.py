@@ -53,13 +53,13 @@ def test_o6_a_backfill_that_overlaps_a_scheduled_run(lab: TaskLab, name: str) ->
     run, occasion, keys, other_keys, bought, stay = OVERLAPS[name]
     lab.run, lab.keys = "scheduled__1", keys
     first = lab.placed(RETRY)
-    load.begin(lab.client, lab.dataset, first)
+    load.start_load(lab.client, lab.dataset, first)
     if occasion == CLEAR:
         load.land(lab.client, lab.dataset, first)  # Airflow takes a run again when it has ended
     lab.run, lab.keys = run, other_keys
     second = lab.placed(occasion)
-    load.begin(lab.client, lab.dataset, second)
-    receipts = {load.land(lab.client, lab.dataset, order, Terms(poll_s=0.2)).receipt for order in (second, first)}
+    load.start_load(lab.client, lab.dataset, second)
+    receipts = {load.land(lab.client, lab.dataset, request, Terms(poll_s=0.2)).receipt for request in (second, first)}
     assert (lab.started, len(receipts)) == (bought, bought)
     assert len(lab.visible) == stay
     assert second.load_id in lab.visible, "what was asked for last is there"
@@ -74,7 +74,7 @@ def test_o6_a_backfill_that_overlaps_a_scheduled_run(lab: TaskLab, name: str) ->
 def test_o5_two_tries_of_one_task_alive_buy_once(lab: TaskLab) -> None:
     """A worker that nobody hears of any more, and the one that was started in its place, at the same moment."""
     lab.service.faults({"match": {"method": "POST"}, "times": None, "effect": {"latency_ms": 300}})
-    together, landed = threading.Barrier(2), list[publishing.Landing]()
+    together, landed = threading.Barrier(2), list[publishing.LandedLoad]()
 
     def one_try() -> None:
         with Client(lab.service.url, lab.service.key) as client:

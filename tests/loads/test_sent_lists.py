@@ -20,7 +20,7 @@ from weblake import Terms, errors
 from weblake.dataset import layout
 from weblake.dataset.ledger import Ledger, Start
 from weblake.loads import detached, load, load_request, sent_lists, starts
-from weblake.loads.load_request import Naming, Order
+from weblake.loads.load_request import LoadRequest, Naming
 
 SOON = Terms(poll_s=0.2, timeout_s=60)
 KEY = "6f1c2a52-8a57-4f0e-9a3c-5d0a3c6f7b11"
@@ -40,8 +40,8 @@ def kept(lab: TaskLab) -> list[str]:
 @proves(
     "2.9",
     at="src/weblake/loads/load.py",
-    line="        tally = Tally(sent, begun.rejected)",
-    becomes="        tally = Tally(order.submitted, begun.rejected)",
+    line="        reconciler = Reconciler(sent, original.rejected)",
+    becomes="        reconciler = Reconciler(request.submitted, original.rejected)",
     case="one more",
 )
 @pytest.mark.parametrize("later", [LONGER, URLS[:1], ["http://other.test/"]], ids=["one more", "fewer", "others"])
@@ -70,14 +70,14 @@ def test_the_list_is_silent_while_it_is_the_same(lab: TaskLab, caplog: pytest.Lo
 
 def test_other_options_than_those_of_the_job_are_told(lab: TaskLab, caplog: pytest.LogCaptureFixture) -> None:
     first = lab.placed(RETRY)
-    load.begin(lab.client, lab.dataset, first)
+    load.start_load(lab.client, lab.dataset, first)
     other = replace(load_request.batch(URLS, Naming(), formats=["html"]), load_id=first.load_id, slot=first.slot)
     assert load.land(lab.client, lab.dataset, other, SOON).receipt.stored == 3
     assert "the request has changed since the job was started; landing what was bought" in caplog.text
     assert lab.started == 1
 
 
-def other_list(lab: TaskLab, first: Order, urls: list[str]) -> Order:
+def other_list(lab: TaskLab, first: LoadRequest, urls: list[str]) -> LoadRequest:
     return replace(load_request.batch(urls, Naming()), load_id=first.load_id, slot=first.slot)
 
 
@@ -94,7 +94,7 @@ def test_a_start_without_an_answer_is_resolved_by_the_request_that_was_sent(
         mock.patch.object(Ledger, "own", side_effect=lambda kind, job_id, load_id: load_id),
         pytest.raises(KeyboardInterrupt),
     ):
-        load.begin(lab.client, lab.dataset, first)
+        load.start_load(lab.client, lab.dataset, first)
     if not replays:
         name = f"{layout.LEDGER}/{first.load_id}.json"
         intent = msgspec.json.decode(lab.dataset.storage.read(name) or b"")
@@ -116,14 +116,14 @@ def test_a_start_with_other_options_is_not_repeated_under_its_key(lab: TaskLab) 
         mock.patch.object(Ledger, "record_job", side_effect=KeyboardInterrupt),
         pytest.raises(KeyboardInterrupt),
     ):
-        load.begin(lab.client, lab.dataset, first)
+        load.start_load(lab.client, lab.dataset, first)
     other = replace(load_request.batch(URLS, Naming(), formats=["html"]), load_id=first.load_id, slot=first.slot)
     start = lab.dataset.ledger.starts(first.load_id)[0]
     intent = lab.dataset.ledger.intent(first.load_id)
     assert intent is not None
-    assert load._rebuilt(lab.dataset, other, intent, start) is None
-    assert load._rebuilt(lab.dataset, first, intent, start) is first.start
-    rebuilt = load._rebuilt(lab.dataset, other_list(lab, first, LONGER), intent, start)
+    assert load._rebuild_request(lab.dataset, other, intent, start) is None
+    assert load._rebuild_request(lab.dataset, first, intent, start) is first.start
+    rebuilt = load._rebuild_request(lab.dataset, other_list(lab, first, LONGER), intent, start)
     assert rebuilt is not None
     assert rebuilt(KEY).request.body == first.start(KEY).request.body  # type: ignore[misc]
 
@@ -137,7 +137,7 @@ def test_of_two_lists_that_were_kept_the_one_that_was_sent_counts(lab: TaskLab) 
     def other_first(ledger: Ledger, start: Start) -> bool:
         if start.urls == sent_lists.digest_of(URLS):
             with mock.patch.object(Ledger, "record_start", real):
-                load.begin(lab.client, lab.dataset, second)
+                load.start_load(lab.client, lab.dataset, second)
         return real(ledger, start)
 
     with mock.patch.object(Ledger, "record_start", other_first):
@@ -154,10 +154,10 @@ def test_a_list_left_by_a_run_that_died_after_landing_is_removed_by_the_next(lab
 
 
 def test_a_list_that_another_process_removes_when_it_lands_is_no_failure(lab: TaskLab) -> None:
-    order = lab.placed(RETRY)
-    load_id = order.load_id
-    detached.detach(lab.client, lab.dataset, order)
-    begin, others = load.begin, list[object]()
+    request = lab.placed(RETRY)
+    load_id = request.load_id
+    detached.detach(lab.client, lab.dataset, request)
+    begin, others = load.start_load, list[object]()
 
     def other_lands(*args: Any, **more: Any) -> Any:
         found = begin(*args, **more)
@@ -166,24 +166,24 @@ def test_a_list_that_another_process_removes_when_it_lands_is_no_failure(lab: Ta
             others.append(detached.collect(lab.client, lab.dataset, load_id, SOON))
         return found
 
-    with mock.patch.object(load, "begin", other_lands):
+    with mock.patch.object(load, "start_load", other_lands):
         mine = detached.collect(lab.client, lab.dataset, load_id, SOON)
     assert (mine.receipt.stored, lab.started, kept(lab)) == (3, 1, [])
 
 
 def test_a_job_landed_by_its_id_is_accounted_for_by_the_list_of_the_load_that_started_it(lab: TaskLab) -> None:
-    order = load_request.batch([*URLS, "ftp://pages.test/no"], Naming())
-    _, job = detached.detach(lab.client, lab.dataset, order)
+    request = load_request.batch([*URLS, "ftp://pages.test/no"], Naming())
+    _, job = detached.detach(lab.client, lab.dataset, request)
     receipt = weblake.land("batch", job.job_id, to=lab.root, client=lab.client, terms=SOON)
     assert (receipt.submitted, receipt.stored) == (4, 3)
 
 
-def as_an_earlier_version_left_it(lab: TaskLab, order: Order, *, with_list: bool) -> None:
+def as_an_earlier_version_left_it(lab: TaskLab, request: LoadRequest, *, with_list: bool) -> None:
     """Starts a load and takes out of its records what that version did not write."""
-    load.begin(lab.client, lab.dataset, order)
+    load.start_load(lab.client, lab.dataset, request)
     storage = lab.dataset.storage
     for step in (".start-1", ".job"):
-        name = f"{layout.LEDGER}/{order.load_id}{step}.json"
+        name = f"{layout.LEDGER}/{request.load_id}{step}.json"
         record = msgspec.json.decode(storage.read(name) or b"")
         storage.delete(name)
         known = {k: v for k, v in record.items() if k not in ("urls", "request_sha256", "first_target")}
@@ -192,32 +192,32 @@ def as_an_earlier_version_left_it(lab: TaskLab, order: Order, *, with_list: bool
         storage.delete(name)
     if with_list:
         with storage.scratch() as scratch:
-            (scratch / "list").write_bytes(gzip.compress(msgspec.json.encode(order.submitted)))
-            storage.replace(layout.submitted_path(order.load_id), scratch / "list")
+            (scratch / "list").write_bytes(gzip.compress(msgspec.json.encode(request.submitted)))
+            storage.replace(layout.submitted_path(request.load_id), scratch / "list")
 
 
 def test_a_load_that_an_earlier_version_started_for_another_process_lands(lab: TaskLab) -> None:
-    order = lab.placed(RETRY)
-    as_an_earlier_version_left_it(lab, order, with_list=True)
-    receipt = detached.collect(lab.client, lab.dataset, order.load_id, SOON).receipt
+    request = lab.placed(RETRY)
+    as_an_earlier_version_left_it(lab, request, with_list=True)
+    receipt = detached.collect(lab.client, lab.dataset, request.load_id, SOON).receipt
     assert (receipt.submitted, receipt.stored, kept(lab)) == (3, 3, [])
 
 
 def test_a_load_that_an_earlier_version_started_without_a_list_lands(
     lab: TaskLab, caplog: pytest.LogCaptureFixture
 ) -> None:
-    order = lab.placed(RETRY)
-    as_an_earlier_version_left_it(lab, order, with_list=False)
-    receipt = load.land(lab.client, lab.dataset, other_list(lab, order, LONGER), SOON).receipt
+    request = lab.placed(RETRY)
+    as_an_earlier_version_left_it(lab, request, with_list=False)
+    receipt = load.land(lab.client, lab.dataset, other_list(lab, request, LONGER), SOON).receipt
     assert (receipt.submitted, receipt.stored) == (3, 3)
     assert "the list that was sent is not on record" in caplog.text.lower()
 
 
 def test_a_list_without_a_digest_that_is_missing_is_told(lab: TaskLab) -> None:
-    order = lab.placed(RETRY)
-    as_an_earlier_version_left_it(lab, order, with_list=False)
+    request = lab.placed(RETRY)
+    as_an_earlier_version_left_it(lab, request, with_list=False)
     with pytest.raises(errors.StorageRefused, match="gone"):
-        detached.collect(lab.client, lab.dataset, order.load_id, SOON)
+        detached.collect(lab.client, lab.dataset, request.load_id, SOON)
 
 
 def test_the_command_line_lands_the_list_that_was_sent(lab: TaskLab, capsys: pytest.CaptureFixture[str]) -> None:
@@ -238,8 +238,8 @@ def test_a_long_list_is_kept_small(lab: TaskLab) -> None:
 
 
 def test_a_crawl_and_a_single_page_keep_no_list(lab: TaskLab) -> None:
-    load.begin(lab.client, lab.dataset, load_request.crawl("http://pages.test/", Naming(), limit=1))
-    load.begin(lab.client, lab.dataset, load_request.scrape("http://pages.test/", Naming()))
+    load.start_load(lab.client, lab.dataset, load_request.crawl("http://pages.test/", Naming(), limit=1))
+    load.start_load(lab.client, lab.dataset, load_request.scrape("http://pages.test/", Naming()))
     assert kept(lab) == []
 
 

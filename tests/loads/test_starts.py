@@ -24,7 +24,7 @@ from weblake.api import operation
 from weblake.dataset import ledger
 from weblake.dataset.ledger import Ledger
 from weblake.loads import load_request, lost_starts, starts
-from weblake.loads.load_request import Naming, Order
+from weblake.loads.load_request import LoadRequest, Naming
 
 URLS = ["http://a.test/1", "http://a.test/2"]
 ALONE = (Process(),)
@@ -61,7 +61,7 @@ def scaled(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(room, name, seconds)
 
 
-def batch() -> Order:
+def batch() -> LoadRequest:
     return load_request.batch(URLS, Naming())
 
 
@@ -97,32 +97,34 @@ def test_three_of_a_kind(crashes: int, losses: int) -> None:
     assert explored(World(batch(), "none"), ALONE, crashes, losses) > 200
 
 
-def a_crawl(_: Path) -> Order:
+def a_crawl(_: Path) -> LoadRequest:
     return load_request.crawl(URLS[0], Naming())
 
 
-def a_scrape(_: Path) -> Order:
+def a_scrape(_: Path) -> LoadRequest:
     return load_request.scrape(URLS[0], Naming(), timeout=1000)
 
 
-def a_parse(folder: Path) -> Order:
+def a_parse(folder: Path) -> LoadRequest:
     (folder / "a.html").write_text("<p>a</p>")
     return load_request.parse(folder / "a.html", Naming(), timeout=1000)
 
 
-@pytest.mark.parametrize("order", [a_crawl, a_scrape, a_parse])
-def test_every_kind_of_load_is_paid_once(order: Callable[[Path], Order], tmp_path: Path) -> None:
+@pytest.mark.parametrize("request_for", [a_crawl, a_scrape, a_parse])
+def test_every_kind_of_load_is_paid_once(request_for: Callable[[Path], LoadRequest], tmp_path: Path) -> None:
     for kind in ("replay", "none"):
-        assert explored(World(order(tmp_path), kind, slow_s=100.0), ALONE, crashes=1, losses=0) >= 3
-        assert explored(World(order(tmp_path), kind, slow_s=100.0), ALONE, crashes=0, losses=1) >= 3
+        assert explored(World(request_for(tmp_path), kind, slow_s=100.0), ALONE, crashes=1, losses=0) >= 3
+        assert explored(World(request_for(tmp_path), kind, slow_s=100.0), ALONE, crashes=0, losses=1) >= 3
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("order", [a_crawl, a_scrape, a_parse])
+@pytest.mark.parametrize("request_for", [a_crawl, a_scrape, a_parse])
 @pytest.mark.parametrize("kind", ["replay", "burnt", "none"])
-def test_every_kind_of_load_with_a_crash_and_a_loss(order: Callable[[Path], Order], kind: str, tmp_path: Path) -> None:
-    assert explored(World(order(tmp_path), kind, slow_s=100.0), ALONE, crashes=1, losses=1) > 20
+def test_every_kind_of_load_with_a_crash_and_a_loss(
+    request_for: Callable[[Path], LoadRequest], kind: str, tmp_path: Path
+) -> None:
+    assert explored(World(request_for(tmp_path), kind, slow_s=100.0), ALONE, crashes=1, losses=1) > 20
 
 
 @proves(

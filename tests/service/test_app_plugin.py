@@ -47,11 +47,12 @@ def test_every_test_finds_it_empty(weblake_service: Any, turn: int) -> None:
 def test_faults_reach_the_client(weblake_service: Any) -> None:
     weblake_service.faults({"times": None, "effect": {"status": 503, "body": {"success": False, "error": "no"}}})
     from weblake.client import Client
-    from weblake.jobs.retry import Patience
+    from weblake.jobs.retry import RetryPolicy
 
     environment = weblake_service.environment()
+    once = RetryPolicy(tries=1)
     with (
-        Client(environment["WEBLAKE_BASE_URL"], environment["WEBLAKE_API_KEY"], patience=Patience(tries=1)) as client,
+        Client(environment["WEBLAKE_BASE_URL"], environment["WEBLAKE_API_KEY"], patience=once) as client,
         pytest.raises(ServiceUnavailable),
     ):
         client.list_active_crawls()

@@ -16,7 +16,7 @@ import pytest
 import weblake
 from weblake import aio
 from weblake.errors import CreditsExhausted, RateLimited
-from weblake.jobs.retry import Patience
+from weblake.jobs.retry import RetryPolicy
 from weblake.testing import (
     WeblakeFaults,
     WeblakeService,
@@ -100,7 +100,7 @@ def test_the_clock_is_moved_and_put_back(weblake_service: WeblakeService) -> Non
 def test_what_waits_for_a_time_is_due_when_the_clock_moves(
     weblake_service: WeblakeService, weblake_site: WeblakeSite
 ) -> None:
-    client = weblake_service.client(patience=Patience(tries=1))
+    client = weblake_service.client(patience=RetryPolicy(tries=1))
     url = f"{weblake_site.url}/about"
 
     def cached() -> str | None:

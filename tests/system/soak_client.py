@@ -93,20 +93,20 @@ class Landings:
         return weblake.land_crawl(f"{self.site}/c/{name}/", to=self.root, client=self.client, terms=TERMS, limit=20)
 
     def scrape(self, name: str) -> Receipt:
-        order = load_request.scrape(f"{self.site}/s/{name}", Naming())
-        return load.land(self.client, open_dataset(self.root), order, TERMS).receipt
+        request = load_request.scrape(f"{self.site}/s/{name}", Naming())
+        return load.land(self.client, open_dataset(self.root), request, TERMS).receipt
 
     def detached(self, name: str) -> Receipt:
         """Started here, waited for on the event loop, landed here; its end is also told by a webhook."""
         dataset = open_dataset(self.root)
         hook = {"url": self.hooks.url, "events": ["completed"]}
-        order = load_request.batch(self.urls(name), Naming(), webhook=hook)  # type: ignore[typeddict-item]
-        _, job = detached.detach(self.client, dataset, order)
+        request = load_request.batch(self.urls(name), Naming(), webhook=hook)  # type: ignore[typeddict-item]
+        _, job = detached.detach(self.client, dataset, request)
         with self.lock:
             self.told.add(job.job_id)
         waiting = wait(JobRef(job.kind, job.job_id), self.watcher.retry, until=time.monotonic() + 120, poll_s=0.5)
         asyncio.run_coroutine_threadsafe(self.watcher.run(waiting), self.loop).result(150)
-        return detached.collect(self.client, dataset, order.load_id, TERMS).receipt
+        return detached.collect(self.client, dataset, request.load_id, TERMS).receipt
 
     def own_client(self, name: str) -> Receipt:
         with Client(self.url, self.key) as client:

@@ -44,9 +44,9 @@ SEED = os.environ.get("WEBLAKE_DISK_SEED", "6")
 def failed(struck: Struck) -> None:
     """Asserts how a run told that the disk refused."""
     assert struck.code == 1, f"exit {struck.code}: {struck.err}"
-    told = json.loads(struck.out)["error"]
-    assert told["type"] == "StorageRefused"
-    assert told["hint"]
+    failure = json.loads(struck.out)["error"]
+    assert failure["type"] == "StorageRefused"
+    assert failure["hint"]
     assert len(struck.err.strip().splitlines()) == 1, struck.err
 
 

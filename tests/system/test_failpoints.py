@@ -98,8 +98,8 @@ def in_trouble(lab: Lab, runs: Runs, numbers: Callable[[list[str]], list[int]]) 
         assert struck.points[:at] == whole[:at], f"the run went another way before {where}"
         if struck.code:
             assert struck.code == 1, f"{where}: exit {struck.code}: {struck.err}"
-            told = json.loads(struck.out)["error"]
-            assert (told["type"], bool(told["hint"])) == ("StorageRefused", True), f"{where}: {told}"
+            failure = json.loads(struck.out)["error"]
+            assert (failure["type"], bool(failure["hint"])) == ("StorageRefused", True), f"{where}: {failure}"
             assert len(struck.err.splitlines()) == 1, f"{where}: {struck.err}"
         assert lab.unharmed(root, where) or struck.code, f"{where}: it said that it had landed"
         runs.again(lab, root, lab.batch(root))

@@ -138,7 +138,7 @@ def small_file(path: LakePath) -> SmallFile:
     local = dataset.storage.local_path(file)
     if local is None:
         return SmallFile(text, dataset, file)
-    with _told(local):
+    with _translate_errors(local):
         with suppress(FileExistsError):
             local.parent.mkdir()
         if local.is_dir():
@@ -202,7 +202,7 @@ def _not_installed(scheme: str) -> FeatureMissing:
 
 def _write_local(path: Path, data: bytes) -> None:
     staged = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}.part")
-    with _told(path):
+    with _translate_errors(path):
         try:
             with staged.open("xb") as file:
                 file.write(data)
@@ -220,7 +220,7 @@ def _write_local(path: Path, data: bytes) -> None:
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _translate_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -22,14 +22,14 @@ from typing_extensions import Unpack
 
 from dagster_weblake import landing
 from dagster_weblake.execution import materialize
-from dagster_weblake.failures import DEFAULT_RETRIES, told
+from dagster_weblake.failures import DEFAULT_RETRIES, translate_errors
 from dagster_weblake.keywords import AssetOptions, StepOptions, check_names, spec_options, step_options
 from dagster_weblake.landing import Result
 from dagster_weblake.requests import (
     BatchScrapeRequest,
     CrawlRequest,
     JobRequest,
-    LoadRequest,
+    LandingRequest,
     Request,
 )
 from dagster_weblake.resource import WeblakeResource
@@ -99,7 +99,7 @@ def build_weblake_assets(
     specs = build_weblake_specs(
         asset, request, wait=wait, to=to, partitions_def=partitions_def, **spec_options(options)
     )
-    terms = request if isinstance(request, LoadRequest) else None
+    terms = request if isinstance(request, LandingRequest) else None
     return _Maker(ask, parameters, ins, to, terms, step_options(options), execute).make(specs)
 
 
@@ -110,7 +110,7 @@ def weblake_assets(
     to: str | None = None,
     partitions_def: dg.PartitionsDefinition[str] | None = None,
     ins: Mapping[str, dg.AssetIn] | None = None,
-    terms: LoadRequest | None = None,
+    terms: LandingRequest | None = None,
     **options: Unpack[AssetOptions],
 ) -> Callable[[Asks], list[dg.AssetsDefinition]]:
     """Makes assets of a function that returns a request: whatever it needs is a parameter, as in `@dg.asset`.
@@ -168,7 +168,7 @@ class _Maker:
     parameters: list[inspect.Parameter]
     ins: Mapping[str, dg.AssetIn]
     to: str | None
-    terms: LoadRequest | None
+    terms: LandingRequest | None
     step: StepOptions
     execute: Executes | None = None
 
@@ -219,7 +219,7 @@ class _Maker:
     def _land(
         self, key: dg.AssetKey, context: dg.AssetExecutionContext, weblake: WeblakeResource, given: Mapping[str, object]
     ) -> Iterator[Result]:
-        with told(context):
+        with translate_errors(context):
             request = self.ask(context, given)
         if self.execute is not None:
             yield from self.execute(context, weblake, request)
@@ -234,7 +234,7 @@ class _Maker:
         weblake: WeblakeResource,
         given: Mapping[str, object],
     ) -> Iterator[Result]:
-        with told(context):
+        with translate_errors(context):
             request = job_of(self.ask(context, given))
         if self.execute is not None:
             yield from self.execute(context, weblake, request)
@@ -249,7 +249,7 @@ class _Maker:
         weblake: WeblakeResource,
         given: Mapping[str, object],
     ) -> Iterator[Result]:
-        terms = self.terms or LoadRequest()
+        terms = self.terms or LandingRequest()
         if self.execute is not None and isinstance(terms, CrawlRequest | BatchScrapeRequest):
             yield from self.execute(context, weblake, terms)
         else:

@@ -9,7 +9,7 @@ import dagster as dg
 
 from dagster_weblake import landing, reports
 from dagster_weblake.failures import as_failure
-from dagster_weblake.requests import ActivityRequest, LoadRequest, Request, UsageRequest
+from dagster_weblake.requests import ActivityRequest, LandingRequest, Request, UsageRequest
 from weblake.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def materialize(
         return reports.land_usage(context, weblake, request, key, to)
     if isinstance(request, ActivityRequest):
         return reports.land_activity(context, weblake, key, to)
-    if isinstance(request, LoadRequest):
+    if isinstance(request, LandingRequest):
         return landing.land(context, weblake, request, key, to)
     error = InvalidOption(
         f"A {type(request).__name__} is no request.", hint="Return a CrawlRequest, a BatchScrapeRequest or the like."

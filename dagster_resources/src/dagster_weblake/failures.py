@@ -34,8 +34,8 @@ DEFAULT_RETRIES = dg.RetryPolicy(max_retries=3, delay=15, backoff=dg.Backoff.EXP
 
 
 @contextmanager
-def told(context: dg.AssetExecutionContext) -> Iterator[None]:
-    """Turns an error of weblake into what Dagster understands: a failure with its facts, or a retry after a while."""
+def translate_errors(context: dg.AssetExecutionContext) -> Iterator[None]:
+    """Translate an error of weblake in the block to Dagster's: a failure with metadata, or a request for a retry."""
     try:
         with in_dagster_terms():
             yield

@@ -47,20 +47,20 @@ class Lineage:
     instance: dg.DagsterInstance
     run: dg.DagsterRun
 
-    def task(self, dataset: Dataset, key: dg.AssetKey, partition: str | None, told_as: dg.AssetKey) -> Task:
+    def task(self, dataset: Dataset, key: dg.AssetKey, partition: str | None, reported_key: dg.AssetKey) -> Task:
         """Return the step's work on one asset partition, under the name that its loads have.
 
         Args:
             dataset: Where it lands.
             key: The asset that it lands as.
             partition: Its partition.
-            told_as: The asset that the step materializes: `key`, or the one that starts jobs for it.
+            reported_key: The asset that the step materializes: `key`, or the one that starts jobs for it.
 
         Raises:
             AskPerson: A load is open, and it cannot be known whether the step is to go on with it.
             StorageRefused: A record that decides it cannot be read.
         """
-        tasks = self.tasks(key, partition, told_as)
+        tasks = self.tasks(key, partition, reported_key)
         certain = self._first_run is not None or bool(self._backfills)
         if certain and len(tasks) == 1:
             return tasks[0]
@@ -69,7 +69,7 @@ class Lineage:
             self._check_nothing_is_open(dataset, tasks[0])
         return found or tasks[0]
 
-    def tasks(self, key: dg.AssetKey, partition: str | None, told_as: dg.AssetKey) -> list[Task]:
+    def tasks(self, key: dg.AssetKey, partition: str | None, reported_key: dg.AssetKey) -> list[Task]:
         """Return the work under each name that its loads may have; the first is that of a new load.
 
         Earlier versions named the loads of a backfill after its runs.
@@ -80,7 +80,7 @@ class Lineage:
         first, asked = self._backfills[-1], self._asked_by
         if asked is not None and asked.parent_run_id is not None:  # somebody executed all steps of a run again
             return [replace(by_run, run=first), by_run]
-        occasion = self._asked_in(told_as, partition)
+        occasion = self._asked_in(reported_key, partition)
         found = [replace(by_run, run=first, occasion=occasion), by_run]
         for run in self._runs_repeated(partition):
             earlier = Lineage(self.instance, run)._by_run(by_run.names, partition)
@@ -137,10 +137,10 @@ class Lineage:
             found.append(first)
         return found
 
-    def _asked_in(self, told_as: dg.AssetKey, partition: str | None) -> str:
+    def _asked_in(self, reported_key: dg.AssetKey, partition: str | None) -> str:
         """The backfill that asked for the partition: the one after the newest that materialized it, or the first."""
         if len(self._backfills) > 1:
-            wanted = dg.AssetRecordsFilter(told_as, asset_partitions=None if partition is None else [partition])
+            wanted = dg.AssetRecordsFilter(reported_key, asset_partitions=None if partition is None else [partition])
             told = self.instance.fetch_materializations(wanted, limit=_MOST).records
             if run_ids := list({record.run_id for record in told if record.run_id}):
                 within = dg.RunsFilter(run_ids=run_ids, tags={_BACKFILL: self._backfills[1:]})
@@ -167,7 +167,7 @@ class Lineage:
 
         This reads the whole ledger, as nothing else here does: nothing but the slot leads to the load.
         """
-        for load in orchestration.open_loads(dataset, task.slot(0, None).name):
+        for load in orchestration.open_loads_of_slot(dataset, task.slot(0, None).name):
             job = "" if load.job_id is None else f", job {load.job_id}"
             of = "" if task.partition is None else f", partition {task.partition}"
             raise AskPerson(

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 from dagster_weblake import metadata
-from dagster_weblake.failures import as_failure, told
+from dagster_weblake.failures import as_failure, translate_errors
 from dagster_weblake.identity import Lineage
 from dagster_weblake.progress import Progress
 from dagster_weblake.remedies import in_dagster_terms
@@ -30,10 +30,10 @@ from weblake import orchestration
 from weblake.errors import AskPerson, JobEnded, RetryLater, WeblakeError
 
 if TYPE_CHECKING:
-    from dagster_weblake.requests import LoadRequest
+    from dagster_weblake.requests import LandingRequest
     from dagster_weblake.resource import WeblakeResource
     from weblake import Receipt
-    from weblake.orchestration import Dataset, Intent, Job, Landing, Order
+    from weblake.orchestration import Dataset, Intent, Job, LandedLoad, LoadRequest
 
 #: It has no value: the data are in the dataset.
 Result = dg.MaterializeResult[None]
@@ -47,35 +47,45 @@ TOLD = 32
 
 
 def land(
-    context: dg.AssetExecutionContext, weblake: WeblakeResource, request: LoadRequest, key: dg.AssetKey, to: str | None
+    context: dg.AssetExecutionContext,
+    weblake: WeblakeResource,
+    request: LandingRequest,
+    key: dg.AssetKey,
+    to: str | None,
 ) -> Iterator[Result]:
     """Lands the request for each partition of this step: starts its jobs, unless an earlier run did, and waits."""
     step = Step(context, weblake, request, key, to, buys=request.owns_job)
-    orders: dict[str | None, Order] = {}
-    begun: dict[str | None, orchestration.Begun] = {}
+    load_requests: dict[str | None, LoadRequest] = {}
+    started_loads: dict[str | None, orchestration.StartedLoad] = {}
 
-    def begin(part: Part) -> Metadata:
-        order = orders[part.key] = step.order(part)
-        if order.start is not None and order.kind in orchestration.JOB_KINDS:
-            stopping.open[order.load_id] = order
-            if orchestration.landed(step.dataset, order, step.terms) is None:
-                begun[part.key] = orchestration.begin(
-                    weblake.client, step.dataset, order, max_credits=step.terms.max_credits, noted=context.log.warning
+    def start_job(part: Part) -> Metadata:
+        load_request = load_requests[part.key] = step.load_request(part)
+        if load_request.start is not None and load_request.kind in orchestration.JOB_KINDS:
+            stopping.open[load_request.load_id] = load_request
+            if orchestration.find_landed(step.dataset, load_request, step.terms) is None:
+                started_loads[part.key] = orchestration.start_load(
+                    weblake.client,
+                    step.dataset,
+                    load_request,
+                    max_credits=step.terms.max_credits,
+                    on_message=context.log.warning,
                 )
-                intent, job, _ = begun[part.key]
+                intent, job, _ = started_loads[part.key]
                 step.say_started(intent, job)
         return {}
 
     def finish(part: Part) -> Metadata:
-        order = orders[part.key]
-        watch = Progress(context, part.key).watch()
-        known = begun.get(part.key)
-        landing = orchestration.land(weblake.client, step.dataset, order, step.terms, watch, begun=known)
-        stopping.open.pop(order.load_id, None)
-        return step.landed(landing)
+        load_request = load_requests[part.key]
+        callbacks = Progress(context, part.key).callbacks()
+        known = started_loads.get(part.key)
+        landing = orchestration.land(
+            weblake.client, step.dataset, load_request, step.terms, callbacks, started_load=known
+        )
+        stopping.open.pop(load_request.load_id, None)
+        return step.record_landing(landing)
 
-    with told(context), step.stopping() as stopping:
-        unstarted = step.each(begin).failed
+    with translate_errors(context), step.stopping() as stopping:
+        unstarted = step.each(start_job).failed
         outcome = step.each(finish, unstarted)
     yield from step.results(outcome)
 
@@ -83,7 +93,7 @@ def land(
 def start(
     context: dg.AssetExecutionContext,
     weblake: WeblakeResource,
-    request: LoadRequest,
+    request: LandingRequest,
     key: dg.AssetKey,
     to: str | None,
     data_key: dg.AssetKey,
@@ -91,28 +101,32 @@ def start(
     """Starts the job of each partition and leaves it to another run to land it as the asset `data_key`."""
     step = Step(context, weblake, request, key, to)
 
-    def begin(part: Part) -> Metadata:
-        order = step.order(part, data_key)
-        stopping.open[order.load_id] = order
+    def start_job(part: Part) -> Metadata:
+        load_request = step.load_request(part, data_key)
+        stopping.open[load_request.load_id] = load_request
         intent, job = orchestration.detach(
-            weblake.client, step.dataset, order, max_credits=step.terms.max_credits, noted=context.log.warning
+            weblake.client,
+            step.dataset,
+            load_request,
+            max_credits=step.terms.max_credits,
+            on_message=context.log.warning,
         )
-        stopping.open.pop(order.load_id)
+        stopping.open.pop(load_request.load_id)
         url = step.say_started(intent, job)
         deadline = intent.created_seconds() + step.terms.timeout_s
         return metadata.started_metadata(
             step.dataset, intent, job, deadline=deadline, max_credits=step.terms.max_credits, job_url=url
         )
 
-    with told(context), step.stopping() as stopping:
-        outcome = step.each(begin)
+    with translate_errors(context), step.stopping() as stopping:
+        outcome = step.each(start_job)
     yield from step.results(outcome)
 
 
 def collect(
     context: dg.AssetExecutionContext,
     weblake: WeblakeResource,
-    request: LoadRequest,
+    request: LandingRequest,
     key: dg.AssetKey,
     to: str | None,
     job_key: dg.AssetKey,
@@ -123,12 +137,12 @@ def collect(
     def finish(part: Part) -> Metadata:
         load_id = step.load_to_collect(part, job_key)
         stopping.open[load_id] = None
-        watch = Progress(context, part.key).watch()
-        landing = orchestration.collect(weblake.client, step.dataset, load_id, step.terms, watch)
+        callbacks = Progress(context, part.key).callbacks()
+        landing = orchestration.collect(weblake.client, step.dataset, load_id, step.terms, callbacks)
         stopping.open.pop(load_id)
-        return step.landed(landing)
+        return step.record_landing(landing)
 
-    with told(context), step.stopping() as stopping:
+    with translate_errors(context), step.stopping() as stopping:
         outcome = step.each(finish)
     yield from step.results(outcome)
 
@@ -147,7 +161,7 @@ class Step:
 
     context: dg.AssetExecutionContext
     weblake: WeblakeResource
-    request: LoadRequest
+    request: LandingRequest
     key: dg.AssetKey
     to: str | None
     #: Whether another try may start another job.
@@ -177,20 +191,20 @@ class Step:
         """Decides what becomes of the jobs when the step is stopped."""
         return Stopping(self.context, self.weblake.get_client, self.dataset).watching()
 
-    def order(self, part: Part, key: dg.AssetKey | None = None) -> Order:
+    def load_request(self, part: Part, key: dg.AssetKey | None = None) -> LoadRequest:
         """The load that is meant for a partition of this asset, or of another one for which this one starts."""
-        order = self.request.order(part)
+        load_request = self.request.load_request(part)
         task = self.lineage.task(self.dataset, key or self.key, part.key, self.key)
-        if order.job_id is not None:
-            return orchestration.place_elsewhere(order, task)
+        if load_request.job_id is not None:
+            return orchestration.place_existing_job(load_request, task)
         generation = orchestration.choose_generation(self.weblake.client, self.dataset, task, self.terms)
-        return orchestration.place(order, task, generation)
+        return orchestration.place(load_request, task, generation)
 
     def load_to_collect(self, part: Part, job_key: dg.AssetKey) -> str:
         """The load that this run started itself, or that a sensor names, or the newest started for the partition."""
         task, ledger = self.lineage.task(self.dataset, self.key, part.key, self.key), self.dataset.ledger
         own = next(n for n in count() if ledger.intent(task.load_id(n)) is None)
-        found = task.load_id(own - 1) if own else self._told_of(part, job_key)
+        found = task.load_id(own - 1) if own else self._find_reported_load(part, job_key)
         intent = ledger.intent(found)
         if intent is not None and intent.slot != task.slot(0, intent.partition).name:
             raise AskPerson(
@@ -199,7 +213,7 @@ class Step:
             )
         return found
 
-    def _told_of(self, part: Part, job_key: dg.AssetKey) -> str:
+    def _find_reported_load(self, part: Part, job_key: dg.AssetKey) -> str:
         named = self.context.run.tags.get(LOAD_TAG)
         if named is not None and len(self.parts) == 1:
             return named
@@ -208,7 +222,7 @@ class Step:
             load_id = metadata.load_named_by(record)
             if load_id is None:
                 continue
-            if self._was_told(load_id, part):
+            if self._is_reported(load_id, part):
                 raise AskPerson(
                     f"Load {load_id}, the newest that {job_key.to_user_string()} has started, has landed as "
                     f"{_named(self.key, part.key)} before, and no other job was started since.",
@@ -221,11 +235,13 @@ class Step:
             hint=f"Materialize {job_key.to_user_string()} first.",
         )
 
-    def _was_told(self, load_id: str, part: Part) -> bool:
+    def _is_reported(self, load_id: str, part: Part) -> bool:
         """Whether another run has materialized this asset with the load: that would be an old load as a new event."""
         wanted = dg.AssetRecordsFilter(self.key, asset_partitions=None if part.key is None else [part.key])
-        told = self.context.instance.fetch_materializations(wanted, limit=TOLD).records
-        return any(metadata.load_named_by(each) == load_id and not self.lineage.has_begun(each.run_id) for each in told)
+        events = self.context.instance.fetch_materializations(wanted, limit=TOLD).records
+        return any(
+            metadata.load_named_by(each) == load_id and not self.lineage.has_begun(each.run_id) for each in events
+        )
 
     def say_started(self, intent: Intent, job: Job) -> str:
         """Write the job's id and address to the log, and return the address."""
@@ -244,7 +260,7 @@ class Step:
             has_console = intent is not None and bool(intent.replay)
         return self.weblake.job_url(receipt.kind, receipt.job_id, has_console=has_console)
 
-    def landed(self, landing: Landing) -> Metadata:
+    def record_landing(self, landing: LandedLoad) -> Metadata:
         """What is told of a landing."""
         if landing.landed_at is not None:
             self.context.log.info(f"Load {landing.receipt.load_id} had landed before, at {landing.landed_at}.")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import dagster as dg
 
-from dagster_weblake.metadata.shown_text import amount, number, plain
+from dagster_weblake.metadata.text_format import amount, number, plain
 from weblake import orchestration
 
 #: Seconds between two lines about a job that goes on.
@@ -30,9 +30,9 @@ class Progress:
     _done: object = None
     _at: float = float("-inf")
 
-    def watch(self) -> orchestration.Watch:
+    def callbacks(self) -> orchestration.ProgressCallbacks:
         """Who is told by the core how it goes."""
-        return orchestration.Watch(polled=self._polled, noted=self.context.log.warning)
+        return orchestration.ProgressCallbacks(on_poll=self._polled, on_message=self.context.log.warning)
 
     def _polled(self, head: Mapping[str, object]) -> None:
         status, done = head.get("status"), head.get("completed")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 from dagster_weblake import metadata
-from dagster_weblake.failures import told
+from dagster_weblake.failures import translate_errors
 from dagster_weblake.landing import Result, parts_of, result_of
 from weblake import orchestration
 
@@ -27,7 +27,7 @@ def land_usage(
 
     A month of which the service reports nothing keeps the file that it has, if it has one.
     """
-    with told(context):
+    with translate_errors(context):
         client, dataset, parts = weblake.client, weblake.dataset_of_step(context, to), parts_of(context, key)
         found = client.run(orchestration.report(request.report, client.retry, by_api_key=request.by_api_key))
         if not found.split:
@@ -45,7 +45,7 @@ def land_activity(
     context: dg.AssetExecutionContext, weblake: WeblakeResource, key: dg.AssetKey, to: str | None
 ) -> Iterator[Result]:
     """Merges the calls that the service lists (24 hours) into the files of their UTC days."""
-    with told(context):
+    with translate_errors(context):
         client, dataset, parts = weblake.client, weblake.dataset_of_step(context, to), parts_of(context, key)
         entries = client.run(orchestration.activity(client.retry))
         files = orchestration.land_activity(entries, dataset.storage)

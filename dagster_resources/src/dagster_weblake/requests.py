@@ -28,7 +28,7 @@ from weblake.errors import InvalidOption
 
 if TYPE_CHECKING:
     from weblake.options import BatchScrapeOptions, CrawlOptions, ParseOptions, ScrapeOptions
-    from weblake.orchestration import Order, Terms
+    from weblake.orchestration import LoadRequest, Terms
 
 #: The version of what lands: another one makes assets stale.
 _SCHEMA = 1
@@ -39,7 +39,7 @@ _Options = TypeVar("_Options", bound=Mapping[str, object])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LoadRequest:
+class LandingRequest:
     """What every request that buys or lands pages has.
 
     Args:
@@ -98,7 +98,7 @@ class LoadRequest:
             poll_s=self.poll_interval,
         )
 
-    def order(self, part: Part) -> Order:
+    def load_request(self, part: Part) -> LoadRequest:
         """What is bought for one partition; raises InvalidOption for what the contract does not know."""
         raise NotImplementedError
 
@@ -108,7 +108,7 @@ class LoadRequest:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CrawlRequest(LoadRequest):
+class CrawlRequest(LandingRequest):
     """A crawl of a site, as one job.
 
     Args:
@@ -120,14 +120,14 @@ class CrawlRequest(LoadRequest):
     url: str
     options: CrawlOptions = field(default_factory=lambda: cast("CrawlOptions", {}))
 
-    def order(self, part: Part) -> Order:
+    def load_request(self, part: Part) -> LoadRequest:
         """One job; `max_credits` lowers its limit."""
         options = _options(self.options, part)
-        return orchestration.crawl_order(filled(self.url, part), self.naming(part), self.terms(), **options)
+        return orchestration.crawl_request(filled(self.url, part), self.naming(part), self.terms(), **options)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BatchScrapeRequest(LoadRequest):
+class BatchScrapeRequest(LandingRequest):
     """A scrape of many URLs, as one job.
 
     Args:
@@ -150,7 +150,7 @@ class BatchScrapeRequest(LoadRequest):
         elif isinstance(self.urls, Iterator):
             object.__setattr__(self, "urls", list(self.urls))
 
-    def order(self, part: Part) -> Order:
+    def load_request(self, part: Part) -> LoadRequest:
         """One job for all URLs, which are read now."""
         given = self.urls
         if isinstance(given, dg.AssetKey):
@@ -165,11 +165,11 @@ class BatchScrapeRequest(LoadRequest):
         urls = urls_of(given, self.column)
         if not isinstance(given, list | tuple):
             urls = [filled(url, part) for url in urls]
-        return orchestration.batch_order(urls, self.naming(part), **_options(self.options, part))
+        return orchestration.batch_request(urls, self.naming(part), **_options(self.options, part))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ScrapeRequest(LoadRequest):
+class ScrapeRequest(LandingRequest):
     """One page; the step waits for it, which takes a minute at most unless the options say otherwise.
 
     Args:
@@ -180,13 +180,13 @@ class ScrapeRequest(LoadRequest):
     url: str
     options: ScrapeOptions = field(default_factory=lambda: cast("ScrapeOptions", {}))
 
-    def order(self, part: Part) -> Order:
+    def load_request(self, part: Part) -> LoadRequest:
         """One page."""
-        return orchestration.scrape_order(filled(self.url, part), self.naming(part), **_options(self.options, part))
+        return orchestration.scrape_request(filled(self.url, part), self.naming(part), **_options(self.options, part))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ParseRequest(LoadRequest):
+class ParseRequest(LandingRequest):
     """One file that the step can read, parsed by the service.
 
     Args:
@@ -197,16 +197,16 @@ class ParseRequest(LoadRequest):
     file: str
     options: ParseOptions = field(default_factory=lambda: cast("ParseOptions", {}))
 
-    def order(self, part: Part) -> Order:
+    def load_request(self, part: Part) -> LoadRequest:
         """One file, known by its name and content."""
         path = Path(filled(self.file, part))
         if not path.is_file():
             raise InvalidOption(f"{path} is no file here.", hint="Give a path that the step's process can read.")
-        return orchestration.parse_order(path, self.naming(part), **_options(self.options, part))
+        return orchestration.parse_request(path, self.naming(part), **_options(self.options, part))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class JobRequest(LoadRequest):
+class JobRequest(LandingRequest):
     """A job that was started elsewhere; landing it buys nothing, and nothing here cancels it.
 
     Args:
@@ -218,11 +218,11 @@ class JobRequest(LoadRequest):
     job_id: str | None = None
     owns_job: ClassVar[bool] = False
 
-    def order(self, part: Part) -> Order:
+    def load_request(self, part: Part) -> LoadRequest:
         """The job that is there."""
         if not self.kind or not self.job_id:
             raise InvalidOption("It is not said which job to land.", hint="Give kind and job_id in the run's config.")
-        return orchestration.elsewhere_order(self.kind, self.job_id.strip(), self.naming(part).partition)
+        return orchestration.existing_job_request(self.kind, self.job_id.strip(), self.naming(part).partition)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -279,7 +279,7 @@ def code_version_of(request: Request) -> str:
     Limits and tolerances do not count, and neither do URLs from an upstream asset, which are data. Nothing can be read
     back from it: headers may hold cookies.
     """
-    terms = LoadRequest.__dataclass_fields__ if isinstance(request, LoadRequest) else {}
+    terms = LandingRequest.__dataclass_fields__ if isinstance(request, LandingRequest) else {}
     body = {each.name: getattr(request, each.name) for each in fields(request) if each.name not in terms}
     urls = body.get("urls")
     if isinstance(urls, dg.AssetKey) or not isinstance(urls, str | list | tuple):

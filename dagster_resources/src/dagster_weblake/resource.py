@@ -15,14 +15,14 @@ import dagster as dg
 from pydantic import Field, PrivateAttr
 
 import weblake
-from dagster_weblake import given
+from dagster_weblake import secret_config
 from dagster_weblake.remedies import in_dagster_terms
 from weblake import orchestration
 from weblake.errors import AskPerson, InvalidOption
 
 if TYPE_CHECKING:
     from dagster_weblake.requests import Request
-    from weblake.orchestration import Dataset, Patience
+    from weblake.orchestration import Dataset
 
 #: The executor that Dagster puts into a job for `dg.materialize` and `execute_in_process`.
 _IN_ONE_PROCESS = "execute_in_process_executor"
@@ -91,10 +91,10 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
     def __init__(self, **data: object) -> None:
         for name in ("api_key", "proxy"):
             if data.get(name) is not None:
-                data[name] = given.hidden(data[name])
+                data[name] = secret_config.hide(data[name])
         options = data.get("storage_options")
         if isinstance(options, Mapping):
-            data["storage_options"] = {name: given.hidden(value) for name, value in options.items()}
+            data["storage_options"] = {name: secret_config.hide(value) for name, value in options.items()}
         super().__init__(**data)
 
     @contextmanager
@@ -125,19 +125,17 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
             AskPerson: The base URL or the key is not set.
             InvalidOption: One of them, or a proxy or TLS setting, cannot be used.
         """
-        patience, options = self._patience(), self._http_options()
+        policy, options = self._policy(), self._http_options()
         if self.job_page:
-            orchestration.check_job_page(str(given.looked_up(self.job_page)))
+            orchestration.check_job_page(str(secret_config.resolve(self.job_page)))
         with in_dagster_terms():  # the key stays out of the locals, which some tracebacks show
-            return weblake.Client(*self._endpoint(), insecure=self.insecure, patience=patience, http_options=options)
+            return weblake.Client(*self._endpoint(), insecure=self.insecure, patience=policy, http_options=options)
 
     def get_async_client(self) -> weblake.AsyncClient:
         """The same for an event loop."""
-        patience, options = self._patience(), self._http_options()
+        policy, options = self._policy(), self._http_options()
         with in_dagster_terms():
-            return weblake.AsyncClient(
-                *self._endpoint(), insecure=self.insecure, patience=patience, http_options=options
-            )
+            return weblake.AsyncClient(*self._endpoint(), insecure=self.insecure, patience=policy, http_options=options)
 
     def dataset(self, to: str | None = None) -> Dataset:
         """Returns the dataset at `to`, or at the resource's root. Nothing is created or contacted yet.
@@ -177,7 +175,7 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
     def options_of_storage(self) -> Mapping[str, object] | None:
         """The storage options as they were given, for readers of the dataset."""
         options = self.storage_options
-        return None if options is None else {name: given.looked_up(value) for name, value in options.items()}
+        return None if options is None else {name: secret_config.resolve(value) for name, value in options.items()}
 
     def run(
         self,
@@ -210,14 +208,14 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
             job_id: The job's id.
             has_console: Whether the service is the embedded one.
         """
-        template = "" if not self.job_page else str(given.looked_up(self.job_page))
-        base_url = str(given.looked_up(self.base_url))
+        template = "" if not self.job_page else str(secret_config.resolve(self.job_page))
+        base_url = str(secret_config.resolve(self.base_url))
         return orchestration.job_page(base_url, kind, job_id, template=template, has_console=has_console)
 
     def _endpoint(self) -> tuple[str, str]:
         values = []
         for name, variable in (("base_url", "WEBLAKE_BASE_URL"), ("api_key", "WEBLAKE_API_KEY")):
-            value = given.looked_up(getattr(self, name))  # outside a run nobody has done so yet
+            value = secret_config.resolve(getattr(self, name))  # outside a run nobody has done so yet
             if not isinstance(value, str) or not value.strip():
                 # Without a base URL the core would use its embedded service, which nobody meant here.
                 raise AskPerson(
@@ -229,7 +227,7 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
 
     def _http_options(self) -> weblake.HttpOptions | None:
         names = ("proxy", "ca_bundle", "client_certificate", "client_key")
-        found = {name: str(given.looked_up(getattr(self, name)) or "").strip() for name in names}
+        found = {name: str(secret_config.resolve(getattr(self, name)) or "").strip() for name in names}
         if not any(found.values()):
             return None
         options = weblake.HttpOptions(**{name: value for name, value in found.items() if value})
@@ -240,11 +238,11 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
             raise InvalidOption(f"WeblakeResource: {error.message}", hint=error.hint) from None
         return options
 
-    def _patience(self) -> Patience | None:
+    def _policy(self) -> RetryPolicy | None:
         if self.call_timeout_s is None:
             return None
         if not 0 < self.call_timeout_s <= 86_400:
             raise InvalidOption(
                 f"call_timeout_s is {self.call_timeout_s}.", hint="Give a number of seconds between 0 and 86400."
             )
-        return orchestration.Patience.lasting(self.call_timeout_s)
+        return orchestration.RetryPolicy.lasting(self.call_timeout_s)

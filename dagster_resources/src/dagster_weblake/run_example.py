@@ -72,9 +72,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         (Path(home) / "dagster.yaml").write_text(_INSTANCE)
         os.environ["DAGSTER_HOME"] = home
         with redirect_stdout(sys.stderr):
-            told = run(sites or [os.environ["EXAMPLE_SITE"]], given.browser)
-    print(json.dumps(told, default=str))  # noqa: T201
-    return 0 if told["state"] == "success" else 1
+            outcome = run(sites or [os.environ["EXAMPLE_SITE"]], given.browser)
+    print(json.dumps(outcome, default=str))  # noqa: T201
+    return 0 if outcome["state"] == "success" else 1
 
 
 def run(sites: Sequence[str], browser: Sequence[str] = ()) -> dict[str, object]:
@@ -98,7 +98,7 @@ def run(sites: Sequence[str], browser: Sequence[str] = ()) -> dict[str, object]:
         for name in browser:
             ran.materialize(BROWSER[name])
         ran.materialize(ACCOUNT, tags={_RANGE[0]: months[0], _RANGE[1]: months[-1]})
-    return ran.told()
+    return ran.to_dict()
 
 
 @dataclass
@@ -151,7 +151,7 @@ class _Ran:
         for check in result.get_asset_check_evaluations():
             self.checks[f"{check.asset_key.to_user_string()}:{check.check_name}"] = check.passed
 
-    def told(self) -> dict[str, object]:
+    def to_dict(self) -> dict[str, object]:
         """What is printed."""
         bad = [name for name, passed in self.checks.items() if not passed]
         return {

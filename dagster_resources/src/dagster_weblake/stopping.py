@@ -24,7 +24,7 @@ from weblake.errors import WeblakeError
 
 if TYPE_CHECKING:
     import weblake
-    from weblake.orchestration import Dataset, JobRef, Order
+    from weblake.orchestration import Dataset, JobRef, LoadRequest
 
 #: Seconds in which a start that was being answered is looked up again: a pod has thirty until it is killed.
 FIND_S = 15.0
@@ -40,7 +40,7 @@ class Stopping:
     connect: Callable[[], weblake.Client]
     dataset: Dataset
     #: What is being landed, by load id; None for a load that another step has started.
-    open: dict[str, Order | None] = field(default_factory=dict)
+    open: dict[str, LoadRequest | None] = field(default_factory=dict)
 
     @contextmanager
     def watching(self) -> Iterator[Stopping]:
@@ -63,23 +63,23 @@ class Stopping:
             )
             return
         with self.connect() as client:
-            for load_id, order in self.open.items():
-                self._cancel(client, load_id, order)
+            for load_id, load_request in self.open.items():
+                self._cancel(client, load_id, load_request)
 
-    def _cancel(self, client: weblake.Client, load_id: str, order: Order | None) -> None:
+    def _cancel(self, client: weblake.Client, load_id: str, load_request: LoadRequest | None) -> None:
         try:
             with in_dagster_terms():
-                job = self._job(client, load_id, order)
+                job = self._job(client, load_id, load_request)
                 if job is not None:
                     client.run(orchestration.cancel(job, client.retry))
                     self.context.log.info(f"Cancelled {job.words}: its run was terminated.")
         except WeblakeError as error:
             self.context.log.warning(f"The job of load {load_id} could not be cancelled: {error}")
 
-    def _job(self, client: weblake.Client, load_id: str, order: Order | None) -> JobRef | None:
+    def _job(self, client: weblake.Client, load_id: str, load_request: LoadRequest | None) -> JobRef | None:
         """The job of a load; where its start was just being answered, a service with true replay is asked again."""
         job = self.dataset.ledger.job(load_id)
-        if job is None and order is not None and order.start is not None:
+        if job is None and load_request is not None and load_request.start is not None:
             intent, last = self.dataset.ledger.intent(load_id), self.dataset.ledger.last_start(load_id)
             if intent is None or last is None or last.void:
                 return None
@@ -89,7 +89,7 @@ class Stopping:
                     "A re-execution from failure finds it."
                 )
                 return None
-            _, job, _ = orchestration.begin(client, self.dataset, order, until=time.monotonic() + FIND_S)
+            _, job, _ = orchestration.start_load(client, self.dataset, load_request, until=time.monotonic() + FIND_S)
         return (
             None
             if job is None or job.kind not in orchestration.JOB_KINDS

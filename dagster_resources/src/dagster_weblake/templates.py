@@ -14,7 +14,7 @@ from typing import TypeVar, cast
 
 import dagster as dg
 
-from dagster_weblake.given import ENV_VARS, looked_up
+from dagster_weblake.secret_config import ENV_VARS, resolve
 from weblake.errors import InvalidOption
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ class Part:
 def filled(value: T, part: Part) -> T:
     """The value with the partition in place of the words that name it, and EnvVars looked up, in every text of it."""
     if isinstance(value, ENV_VARS):
-        return cast("T", looked_up(value))
+        return cast("T", resolve(value))
     if isinstance(value, str):
         return cast("T", _WORD.sub(lambda found: _word(found, part), value) if "{partition_" in value else value)
     if isinstance(value, Mapping):

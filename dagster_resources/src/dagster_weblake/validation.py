@@ -7,17 +7,17 @@ from typing import get_args
 
 import dagster as dg
 
-from dagster_weblake.given import ENV_VARS
 from dagster_weblake.requests import (
     BatchScrapeRequest,
     CrawlRequest,
     JobRequest,
-    LoadRequest,
+    LandingRequest,
     ParseRequest,
     Request,
     ScrapeRequest,
     check_option_names,
 )
+from dagster_weblake.secret_config import ENV_VARS
 from dagster_weblake.url_inputs import urls_of
 from weblake import options as contract
 from weblake import orchestration
@@ -41,14 +41,14 @@ def check_request(request: object, asset: dg.AssetKey) -> None:
         if not isinstance(request, get_args(Request)):
             names = ", ".join(each.__name__ for each in get_args(Request))
             raise InvalidOption(f"The request is of type {type(request).__name__}.", hint=f"Give one of {names}.")
-        if isinstance(request, LoadRequest):
+        if isinstance(request, LandingRequest):
             request.terms()
             _check_call(request)
     except InvalidOption as error:
         raise invalid(asset, error) from None
 
 
-def check_terms(terms: LoadRequest, asset: dg.AssetKey) -> None:
+def check_terms(terms: LandingRequest, asset: dg.AssetKey) -> None:
     """Check the limits and tolerances of a request.
 
     Raises:
@@ -65,7 +65,7 @@ def invalid(asset: dg.AssetKey, error: InvalidOption) -> dg.DagsterInvalidDefini
     return dg.DagsterInvalidDefinitionError(f"Asset {asset.to_user_string()!r}: {error}")
 
 
-def _check_call(request: LoadRequest) -> None:
+def _check_call(request: LandingRequest) -> None:
     if isinstance(request, CrawlRequest):
         _check_options(contract.CrawlRequest, request.options, url=_url(request.url))
     elif isinstance(request, ScrapeRequest):
@@ -78,7 +78,7 @@ def _check_call(request: LoadRequest) -> None:
     elif isinstance(request, ParseRequest):
         _check_options(contract.ParseOptions, request.options)
     elif isinstance(request, JobRequest) and request.kind is not None and request.job_id is not None:
-        orchestration.elsewhere_order(request.kind, request.job_id.strip())
+        orchestration.existing_job_request(request.kind, request.job_id.strip())
 
 
 def _check_options(form: type, options: Mapping[str, object], **more: object) -> None:

@@ -80,7 +80,7 @@ def error_of(reply: Reply | NoReply, what: str) -> WeblakeError:
         return ServiceUnreachable(
             f"{what}: {reply.reason}.", hint=Remedy("Check {base_url} and that the service is up.")
         )
-    text, code, _ = _told(reply)
+    text, code, _ = _error_fields(reply)
     error = _by_status(reply, what, f" The service says: {text}" if text else "", code)
     error.status, error.code = reply.status, code
     return error
@@ -133,7 +133,7 @@ def _asked(reply: Reply) -> float | None:
             seconds = _until(header, reply)
         if seconds is not None:
             return seconds
-    text, _, details = _told(reply)
+    text, _, details = _error_fields(reply)
     if isinstance(details, dict):
         seconds = _seconds(str(details.get("retryAfterSeconds", "")))
         if seconds is not None:
@@ -146,11 +146,11 @@ def goes_on(reply: Reply) -> bool:
     """Whether a 408 says that the work goes on, so that the same request would join it (facts.md section 4)."""
     if reply.status != 408:
         return False
-    details = _told(reply)[2]
+    details = _error_fields(reply)[2]
     return isinstance(details, dict) and details.get("state") == "processing_continues"
 
 
-def _told(reply: Reply) -> tuple[str, str | None, object]:
+def _error_fields(reply: Reply) -> tuple[str, str | None, object]:
     """Text, code and details of an error body, whatever it is: proxies answer with HTML."""
     try:
         body = response_json.loads(bytes(reply.body)) if reply.body else {}

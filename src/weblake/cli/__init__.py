@@ -31,8 +31,8 @@ def _commands() -> Callable[..., None]:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show a character is no reason to fail
-    for room in (single_pages, landing, orphans, compaction, jobs, discovery, reports, remote_browsers, local):
-        room.register(app)
+    for module in (single_pages, landing, orphans, compaction, jobs, discovery, reports, remote_browsers, local):
+        module.register(app)
     return app
 
 

@@ -13,7 +13,7 @@ from weblake.errors import FixRequest, InvalidOption, WeblakeError
 
 if TYPE_CHECKING:
     from weblake.client import Client
-    from weblake.loads.load_request import Order
+    from weblake.loads.load_request import LoadRequest
     from weblake.loads.publishing import Dataset
 
 #: Seconds and tries in which the service has to say how many credits are left: the question does not depend on it.
@@ -21,7 +21,7 @@ _DEADLINE_S, _TRIES, _WAIT_S = 15.0, 2, 5.0
 _LIMITS = "Give --limit N or --max-credits N"
 
 
-def confirm(client: Client, dataset: Dataset, order: Order, *, yes: bool) -> Order:
+def confirm(client: Client, dataset: Dataset, request: LoadRequest, *, yes: bool) -> LoadRequest:
     """Return the order, once a crawl without a limit is confirmed; any other order is returned as it is.
 
     Raises:
@@ -30,27 +30,27 @@ def confirm(client: Client, dataset: Dataset, order: Order, *, yes: bool) -> Ord
     """
     from weblake.loads.crawl_costs import find_possible_cost
 
-    cost = find_possible_cost(client, dataset, order)
+    cost = find_possible_cost(client, dataset, request)
     if cost is None:
-        return order
+        return request
     if not yes and not (sys.stdin.isatty() and output.err.is_terminal):
         raise InvalidOption(f"{cost} Nothing was started.", hint=f"{_LIMITS}, or --yes to crawl without a limit.")
     output.note(escape(f"weblake: {cost} {_credits_left(client)}"))
     if not yes and not output.ask("Crawl without a limit?"):
         raise FixRequest("Nothing was started.", hint=f"{_LIMITS}.")
-    return replace(order, unlimited_pages=0)
+    return replace(request, unlimited_pages=0)
 
 
 def _credits_left(client: Client) -> str:
     from msgspec import structs
 
     from weblake.api.operations import credit_usage
-    from weblake.jobs.retry import Patience
+    from weblake.jobs.retry import RetryPolicy
 
     operation = credit_usage()
     operation = structs.replace(operation, request=structs.replace(operation.request, deadline_s=_DEADLINE_S))
     try:
-        usage = client.run(client.retry.call(operation, Patience(tries=_TRIES, wait_s=_WAIT_S)))
+        usage = client.run(client.retry.call(operation, RetryPolicy(tries=_TRIES, wait_s=_WAIT_S)))
     except WeblakeError as error:
         return f"How many credits are left could not be read: {error.message}"
     left = usage.data.remaining_credits

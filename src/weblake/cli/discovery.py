@@ -93,7 +93,7 @@ def _warn(text: str) -> None:
 
 
 def register(app: typer.Typer) -> None:
-    """Hangs the commands of this room into the tree."""
+    """Register the commands of this module."""
     app.command("map")(map_site)
     for command in (search, crawls, preview):
         app.command()(command)

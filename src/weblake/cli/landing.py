@@ -30,9 +30,9 @@ from weblake.errors import FixRequest, InvalidOption, WeblakeError
 
 if TYPE_CHECKING:
     from weblake.client import Client
-    from weblake.loads.load import Watch
-    from weblake.loads.load_request import Naming, Order, Terms
-    from weblake.loads.publishing import Dataset, Landed, Landing
+    from weblake.loads.load import ProgressCallbacks
+    from weblake.loads.load_request import LoadRequest, Naming, Terms
+    from weblake.loads.publishing import Dataset, HistoryEntry, LandedLoad
 
 AllowPartial = Annotated[bool, typer.Option("--allow-partial", help="Store what there is and say `complete: false`.")]
 MissingRatio = Annotated[float, typer.Option("--missing-ratio", metavar="R", help="Share of URLs that may be missing.")]
@@ -94,8 +94,8 @@ def batch(
     source = None if urls_file is None else list_sources.source_of(urls_file, column, naming, given)
     sent = None if source is None else list_sources.pending(open_dataset(to), source)
     listed = urls or _urls_of(str(urls_file), column, sent)
-    order = replace(load_request.batch(listed, naming, **given), source=source)  # type: ignore[arg-type]
-    _land(order, to, terms, detach=detach, as_json=as_json, base_url=base_url, insecure=insecure)
+    request = replace(load_request.batch(listed, naming, **given), source=source)  # type: ignore[arg-type]
+    _land(request, to, terms, detach=detach, as_json=as_json, base_url=base_url, insecure=insecure)
 
 
 def _urls_of(file: str, column: str | None, sent: Sequence[str] | None) -> Sequence[str]:
@@ -150,8 +150,8 @@ def crawl(
             raise InvalidOption("scrape_options is no JSON object.")
         given["scrape_options"] = scrape_options | {"formats": [*formats]}
     terms = terms_of(allow_partial, missing_ratio, fail_ratio, max_credits, timeout)
-    order = load_request.crawl(url, naming_of(key, new, partition), terms, **given)  # type: ignore[arg-type]
-    _land(order, to, terms, detach=detach, yes=yes, as_json=as_json, base_url=base_url, insecure=insecure)
+    request = load_request.crawl(url, naming_of(key, new, partition), terms, **given)  # type: ignore[arg-type]
+    _land(request, to, terms, detach=detach, yes=yes, as_json=as_json, base_url=base_url, insecure=insecure)
 
 
 def land(
@@ -172,8 +172,8 @@ def land(
     from weblake.loads import load_request
 
     terms = terms_of(allow_partial, missing_ratio, fail_ratio, max_credits, timeout)
-    order = load_request.elsewhere(kind, job_id, _partition(partition))
-    _land(order, to, terms, detach=False, as_json=as_json, base_url=base_url, insecure=insecure)
+    request = load_request.existing_job(kind, job_id, _partition(partition))
+    _land(request, to, terms, detach=False, as_json=as_json, base_url=base_url, insecure=insecure)
 
 
 def loads(
@@ -204,7 +204,7 @@ def loads(
         output.note(f"weblake: {len(unreadable) - NAMED} more loads cannot be read; --json names all.")
 
 
-def _cells(row: Landed) -> tuple[object, ...]:
+def _cells(row: HistoryEntry) -> tuple[object, ...]:
     return (
         row.receipt.load_id,
         row.receipt.kind.removesuffix("_scrape"),
@@ -217,13 +217,13 @@ def _cells(row: Landed) -> tuple[object, ...]:
 
 
 def register(app: typer.Typer) -> None:
-    """Hangs the commands of this room into the tree."""
+    """Register the commands of this module."""
     for command in (batch, crawl, land, loads):
         app.command()(command)
 
 
 def _land(
-    order: Order,
+    request: LoadRequest,
     to: str,
     terms: Terms,
     *,
@@ -238,23 +238,25 @@ def _land(
 
     dataset = dataset_to_land_in(to)
     with connect(base_url, insecure) as client:
-        order = confirm(client, dataset, order, yes=yes)
+        request = confirm(client, dataset, request, yes=yes)
         if detach:
-            _detach(client, dataset, order, terms, as_json)
+            _detach(client, dataset, request, terms, as_json)
             return
 
-        def work(watch: Watch) -> Landing:
-            return load.land(client, dataset, order, terms, watch)
+        def work(callbacks: ProgressCallbacks) -> LandedLoad:
+            return load.land(client, dataset, request, terms, callbacks)
 
-        landing = watched(dataset, order, work, as_json)
-    say_if_old(landing, order)
+        landing = watched(dataset, request, work, as_json)
+    say_if_old(landing, request)
     if as_json:
         output.show_json(landing.receipt.to_dict())
     else:
         output.show_receipt(landing.receipt, to)
 
 
-def watched(dataset: Dataset, order: Order, work: Callable[[Watch], Landing], quiet: bool) -> Landing:
+def watched(
+    dataset: Dataset, request: LoadRequest, work: Callable[[ProgressCallbacks], LandedLoad], quiet: bool
+) -> LandedLoad:
     """Runs a load under a progress bar; Ctrl-C, SIGTERM and SIGHUP leave its job running and say how to go on."""
     from dataclasses import replace
 
@@ -262,37 +264,37 @@ def watched(dataset: Dataset, order: Order, work: Callable[[Watch], Landing], qu
 
     job: list[str] = []
     try:
-        with terminable(), output.watching(order.kind.replace("_", " "), quiet) as watch:
+        with terminable(), output.watching(request.kind.replace("_", " "), quiet) as callbacks:
 
-            def started(job_id: str) -> None:
+            def on_start(job_id: str) -> None:
                 job.append(job_id)
-                watch.started(job_id)
+                callbacks.on_start(job_id)
 
             try:
-                return work(replace(watch, started=started))
+                return work(replace(callbacks, on_start=on_start))
             except (KeyboardInterrupt, SystemExit):
                 if not job:  # it may have come between the record of the job and the call of `started`
-                    job.extend(_job_on_record(dataset, order))
+                    job.extend(_job_on_record(dataset, request))
                 raise
     except (KeyboardInterrupt, SystemExit) as end:
-        raise _interrupted(order, job, INTERRUPTED if isinstance(end, KeyboardInterrupt) else end.code) from None
+        raise _interrupted(request, job, INTERRUPTED if isinstance(end, KeyboardInterrupt) else end.code) from None
 
 
-def _job_on_record(dataset: Dataset, order: Order) -> list[str]:
+def _job_on_record(dataset: Dataset, request: LoadRequest) -> list[str]:
     """Return the id of the job that is on record for a load; empty where there is none or it cannot be read."""
     with suppress(WeblakeError):
-        job = dataset.ledger.job(order.load_id)
+        job = dataset.ledger.job(request.load_id)
         return [] if job is None else [job.job_id]
     return []
 
 
-def _interrupted(order: Order, job: Sequence[str], exit_code: object) -> Interrupted:
+def _interrupted(request: LoadRequest, job: Sequence[str], exit_code: object) -> Interrupted:
     from weblake.api.job_kinds import JOB_KINDS
     from weblake.receipt import Receipt
 
     code = exit_code if isinstance(exit_code, int) else INTERRUPTED
-    if job and order.kind in JOB_KINDS:
-        name = JOB_KINDS[order.kind].command
+    if job and request.kind in JOB_KINDS:
+        name = JOB_KINDS[request.kind].command
         error = Interrupted(
             f"interrupted; {name} {job[0]} goes on at the service.",
             hint=f"Resume with the same command, or cancel it with `weblake cancel {name} {job[0]}`.",
@@ -300,11 +302,11 @@ def _interrupted(order: Order, job: Sequence[str], exit_code: object) -> Interru
         )
     else:
         error = Interrupted("interrupted.", hint="The same command resumes; nothing is paid twice.", exit_code=code)
-    error.receipt = Receipt(order.load_id, order.kind, job[0] if job else order.job_id)
+    error.receipt = Receipt(request.load_id, request.kind, job[0] if job else request.job_id)
     return error
 
 
-def _detach(client: Client, dataset: Dataset, order: Order, terms: Terms, as_json: bool) -> None:
+def _detach(client: Client, dataset: Dataset, request: LoadRequest, terms: Terms, as_json: bool) -> None:
     from weblake.loads import load, publishing
     from weblake.receipt import Receipt
 
@@ -313,24 +315,24 @@ def _detach(client: Client, dataset: Dataset, order: Order, terms: Terms, as_jso
             "--detach would leave a job behind in a service that ends with this command.",
             hint="Start one that stays with `weblake serve`, and set WEBLAKE_BASE_URL and WEBLAKE_API_KEY.",
         )
-    landing = publishing.find(dataset, order.load_id)
+    landing = publishing.find(dataset, request.load_id)
     if landing is not None:
-        say_if_old(landing, order)
+        say_if_old(landing, request)
         receipt = landing.receipt
     else:
-        _, job, _ = load.begin(client, dataset, order, max_credits=terms.max_credits)
-        receipt = Receipt(order.load_id, order.kind, job.job_id, status="started")
+        _, job, _ = load.start_load(client, dataset, request, max_credits=terms.max_credits)
+        receipt = Receipt(request.load_id, request.kind, job.job_id, status="started")
     if as_json:
         output.show_json(receipt.to_dict())
     else:
         output.show_text(receipt.job_id or "")
 
 
-def say_if_old(landing: Landing, order: Order) -> None:
+def say_if_old(landing: LandedLoad, request: LoadRequest) -> None:
     """Says that a load is not new, when it landed, and how to get another one."""
     if landing.landed_at is not None:
         when = read_time(landing.landed_at)
-        again = " --new buys it again, --key TEXT makes it another load." if order.start is not None else ""
+        again = " --new buys it again, --key TEXT makes it another load." if request.start is not None else ""
         output.note(
             f"weblake: this load has landed already, on {when:%Y-%m-%d %H:%M} UTC (load {landing.receipt.load_id}); "
             f"nothing was bought.{again}"

@@ -137,7 +137,7 @@ def verify(
 
 
 def register(app: typer.Typer) -> None:
-    """Hangs the commands of this room into the tree."""
+    """Register the commands of this module."""
     for command in (serve, demo):
         app.command()(command)
     app.add_typer(webhook, name="webhook")

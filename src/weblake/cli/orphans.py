@@ -46,13 +46,13 @@ def orphans(
     dataset = open_dataset(root)
     layout.check_holds_dataset(dataset.storage)
     if offline:
-        found = unlanded.on_record(dataset)
+        found = unlanded.open_loads(dataset)
     else:
         try:
             with connect(base_url, insecure) as client:
-                found = unlanded.look(client, dataset, strangers=strangers)
+                found = unlanded.find_open_loads(client, dataset, strangers=strangers)
         except WeblakeError as error:  # there is no service to ask: the ledger's part stands all the same
-            known = unlanded.on_record(dataset)
+            known = unlanded.open_loads(dataset)
             found = replace(known, unasked=error)
     if found.unasked is not None:
         found.unasked.interface = COMMAND_LINE

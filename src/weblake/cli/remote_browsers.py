@@ -114,7 +114,7 @@ def stop(scrape_id: str, as_json: Json = False, base_url: BaseUrl = None, insecu
 
 
 def register(app: typer.Typer) -> None:
-    """Hangs the commands of this room into the tree."""
+    """Register the commands of this module."""
     app.add_typer(browser, name="browser")
     for command in (interact, stop):
         app.command()(command)

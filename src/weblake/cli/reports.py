@@ -91,7 +91,7 @@ def activity(
 
 
 def register(app: typer.Typer) -> None:
-    """Hangs the commands of this room into the tree."""
+    """Register the commands of this module."""
     for command in (usage, activity):
         app.command()(command)
 

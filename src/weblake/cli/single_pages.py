@@ -30,7 +30,7 @@ from weblake.errors import InvalidOption, WeblakeError
 if TYPE_CHECKING:
     from weblake.api.models import ScrapeResponse
     from weblake.client import Client
-    from weblake.loads.load_request import Order, Terms
+    from weblake.loads.load_request import LoadRequest, Terms
 
 
 def scrape(
@@ -90,34 +90,34 @@ def parse(
 
 
 def register(app: typer.Typer) -> None:
-    """Hangs the commands of this room into the tree."""
+    """Register the commands of this module."""
     for command in (scrape, parse):
         app.command()(command)
 
 
-def _land_each(client: Client, made: Sequence[Order], to: str, terms: Terms, as_json: bool) -> None:
+def _land_each(client: Client, made: Sequence[LoadRequest], to: str, terms: Terms, as_json: bool) -> None:
     from weblake.loads import load, publishing
     from weblake.loads.load_request import check_cost
 
     dataset = dataset_to_land_in(to)
     if terms.max_credits is not None:
-        due = [order for order in made if publishing.find(dataset, order.load_id) is None]
+        due = [request for request in made if publishing.find(dataset, request.load_id) is None]
         check_cost(len(due), made[0].price, terms.max_credits)
     receipts: list[dict[str, object]] = []
     exit_code = 0
-    for order in made:
+    for request in made:
         try:
             with in_command_line_terms():
-                landing = watched(dataset, order, partial(load.land, client, dataset, order, terms), as_json)
+                landing = watched(dataset, request, partial(load.land, client, dataset, request, terms), as_json)
         except WeblakeError as error:
             exit_code = error.exit_code if isinstance(error, Interrupted) else FAILED
-            known = error.receipt.to_dict() if error.receipt is not None else {"load_id": order.load_id}
+            known = error.receipt.to_dict() if error.receipt is not None else {"load_id": request.load_id}
             receipts.append(known | {"error": error.to_dict()})
             output.show_error(error, as_json=False)
             if isinstance(error, Interrupted):
                 break
             continue
-        say_if_old(landing, order)
+        say_if_old(landing, request)
         receipts.append(landing.receipt.to_dict())
         if not as_json:
             output.show_receipt(landing.receipt, to)

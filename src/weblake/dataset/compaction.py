@@ -21,16 +21,16 @@ from weblake.dataset.compaction_record import (
     Compacted,
     Held,
     TableFiles,
-    begin,
+    begin_compaction,
     changed,
     folder_of,
-    look,
+    list_files,
     parquet_files,
     read,
 )
 from weblake.dataset.ledger import Ledger, utc_now
 from weblake.dataset.ledger_listing import DONE, INTENT, id_of, read_each
-from weblake.dataset.merging import Landed, Merge, Moved, copy_file, strange
+from weblake.dataset.merging import LedgerContents, Merge, Moved, copy_file, strange
 from weblake.errors import InvalidOption, StorageRefused
 from weblake.storage import RootPath, Storage, open_storage
 from weblake.tables import schemas
@@ -74,10 +74,10 @@ def compact(
     target = open_storage(to, storage_options=to_storage_options)
     _check_apart(source, target)
     layout.check_whole(source)
-    held = look(source)
+    held = list_files(source)
     if not held.names() and not held.records and not held.layout:
         raise layout.no_dataset(source)
-    done = begin(source, target, held, file_size)
+    done = begin_compaction(source, target, held, file_size)
     return done or _Compaction(source, target, held, file_size, progress).run()
 
 
@@ -135,7 +135,7 @@ class _Compaction:
                         self._moved[each.old] = (each.new, each.new_bytes)
                     done += 1
                     self._progress(done, count)
-            found[table] = count_of.told()
+            found[table] = count_of.to_table_files()
         return found
 
     def _copy_beside(self) -> None:
@@ -156,11 +156,11 @@ class _Compaction:
             raise strange(self._target, layout.LAYOUT)
 
     def _check_still(self) -> None:
-        now = look(self._source)
+        now = list_files(self._source)
         if now.digest != self._held.digest:
             raise changed(self._source, self._target, sorted(now.names() ^ self._held.names()))
 
-    def _landed(self) -> Landed:
+    def _landed(self) -> LedgerContents:
         """What the ledger knows of files and loads; the loads that can be archived are noted."""
         rows: dict[tuple[str, str], int] = {}
         retired: set[str] = set()
@@ -179,12 +179,12 @@ class _Compaction:
             files = load.done.receipt.get("files")
             for file in files if isinstance(files, list) and load.retired is None else ():
                 rows[file["path"], load.load_id] = file["rows"]
-        return Landed(rows, retired)
+        return LedgerContents(rows, retired)
 
     def _open(self) -> tuple[str, ...]:
         """Loads that have not landed, and whose job no other load has."""
         ledger = Ledger(self._source)
-        begun = (id_of(each) for each, has in self._known.items() if has & INTENT and not has & DONE)
+        started = (id_of(each) for each, has in self._known.items() if has & INTENT and not has & DONE)
 
         def is_open(load_id: str) -> tuple[str, bool]:
             try:
@@ -195,7 +195,7 @@ class _Compaction:
                 self._unreadable[load_id] = error.message
                 return load_id, True
 
-        return tuple(sorted(load_id for load_id, found in read_each(ledger, begun, is_open) if found))
+        return tuple(sorted(load_id for load_id, found in read_each(ledger, started, is_open) if found))
 
 
 class _Count:
@@ -212,7 +212,7 @@ class _Count:
         if moved.new is not None:
             self._new[moved.new] = moved.new_bytes
 
-    def told(self) -> TableFiles:
+    def to_table_files(self) -> TableFiles:
         return TableFiles(
             rows=self._rows,
             files_before=self._files,

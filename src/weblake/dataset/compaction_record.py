@@ -69,7 +69,7 @@ class Compacted(msgspec.Struct, frozen=True, kw_only=True):
         return {name: value for name, value in shown.items() if name not in ("snapshot", "version", "retired_shards")}
 
 
-class Begun(msgspec.Struct, frozen=True, kw_only=True):
+class CompactionStart(msgspec.Struct, frozen=True, kw_only=True):
     """What is being made in the new root."""
 
     snapshot: str
@@ -78,7 +78,7 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True):
     version: int = _VERSION
 
 
-T = TypeVar("T", Begun, Compacted)
+T = TypeVar("T", CompactionStart, Compacted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +98,9 @@ class Held:
         return {*self.beside, *(name for names in self.tables.values() for name in names)}
 
 
-def begin(source: Storage, target: Storage, held: Held, file_size: int) -> Compacted | None:
+def begin_compaction(source: Storage, target: Storage, held: Held, file_size: int) -> Compacted | None:
     """Puts on record what is to be made, or finds that it is being made, or, which it returns, that it is."""
-    mine = Begun(snapshot=held.digest, file_size=file_size, root=source.url)
+    mine = CompactionStart(snapshot=held.digest, file_size=file_size, root=source.url)
     if target.read(layout.COMPACTION) is None:
         there = target.list("")
         if there:
@@ -110,16 +110,16 @@ def begin(source: Storage, target: Storage, held: Held, file_size: int) -> Compa
             )
         target.preflight("documents")
         target.create(layout.COMPACTION, msgspec.json.encode(mine))
-    begun = read(target, layout.COMPACTION, Begun)
-    if begun is None:
+    started = read(target, layout.COMPACTION, CompactionStart)
+    if started is None:
         raise StorageRefused(f"{layout.COMPACTION} vanished from {target.url}.", hint="Compact into another root.")
-    if begun.file_size != file_size:
+    if started.file_size != file_size:
         raise StorageRefused(
-            f"{target.url} is compacted to files of {begun.file_size:,} bytes, not {file_size:,}.",
-            hint=Remedy("Go on with {file_size} {size}, or compact into another root.", {"size": begun.file_size}),
+            f"{target.url} is compacted to files of {started.file_size:,} bytes, not {file_size:,}.",
+            hint=Remedy("Go on with {file_size} {size}, or compact into another root.", {"size": started.file_size}),
         )
     done = read(target, layout.COMPACTED, Compacted)
-    if begun.snapshot == held.digest:
+    if started.snapshot == held.digest:
         return done
     if done is None:
         raise changed(source, target, [])
@@ -129,7 +129,7 @@ def begin(source: Storage, target: Storage, held: Held, file_size: int) -> Compa
     )
 
 
-def look(storage: Storage) -> Held:
+def list_files(storage: Storage) -> Held:
     """What a root holds that a compaction is made from."""
     tables = {table: parquet_files(storage, table) for table in schemas.TABLES}
     beside = [name for folder in _BESIDE for name in storage.list(folder)]

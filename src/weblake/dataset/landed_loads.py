@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from weblake.dataset.ledger import Intent
-from weblake.dataset.root import DOCUMENTS, PAGE_ERRORS, Dataset, Landing
+from weblake.dataset.root import DOCUMENTS, PAGE_ERRORS, Dataset, LandedLoad
 from weblake.errors import StorageRefused
 from weblake.receipt import LandedFile, Receipt
 from weblake.tables import parquet
 
 
-def find(dataset: Dataset, load_id: str) -> Landing | None:
+def find(dataset: Dataset, load_id: str) -> LandedLoad | None:
     """Return a load that has landed, or None where it has not; nothing is changed.
 
     A file under its final name counts even if the run that published it died on the very next line.
@@ -21,24 +21,24 @@ def find(dataset: Dataset, load_id: str) -> Landing | None:
     """
     done = dataset.ledger.done_record(load_id)
     if done is not None:
-        return Landing(Receipt.from_dict(done.receipt), done.at)
+        return LandedLoad(Receipt.from_dict(done.receipt), done.at)
     intent = dataset.ledger.intent(load_id)
     return None if intent is None else find_published(dataset, intent)
 
 
-def find_published(dataset: Dataset, intent: Intent) -> Landing | None:
+def find_published(dataset: Dataset, intent: Intent) -> LandedLoad | None:
     """Return a load that was published and has no done record yet, or None where it was not published."""
     entry = dataset.slots.entry(intent)
     if entry is not None:
-        return Landing(Receipt.from_dict(entry.receipt), entry.at)
+        return LandedLoad(Receipt.from_dict(entry.receipt), entry.at)
     name = dataset.path(DOCUMENTS, intent)
     # Settled, and not only there: a done record must not outlive what it stands for.
     if not dataset.storage.settled(name):
         return None
-    return Landing(with_files(dataset, intent, receipt_of(dataset, name)), intent.created_at)
+    return LandedLoad(with_files(dataset, intent, receipt_of(dataset, name)), intent.created_at)
 
 
-def find_job(dataset: Dataset, kind: str, job_id: str) -> Landing | None:
+def find_job(dataset: Dataset, kind: str, job_id: str) -> LandedLoad | None:
     """Return the landing of a batch or crawl, as whichever load it was; None where it has not landed."""
     by = dataset.ledger.lander(kind, job_id)
     return None if by is None else find(dataset, by)

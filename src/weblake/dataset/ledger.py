@@ -202,7 +202,7 @@ class Ledger:
         """The intent of a load, if there is one."""
         return self._read(load_id, "", Intent)
 
-    def begin(self, intent: Intent) -> Intent:
+    def record_intent(self, intent: Intent) -> Intent:
         """Records an intent; returns the one that is on record, ours (same `writer`) or an earlier one."""
         return self._record(intent, "")[0]
 

@@ -182,20 +182,20 @@ class _Waiting:
     def add(self, records: LoadRecords) -> None:
         at = (read_time(records.at()) - _EPOCH) // _MICROSECOND if records.at() else -1 << 60
         self._order.append((at << 104) | (int(records.load_id, 16) << 40) | self._bytes)
-        with _told():
+        with _translate_errors():
             self._bytes += self._file.write(msgspec.json.encode(records) + b"\n")
 
     def in_order(self) -> Iterator[LoadRecords]:
         self._order.sort()
         for each in self._order:
-            with _told():
+            with _translate_errors():
                 self._file.seek(each & ((1 << 40) - 1))
                 line = self._file.readline()
             yield msgspec.json.decode(line, type=LoadRecords)
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:

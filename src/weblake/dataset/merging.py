@@ -48,8 +48,8 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True)
-class Landed:
-    """What the ledger knows."""
+class LedgerContents:
+    """The files and loads on record in the ledger of the source root."""
 
     #: Rows by the file and the load whose they are, as receipts have them; of loads that are not retired.
     rows: Mapping[tuple[str, str], int]
@@ -76,7 +76,7 @@ class _Input:
 class Merge:
     """From one root into another one."""
 
-    def __init__(self, source: Storage, target: Storage, landed: Landed, file_size: int) -> None:
+    def __init__(self, source: Storage, target: Storage, landed: LedgerContents, file_size: int) -> None:
         self._source, self._target, self._landed, self._size = source, target, landed, file_size
 
     def folder(self, names: Sequence[str], schema: pa.Schema, there: Collection[str]) -> Iterator[Moved]:

@@ -17,8 +17,8 @@ DOCUMENTS, PAGE_ERRORS = layout.LOAD_TABLES
 
 
 @dataclass(frozen=True, slots=True)
-class Landing:
-    """What a landing came to."""
+class LandedLoad:
+    """A load that has landed: its receipt, and when it landed."""
 
     receipt: Receipt
     #: When it had landed, if an earlier run did it; None for this one.

@@ -60,7 +60,7 @@ def missing(needed: Sequence[str]) -> list[str]:
     return [name for name in needed if find_spec(name) is None]
 
 
-def told_missing(names: Sequence[str], package: str) -> str:
+def missing_packages_text(names: Sequence[str], package: str) -> str:
     """One line: what is not there, and how to get it."""
     return f"left out: {' and '.join(names)} not installed; pip install {package}"
 

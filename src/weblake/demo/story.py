@@ -21,18 +21,18 @@ from weblake.api.options import BatchScrapeOptions, CrawlOptions
 from weblake.client import Client
 from weblake.dataset.root import open_dataset
 from weblake.demo import airflow_step, dagster_step
-from weblake.demo.guest_process import GuestFailed, Lake, told_missing
+from weblake.demo.guest_process import GuestFailed, Lake, missing_packages_text
 from weblake.demo.site_server import SiteServer
 from weblake.embedded import needs_local
 from weblake.errors import InvalidOption, StorageRefused
 from weblake.home import home
 from weblake.jobs import usage_reports as reports
-from weblake.jobs.polling import JobRef, glance
+from weblake.jobs.polling import JobRef, get_status
 from weblake.jobs.usage_reports import Report
 from weblake.loads import load, load_request, publishing, starts
 from weblake.loads import usage as usage_landing
-from weblake.loads.load_request import Naming, Order, Terms
-from weblake.loads.publishing import Dataset, Landing
+from weblake.loads.load_request import LoadRequest, Naming, Terms
+from weblake.loads.publishing import Dataset, LandedLoad
 from weblake.receipt import LandedFile, Receipt
 
 if TYPE_CHECKING:
@@ -123,19 +123,19 @@ def batch_urls(site: str, silent_url: str) -> list[str]:
 
 
 def _crawl(story: Story) -> str:
-    order = load_request.crawl(f"{story.site.url}/", _naming(story), _TERMS, **_CRAWL)
-    story.crawl = _landed(story, CRAWLS, order).receipt
+    request = load_request.crawl(f"{story.site.url}/", _naming(story), _TERMS, **_CRAWL)
+    story.crawl = _land(story, CRAWLS, request).receipt
     return f"the whole site: {_counts(story.crawl)}"
 
 
 def _batch(story: Story) -> str:
-    story.batch = _landed(story, BATCHES, _batch_order(story)).receipt
+    story.batch = _land(story, BATCHES, _batch_request(story)).receipt
     return f"{story.batch.submitted} chosen URLs: {_counts(story.batch)}"
 
 
 def _batch_again(story: Story) -> str:
     before = len(story.service.requests())
-    landing = _landed(story, BATCHES, _batch_order(story))
+    landing = _land(story, BATCHES, _batch_request(story))
     asked = len(story.service.requests()) - before
     found = "landed already" if landing.landed_at is not None else "landed a second time"
     return f"the same batch: {found}, {asked} requests sent"
@@ -144,7 +144,7 @@ def _batch_again(story: Story) -> str:
 def _airflow(story: Story) -> str:
     lacking = airflow_step.missing()
     if lacking:
-        return told_missing(lacking, airflow_step.PACKAGE)
+        return missing_packages_text(lacking, airflow_step.PACKAGE)
     lake = _lake(story, DAGS, DAG_PART)
     with _guest(story, DAGS, "Airflow starts, and runs a DAG"):
         story.airflow = airflow_step.run(lake, DAG_CREDITS)
@@ -155,7 +155,7 @@ def _airflow(story: Story) -> str:
 def _dagster(story: Story) -> str:
     lacking = dagster_step.missing()
     if lacking:
-        return escape(told_missing(lacking, dagster_step.PACKAGE))
+        return escape(missing_packages_text(lacking, dagster_step.PACKAGE))
     lake = _lake(story, ASSETS, ASSETS_PART)
     with _guest(story, ASSETS, "Dagster starts, and materializes assets"):
         made = story.dagster = dagster_step.run(lake, story.site.url + ASSETS_SITE)
@@ -243,25 +243,25 @@ def _naming(story: Story) -> Naming:
     return Naming()
 
 
-def _batch_order(story: Story) -> Order:
+def _batch_request(story: Story) -> LoadRequest:
     urls = batch_urls(story.site.url, story.silent_url)
     return load_request.batch(urls, _naming(story), **_BATCH)
 
 
-def _landed(story: Story, key_name: str, order: Order) -> Landing:
+def _land(story: Story, key_name: str, request: LoadRequest) -> LandedLoad:
     client, jobs = story.clients[key_name], list[str]()
     try:
-        with output.watching(order.kind.replace("_", " "), quiet=not output.err.is_terminal) as watch:
+        with output.watching(request.kind.replace("_", " "), quiet=not output.err.is_terminal) as callbacks:
 
-            def started(job_id: str) -> None:
+            def on_start(job_id: str) -> None:
                 jobs.append(job_id)
-                watch.started(job_id)
+                callbacks.on_start(job_id)
 
-            return load.land(client, story.dataset, order, _TERMS, replace(watch, started=started))
+            return load.land(client, story.dataset, request, _TERMS, replace(callbacks, on_start=on_start))
     except KeyboardInterrupt:
         # The site ends with this run: the next one would find the job going on, at an address that is another's then.
         for job_id in jobs:
-            client.run(starts.cancel(JobRef(order.kind, job_id), client.retry))
+            client.run(starts.cancel(JobRef(request.kind, job_id), client.retry))
         raise
 
 
@@ -289,7 +289,7 @@ def _cancel_open_jobs(client: Client) -> None:
     for entry in client.run(reports.activity(client.retry)):
         if entry.endpoint in ("crawl", "batch_scrape") and entry.id:
             job = JobRef(entry.endpoint, entry.id)
-            if not is_terminal(client.run(glance(job, client.retry)).get("status")):
+            if not is_terminal(client.run(get_status(job, client.retry)).get("status")):
                 client.run(starts.cancel(job, client.retry))
 
 

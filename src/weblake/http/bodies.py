@@ -77,31 +77,31 @@ class BoundedBody:
             raise BodyRefused(f"the body is larger than {limit} MiB, the most that is read of one reply", final=True)
 
 
-class Spares:
-    """Buffers of bodies that have been read, for those still to come: memory that is new to a process is dear."""
+class BufferPool:
+    """Reuses the buffers of bodies that have been read: memory that is new to a process costs page faults."""
 
     def __init__(self) -> None:
-        self._spares: list[_Spare] = []
+        self._free: list[_FreeBuffer] = []
         self._one_at_a_time = threading.Lock()
 
     def take(self) -> bytearray:
-        """Returns a buffer that nobody has, with anything in it."""
+        """Return an unused buffer; its contents are undefined."""
         with self._one_at_a_time:
-            for at, spare in enumerate(self._spares):
-                with suppress(BufferError):  # somebody has a view of it: a document still lies there
-                    spare.pop()
-                    return self._spares.pop(at)
-        return _Spare()
+            for at, buffer in enumerate(self._free):
+                with suppress(BufferError):  # a document still has a view of it
+                    buffer.pop()
+                    return self._free.pop(at)
+        return _FreeBuffer()
 
     def give(self, body: bytes | bytearray) -> None:
-        """Takes a body back of which nobody has more than views; one that did not come from here is left alone."""
-        if isinstance(body, _Spare) and body:
+        """Return a body's buffer to the pool; views of it may remain. A body from elsewhere is ignored."""
+        if isinstance(body, _FreeBuffer) and body:
             with self._one_at_a_time:
-                self._spares.append(body)
+                self._free.append(body)
 
 
-class _Spare(bytearray):
-    """A buffer that is ours to use again."""
+class _FreeBuffer(bytearray):
+    """A buffer of the pool."""
 
 
 class _Gzip:

@@ -7,7 +7,7 @@ import socket
 from concurrent.futures import Future
 from functools import partial
 
-from weblake.background import begun
+from weblake.background import run_in_thread
 
 _NUMERIC = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
 
@@ -18,7 +18,7 @@ def look_up(host: str, port: int) -> Future[list[str]]:
     The thread is a daemon: one that hangs in the resolver keeps neither the process nor an event loop from ending.
     """
     if not _is_address(host):
-        return begun(partial(_addresses, host, port))
+        return run_in_thread(partial(_addresses, host, port))
     found: Future[list[str]] = Future()
     found.set_result([host])
     return found

@@ -1,7 +1,7 @@
-"""Which jobs of a kind have ended: asked with the activity list and a cheap poll of each, and remembered within bounds.
+"""Find the jobs of a kind that have ended, with the activity list and one status poll of each job.
 
-`EndedJobs` asks; `Seen` is what one watcher remembers between its looks and over restarts; `ask_all` polls any jobs, a
-few at a time. The activity list goes back 24 hours.
+`EndedJobs` does a round of polls; `WatcherState` is what a watcher keeps between rounds and over restarts, in bounds;
+`poll_all` polls any jobs, a few at a time. The activity list goes back 24 hours.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from weblake import aio
 from weblake.api.models import parse_time
 from weblake.errors import FixRequest, JobGone, PermissionDenied, WeblakeError
 from weblake.jobs import usage_reports
-from weblake.jobs.polling import JobRef, glance
+from weblake.jobs.polling import JobRef, get_status
 from weblake.jobs.retry import Retry
 from weblake.steps import Flow
 
@@ -44,8 +44,8 @@ WINDOW_MS = 25 * 3_600_000
 _ABOUT_THE_JOB = (JobGone, PermissionDenied, FixRequest)
 
 
-class AsyncCaller(Protocol):
-    """What is used of an `AsyncClient` here."""
+class AsyncFlowRunner(Protocol):
+    """The part of `AsyncClient` that is used here."""
 
     @property
     def retry(self) -> Retry:
@@ -72,8 +72,8 @@ class ListedJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
-    """What one poll found."""
+class PollRound:
+    """The results of one round of polls."""
 
     #: Oldest first.
     jobs: tuple[ListedJob, ...]
@@ -86,8 +86,8 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
-    """What became of status polls; a job in neither was not reached."""
+class PollResults:
+    """The results of status polls; a job in neither mapping was not polled."""
 
     #: The head of each status reply, by job id.
     heads: Mapping[str, Mapping[str, object]]
@@ -95,9 +95,9 @@ class Answers:
     errors: Mapping[str, WeblakeError]
 
 
-async def ask_all(
-    client: AsyncCaller, jobs: Sequence[JobRef], *, at_once: int = AT_ONCE, until: float | None = None
-) -> Answers:
+async def poll_all(
+    client: AsyncFlowRunner, jobs: Sequence[JobRef], *, at_once: int = AT_ONCE, until: float | None = None
+) -> PollResults:
     """Asks for the status of each job once, a few at a time, without its documents.
 
     Breaks off when the service is in trouble: after ROUND_TRIES polls that failed for a reason of the service's.
@@ -117,7 +117,7 @@ async def ask_all(
             if trouble >= ROUND_TRIES:
                 return
             try:
-                heads[job.job_id] = await client.run(glance(job, client.retry))
+                heads[job.job_id] = await client.run(get_status(job, client.retry))
             except WeblakeError as error:
                 failed[job.job_id] = error
                 trouble += not isinstance(error, _ABOUT_THE_JOB)
@@ -126,11 +126,11 @@ async def ask_all(
     with suppress(TimeoutError):
         async with aio.timeout(left):
             await aio.run_together(work() for _ in range(min(at_once, len(jobs))))
-    return Answers(heads, failed)
+    return PollResults(heads, failed)
 
 
 class EndedJobs:
-    """Asks, with a memory of what is over: each job is polled until its end and then no more."""
+    """Polls jobs in rounds; each job is polled until it has ended."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
@@ -139,7 +139,9 @@ class EndedJobs:
         #: When a job was first not found (monotonic seconds), and how often since.
         self._missed: dict[str, tuple[float, int]] = {}
 
-    async def __call__(self, client: AsyncCaller, *, watcher: Seen | None = None, until: float | None = None) -> Round:
+    async def __call__(
+        self, client: AsyncFlowRunner, *, watcher: WatcherState | None = None, until: float | None = None
+    ) -> PollRound:
         """One round; raises the last error where not one status could be read.
 
         Args:
@@ -156,13 +158,13 @@ class EndedJobs:
         self._over = {job_id: head for job_id, head in self._over.items() if job_id in asked}
         self._missed = {job_id: misses for job_id, misses in self._missed.items() if job_id in asked}
         complete = await self._poll(client, [job_id for job_id in asked if job_id not in self._over], until)
-        return Round(jobs, dict(self._over), complete, self._also.update)
+        return PollRound(jobs, dict(self._over), complete, self._also.update)
 
-    async def _poll(self, client: AsyncCaller, job_ids: list[str], until: float | None) -> bool:
+    async def _poll(self, client: AsyncFlowRunner, job_ids: list[str], until: float | None) -> bool:
         """Polls these; returns whether each of them answered."""
         if until is not None:
             random.shuffle(job_ids)
-        answers = await ask_all(client, [JobRef(self._kind, job_id) for job_id in job_ids], until=until)
+        answers = await poll_all(client, [JobRef(self._kind, job_id) for job_id in job_ids], until=until)
         missed = [job_id for job_id, error in answers.errors.items() if isinstance(error, _ABOUT_THE_JOB)]
         for job_id in missed:
             self._miss(job_id)
@@ -184,8 +186,8 @@ class EndedJobs:
 
 
 @dataclass(slots=True)
-class Seen:
-    """What a watcher knows of the jobs so far.
+class WatcherState:
+    """The jobs that a watcher has reported or follows.
 
     Every job created up to `watermark` is settled, unless it is among `pending`; of later ones, those in `over` are.
     """
@@ -200,21 +202,21 @@ class Seen:
 
     @classmethod
     def read(cls, memory: Mapping[str, object], *, share: int = 1) -> Self:
-        """From its JSON form; what is not of this form counts as not known."""
+        """Return the state from its JSON form; entries that are not valid are left out."""
         watermark = memory.get("watermark")
         known = watermark if isinstance(watermark, int) else -1
         return cls(known, _times(memory.get("pending")), _times(memory.get("over")), share)
 
     def write(self) -> dict[str, object]:
-        """Its JSON form."""
+        """Return the state in its JSON form."""
         return {"watermark": self.watermark, "pending": dict(self.pending), "over": dict(self.over)}
 
     def knows(self, job: ListedJob) -> bool:
-        """Whether a job is settled: it was over at an earlier look."""
+        """Return whether a job was reported in an earlier round."""
         return job.job_id in self.over or (job.created <= self.watermark and job.job_id not in self.pending)
 
     def settle(self, jobs: Iterable[ListedJob], ended: Mapping[str, Mapping[str, object]]) -> list[ListedJob]:
-        """Takes note of a round and returns the jobs that are over since the last one, oldest first."""
+        """Record a round and return the jobs that have ended since the last one, oldest first."""
         news = {job.job_id: job for job in jobs}
         for job_id, created in self.pending.items():
             news.setdefault(job_id, ListedJob(job_id, created, None))

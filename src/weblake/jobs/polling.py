@@ -18,7 +18,7 @@ from weblake.api.job_kinds import JOB_KINDS
 from weblake.api.next_link import Query, query_of
 from weblake.api.operation import Operation
 from weblake.errors import DeadlineExceeded, JobGone, RetryLater, WeblakeError
-from weblake.jobs.retry import SINGLE, Patience, Retry
+from weblake.jobs.retry import SINGLE, Retry, RetryPolicy
 from weblake.remedies import Remedy
 from weblake.steps import Flow, Reply, now, sleep
 
@@ -147,9 +147,9 @@ def _poll(
     unseen_until: float,
 ) -> Flow[response_json.Head | None]:
     """One poll; None where the job is not there yet."""
-    patience = Patience(tries=SEEN_TRIES if seen else UNSEEN_TRIES, cap_s=30.0, until=until)
+    policy = RetryPolicy(tries=SEEN_TRIES if seen else UNSEEN_TRIES, cap_s=30.0, until=until)
     try:
-        return (yield from retry.exchange(operation, partial(_head, operation.name, keep=keep), patience))
+        return (yield from retry.exchange(operation, partial(_head, operation.name, keep=keep), policy))
     except JobGone as error:
         if seen or error.status != NOT_FOUND or (yield from now()) >= unseen_until:
             raise
@@ -168,10 +168,10 @@ def _heads(job: JobRef, keep: object = None) -> Operation[models.JobStatus]:
     return replace(read, request=replace(read.request, enough=_head_is_there if keep is None else _runs_still))
 
 
-def glance(job: JobRef, retry: Retry, patience: Patience = SINGLE) -> Flow[dict[str, object]]:
-    """Returns the head of one status reply, without its documents."""
+def get_status(job: JobRef, retry: Retry, policy: RetryPolicy = SINGLE) -> Flow[dict[str, object]]:
+    """Return the fields of one status response, without its documents."""
     operation = _heads(job)
-    head = yield from retry.exchange(operation, partial(_head, operation.name), patience)
+    head = yield from retry.exchange(operation, partial(_head, operation.name), policy)
     return dict(head.fields)
 
 

@@ -17,7 +17,7 @@ from weblake.api.next_link import Query, query_of
 from weblake.api.operation import Operation
 from weblake.errors import DeadlineExceeded, MalformedReply, RetryLater, WeblakeError
 from weblake.jobs.polling import JobRef
-from weblake.jobs.retry import Patience, Retry
+from weblake.jobs.retry import Retry, RetryPolicy
 from weblake.remedies import Remedy
 from weblake.steps import Flow, Reply, now, sleep
 
@@ -33,11 +33,11 @@ LAG_PAUSES_S = (0.5, 1.0, 2.0, 4.0)
 MAX_CHUNKS = 100_000
 
 
-class Walk:
-    """One pass over a job's chunks, from the first to the last.
+class ResultPager:
+    """Pages through the chunks of a job once, from the first to the last.
 
-    Call `step` until `ended`: each call is a flow that reads one chunk. `fresh` tells the walk how many documents of
-    the last chunk had not been seen before, so that a chain that only repeats itself is noticed.
+    Call `read_chunk` until `ended`: each call is a flow that reads one chunk. Call `record_new` with how many documents
+    of the last chunk were new, so that a chain that only repeats itself is noticed.
     """
 
     def __init__(self, job: JobRef, retry: Retry, *, until: float, max_chunk: int = MAX_CHUNK) -> None:
@@ -47,7 +47,7 @@ class Walk:
         self.head: Mapping[str, object] = {}
         self._retry = retry
         self._until = until
-        self._patience = Patience(tries=8, cap_s=30.0, until=until)
+        self._policy = RetryPolicy(tries=8, cap_s=30.0, until=until)
         read = job.read()
         self._read = replace(read, request=replace(read.request, max_body=max_chunk))
         self._asked: Query = ()
@@ -55,8 +55,8 @@ class Walk:
         self._stale = 0
         self._repolled = False
 
-    def step(self) -> Flow[response_json.Documents]:
-        """Reads the next chunk and returns its documents, undecoded; possibly none.
+    def read_chunk(self) -> Flow[response_json.Documents]:
+        """Read the next chunk and return its documents, undecoded; possibly none.
 
         Raises:
             MalformedReply: The chain leads elsewhere, loops or does not end, or the job is not ended after all.
@@ -74,8 +74,8 @@ class Walk:
     def _ended_chunk(self, operation: Operation[models.JobStatus]) -> Flow[response_json.Chunk]:
         """The chunk, once it says again that the job has ended: one of several servers may lag behind the others."""
         for pause in (*LAG_PAUSES_S, None):
-            exchange = self._retry.exchange(operation, partial(_chunk, operation.name), self._patience)
-            chunk = yield from reading(self.job, exchange)
+            exchange = self._retry.exchange(operation, partial(_chunk, operation.name), self._policy)
+            chunk = yield from with_read_errors(self.job, exchange)
             if models.is_terminal(chunk.head.get("status")):
                 return chunk
             if pause is not None:
@@ -87,11 +87,11 @@ class Walk:
         )
 
     def is_new(self, query: Query) -> bool:
-        """Whether no chunk of this address has been read."""
+        """Return whether no chunk of this address has been read."""
         return query not in self._visited
 
-    def fresh(self, documents: int) -> None:
-        """Says how many documents of the last chunk were new."""
+    def record_new(self, documents: int) -> None:
+        """Record how many documents of the last chunk were new."""
         self._stale = 0 if documents else self._stale + 1
         if not self.ended and (self._stale > MAX_STALE or len(self._visited) > MAX_CHUNKS):
             raise MalformedReply(
@@ -115,8 +115,8 @@ class Walk:
             self._asked, self._repolled = following, False
 
 
-def reading(job: JobRef, flow: Flow[T]) -> Flow[T]:
-    """A flow that reads something of a job that has ended; where it is given up, the error says how to go on."""
+def with_read_errors(job: JobRef, flow: Flow[T]) -> Flow[T]:
+    """Return the flow's result; where reading an ended job is given up, raise an error that says how to go on."""
     try:
         return (yield from flow)
     except DeadlineExceeded as error:

@@ -56,8 +56,8 @@ class RetryBudget:
             self._tokens = min(self._capacity, self._tokens + tokens)
 
 
-class Patience(msgspec.Struct, frozen=True):
-    """How long one call may be tried."""
+class RetryPolicy(msgspec.Struct, frozen=True):
+    """Limits for the tries of one call, and for the waits between them."""
 
     #: Failed tries in a row before the call is given up.
     tries: int = 6
@@ -72,21 +72,24 @@ class Patience(msgspec.Struct, frozen=True):
     until: float | None = None
 
     @classmethod
-    def lasting(cls, seconds: float) -> Patience:
-        """For one call that is tried for so long: its tries do not run out before the time does."""
+    def lasting(cls, seconds: float) -> RetryPolicy:
+        """Return the policy of a call that is retried for so many seconds, without running out of tries before."""
         more = math.ceil(seconds / MEAN_PAUSE_S)
         return cls(tries=cls().tries + more, timeouts=cls().timeouts + more, wait_s=seconds)
 
 
+#: The former name of RetryPolicy, which docs/testing.md told programs to import.
+Patience = RetryPolicy
+
 #: One call on its own.
-SINGLE = Patience()
+SINGLE = RetryPolicy()
 
 
 @dataclass(slots=True)
-class Course:
-    """How far one call has come."""
+class RetryState:
+    """Counts of one call so far: failures, timeouts, seconds waited, and its last error."""
 
-    patience: Patience = SINGLE
+    policy: RetryPolicy = SINGLE
     failures: int = 0
     malformed: int = 0
     timeouts: int = 0
@@ -115,83 +118,81 @@ class Retry:
     #: A number in [0, 1): replaced in tests, so that waits can be reckoned.
     jitter: Callable[[], float] = random.random
 
-    def call(self, operation: Operation[T], patience: Patience = SINGLE) -> Flow[T]:
+    def call(self, operation: Operation[T], policy: RetryPolicy = SINGLE) -> Flow[T]:
         """Sends an operation until it is answered and returns its decoded value.
 
         Raises:
             OutcomeUnknown: It is a start, and no answer came: it may have happened.
             WeblakeError: What the service answered, or that it did not.
         """
-        return self.exchange(operation, lambda r: operation.decode(responses.value_of(r, operation.name)), patience)
+        return self.exchange(operation, lambda r: operation.decode(responses.value_of(r, operation.name)), policy)
 
-    def exchange(self, operation: Operation[T], read: Callable[[Reply], U], patience: Patience = SINGLE) -> Flow[U]:
+    def exchange(self, operation: Operation[T], read: Callable[[Reply], U], policy: RetryPolicy = SINGLE) -> Flow[U]:
         """The same with a reader of the caller's own, which gets every good reply and may refuse it by raising."""
-        course = Course(patience)
+        state = RetryState(policy)
         while True:
-            came = yield from self.attempt(operation, read, course)
+            came = yield from self.attempt(operation, read, state)
             if not isinstance(came, Pause):
                 return came
             yield from sleep(came.seconds)
 
-    def attempt(self, operation: Operation[T], read: Callable[[Reply], U], course: Course) -> Flow[U | Pause]:
+    def attempt(self, operation: Operation[T], read: Callable[[Reply], U], state: RetryState) -> Flow[U | Pause]:
         """One try of such a call; a Pause where another one may follow, which is the caller's to make or to leave."""
-        patience = course.patience
-        request = yield from _within(operation.request, course)
+        policy = state.policy
+        request = yield from _within(operation.request, state)
         begun = yield from now()
         reply = yield from send(request)
         value, error = _outcome(reply, operation, read)
         if error is None:
             self.budget.give()
             return value[0]
-        if isinstance(reply, NoReply) and course.error is not None and (yield from _left(patience)) <= 0:
-            raise _over(course.error)  # cut off by the limit, this try tells nothing: the one before it does
-        course.error = error
-        course.verdict = verdict(reply, error)
-        course.failures += 1
-        course.malformed += isinstance(error, MalformedReply)
-        course.timeouts += isinstance(reply, NoReply) and (yield from now()) - begun >= request.deadline_s
+        if isinstance(reply, NoReply) and state.error is not None and (yield from _left(policy)) <= 0:
+            raise _over(state.error)  # cut off by the limit, this try tells nothing: the one before it does
+        state.error = error
+        state.verdict = verdict(reply, error)
+        state.failures += 1
+        state.malformed += isinstance(error, MalformedReply)
+        state.timeouts += isinstance(reply, NoReply) and (yield from now()) - begun >= request.deadline_s
         spent = (
-            course.malformed >= MALFORMED_TRIES
-            or course.failures >= patience.tries
-            or course.timeouts >= patience.timeouts
+            state.malformed >= MALFORMED_TRIES or state.failures >= policy.tries or state.timeouts >= policy.timeouts
         )
         if spent or not _again(reply, error, operation):
             raise _final(reply, error, operation)
-        wait = self._wait(error, course.failures, patience)
-        if not (yield from self._affordable(wait, course.waited, patience)):
-            if patience.until is not None and not (isinstance(error, RetryLater) and error.retry_after is not None):
+        wait = self._wait(error, state.failures, policy)
+        if not (yield from self._affordable(wait, state.waited, policy)):
+            if policy.until is not None and not (isinstance(error, RetryLater) and error.retry_after is not None):
                 raise _over(error)
             raise _final(reply, error, operation)
         if not self.budget.take():
             raise _final(reply, error, operation)
-        course.waited += wait
+        state.waited += wait
         if isinstance(error, RetryLater) and error.retry_after is not None:
-            course.failures -= 1  # the service is there and says when: its pace is not a failure
-            course.waited += (yield from now()) - begun  # but it uses up patience, or a slow one would never end
+            state.failures -= 1  # the service is there and says when: its pace is not a failure
+            state.waited += (yield from now()) - begun  # but it counts as waiting, or a slow one would never end
         return Pause(wait, error, open_outcome(reply, error))
 
-    def _wait(self, error: WeblakeError, failures: int, patience: Patience) -> float:
+    def _wait(self, error: WeblakeError, failures: int, policy: RetryPolicy) -> float:
         if isinstance(error, RetryLater) and error.retry_after is not None:
             # At least a moment, so that "0" cannot make a busy loop, and not all callers at once.
             return error.retry_after + 0.05 + self.jitter() * min(1.0, 0.1 * error.retry_after)
-        return self.jitter() * min(patience.cap_s, 0.5 * 2.0 ** min(failures - 1, 16)) + 0.05
+        return self.jitter() * min(policy.cap_s, 0.5 * 2.0 ** min(failures - 1, 16)) + 0.05
 
-    def _affordable(self, wait: float, waited: float, patience: Patience) -> Flow[bool]:
-        if patience.until is not None:
-            return wait < (yield from _left(patience))
-        return waited + wait <= patience.wait_s
+    def _affordable(self, wait: float, waited: float, policy: RetryPolicy) -> Flow[bool]:
+        if policy.until is not None:
+            return wait < (yield from _left(policy))
+        return waited + wait <= policy.wait_s
 
 
-def _left(patience: Patience) -> Flow[float]:
+def _left(policy: RetryPolicy) -> Flow[float]:
     """Seconds to the job's deadline, which may have passed; infinite without one."""
-    return math.inf if patience.until is None else patience.until - (yield from now())
+    return math.inf if policy.until is None else policy.until - (yield from now())
 
 
-def _within(request: Request, course: Course) -> Flow[Request]:
+def _within(request: Request, state: RetryState) -> Flow[Request]:
     """The request, its own deadline shortened to the job's."""
-    left = yield from _left(course.patience)
+    left = yield from _left(state.policy)
     if left <= 0:
-        raise _over(course.error)
+        raise _over(state.error)
     if left >= request.deadline_s:
         return request
     return replace(request, deadline_s=left)

@@ -69,11 +69,11 @@ class Account:
         return [row.url for row in self.rows if row.outcome == "missing" and row.url is not None]
 
 
-class Tally:
-    """Counts documents as they stream by, and draws the account at the end."""
+class Reconciler:
+    """Counts the documents of a job as they arrive and computes the account at the end."""
 
     def __init__(self, submitted: Sequence[str] | None, rejected: Iterable[str] = ()) -> None:
-        """Begins a tally.
+        """Begin with nothing counted.
 
         Args:
             submitted: The list that was sent, or None where only the service knows (a crawl, a job started elsewhere).
@@ -147,7 +147,7 @@ class Tally:
     def _close_listed(self, account: Account, sent: Submitted, errors: JobErrors, head: Mapping[str, object]) -> None:
         account.submitted = sent.count
         nameless: list[PageError] = []
-        for row in _told(errors, self._rejected):
+        for row in _page_errors(errors, self._rejected):
             if row.url is None:
                 nameless.append(row)
             elif row.url in sent and sent.has_room(row.url):
@@ -187,7 +187,7 @@ class Tally:
 
     def _close_unlisted(self, account: Account, errors: JobErrors, head: Mapping[str, object]) -> None:
         answered = set(self._arrived)
-        for row in _told(errors, self._rejected):
+        for row in _page_errors(errors, self._rejected):
             if row.url is not None:
                 if row.url in answered:
                     continue
@@ -205,7 +205,7 @@ class Tally:
         account.submitted = known + account.missing
 
 
-def _told(errors: JobErrors, rejected: Iterable[str]) -> Iterable[PageError]:
+def _page_errors(errors: JobErrors, rejected: Iterable[str]) -> Iterable[PageError]:
     """What the service said of pages that are no documents, the most telling first."""
     for error in errors.errors:
         yield PageError(error.url, "failed", error.code, error.error, error.timestamp)

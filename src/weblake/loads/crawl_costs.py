@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weblake.dataset.root import Dataset
-from weblake.loads.download import Runs
-from weblake.loads.load_request import Order
+from weblake.loads.download import FlowRunner
+from weblake.loads.load_request import LoadRequest
 
 #: The service that costs nothing: the embedded one, as the ledger names it.
 _EMBEDDED = "embedded"
@@ -32,14 +32,14 @@ class PossibleCost:
         )
 
 
-def find_possible_cost(client: Runs, dataset: Dataset, order: Order) -> PossibleCost | None:
+def find_possible_cost(client: FlowRunner, dataset: Dataset, request: LoadRequest) -> PossibleCost | None:
     """Return what starting a crawl without a limit may cost, or None where nothing is bought or a limit holds.
 
     Nothing is bought where the load has landed or was started before, and from the embedded service.
     """
-    if not order.unlimited_pages or client.service == _EMBEDDED:
+    if not request.unlimited_pages or client.service == _EMBEDDED:
         return None
-    last = dataset.ledger.last_start(order.load_id)
-    if (last is not None and not last.void) or dataset.ledger.done_record(order.load_id) is not None:
+    last = dataset.ledger.last_start(request.load_id)
+    if (last is not None and not last.void) or dataset.ledger.done_record(request.load_id) is not None:
         return None
-    return PossibleCost(order.unlimited_pages, order.price)
+    return PossibleCost(request.unlimited_pages, request.price)

@@ -11,28 +11,34 @@ from weblake.api.job_kinds import JOB_KINDS, job_kind
 from weblake.dataset.ledger import Intent, Job
 from weblake.errors import AskPerson, JobGone
 from weblake.loads import load
-from weblake.loads.download import Runs
-from weblake.loads.load_request import Order, Terms
-from weblake.loads.publishing import Dataset, Landing
+from weblake.loads.download import FlowRunner
+from weblake.loads.load_request import LoadRequest, Terms
+from weblake.loads.publishing import Dataset, LandedLoad
 
 
 def detach(
-    client: Runs,
+    client: FlowRunner,
     dataset: Dataset,
-    order: Order,
+    request: LoadRequest,
     *,
     max_credits: float | None = None,
     until: float | None = None,
-    noted: Callable[[str], None] = load.note,
+    on_message: Callable[[str], None] = load.note,
 ) -> tuple[Intent, Job]:
-    """Starts a batch or crawl that `collect` lands; asked again it finds what is on record. Raises as `load.begin`."""
-    intent, job, _ = load.begin(client, dataset, order, max_credits=max_credits, until=until, noted=noted)
+    """Start a batch or crawl that `collect` lands, or return the job on record; raises as `load.start_load`."""
+    intent, job, _ = load.start_load(
+        client, dataset, request, max_credits=max_credits, until=until, on_message=on_message
+    )
     return intent, job
 
 
 def collect(
-    client: Runs, dataset: Dataset, load_id: str, terms: Terms | None = None, watch: load.Watch | None = None
-) -> Landing:
+    client: FlowRunner,
+    dataset: Dataset,
+    load_id: str,
+    terms: Terms | None = None,
+    callbacks: load.ProgressCallbacks | None = None,
+) -> LandedLoad:
     """Waits for a load that was started by `detach`, lands it, and returns its receipt; otherwise as `load.land`.
 
     Raises:
@@ -40,28 +46,28 @@ def collect(
         StorageRefused: The list of URLs that was sent is gone or damaged.
         WeblakeError: As `load.land`.
     """
-    order = _order(dataset, load_id)
+    request = _request_of(dataset, load_id)
     try:
-        return load.land(client, dataset, order, terms, watch)
+        return load.land(client, dataset, request, terms, callbacks)
     except JobGone as error:
         intent = dataset.ledger.intent(load_id)
         if intent is None or intent.service in (None, client.service):
             raise
         raise AskPerson(
-            f"Job {order.job_id} of load {load_id} was started at {intent.service}, and {client.service} has no such "
+            f"Job {request.job_id} of load {load_id} was started at {intent.service}, and {client.service} has no such "
             "job.",
             hint="Point the connection to the service that it was started at.",
         ) from error
 
 
-def _order(dataset: Dataset, load_id: str) -> Order:
+def _request_of(dataset: Dataset, load_id: str) -> LoadRequest:
     intent, job = dataset.ledger.intent(load_id), dataset.ledger.job(load_id)
     if intent is None or job is None or intent.kind not in JOB_KINDS:
         raise AskPerson(
             f"It is not on record at {dataset.storage.url} that load {load_id} was started.",
             hint="Run again what starts it: it finds out, and buys nothing twice.",
         )
-    return Order(
+    return LoadRequest(
         kind=job_kind(intent.kind).name,
         load_id=load_id,
         job_id=job.job_id,

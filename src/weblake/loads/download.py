@@ -1,10 +1,10 @@
-"""All that the service has of a job that has ended, read a little ahead: its chunks in order, and its list of errors.
+"""Download the results of a job that has ended: its chunks in order, with the next one prefetched, and its errors.
 
-Where the next chunk is stands in the head of the one before, ahead of its documents. So the next one is asked for as
-soon as that head has arrived, on a second connection, and the list of errors beside the last chunk, or the one before:
-a chain of chunks takes no longer than its round trips (docs/decisions/028-overlapping-landing.md). Which chunk comes
-next, and whether it may, is still decided by `pages.Walk` alone, in order: what was asked for ahead only spares it
-the waiting.
+The address of the next chunk stands in the head of a chunk, before its documents. So the next chunk is requested on a
+second connection as soon as that head has arrived, and the list of errors together with the last chunk or the one
+before: a chain of chunks takes no longer than its round trips (docs/decisions/028-overlapping-landing.md). Which chunk
+comes next, and whether it may, is decided by `result_pages.ResultPager` alone, in order: prefetching only saves the
+waiting.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ from weblake.api import models, response_json, responses
 from weblake.api.job_kinds import JOB_KINDS
 from weblake.api.models import JobError, JobErrors
 from weblake.api.next_link import Query, query_of
-from weblake.background import begun
+from weblake.background import run_in_thread
 from weblake.errors import FixRequest, JobGone, MalformedReply
-from weblake.http.bodies import Spares
-from weblake.jobs.polling import JobRef, glance
-from weblake.jobs.result_pages import Walk, reading
-from weblake.jobs.retry import Patience, Retry
+from weblake.http.bodies import BufferPool
+from weblake.jobs.polling import JobRef, get_status
+from weblake.jobs.result_pages import ResultPager, with_read_errors
+from weblake.jobs.retry import Retry, RetryPolicy
 from weblake.steps import Flow, NoReply, Reply, Request, Send, send
 
 T = TypeVar("T")
 
-#: Looks at what has arrived of a reply so far.
-_Look = Callable[[response_json.JsonBytes], bool]
+#: Is called with what has arrived of a response so far.
+_Inspect = Callable[[response_json.JsonBytes], bool]
 
-#: A reply that is whole within so many seconds is not worth a thread: to start one, and take turns with it, costs more.
+#: Chunks that arrive within so many seconds are not prefetched: to start a thread, and switch to it, costs more.
 QUICK_S = 0.004
 
 
-class Runs(Protocol):
-    """Whatever drives flows: a client."""
+class FlowRunner(Protocol):
+    """A client that drives flows."""
 
     retry: Retry
 
     @property
     def service(self) -> str:
-        """Which service it talks to, as the ledger has it."""
+        """Name of the service that it talks to, as the ledger records it."""
 
     def run(self, flow: Flow[T]) -> T:
-        """Drives a flow to its end, in any thread."""
+        """Drive a flow to its end and return its result; may be called from any thread."""
 
 
 class Download:
@@ -59,16 +59,16 @@ class Download:
         client: Drives the reads, two at a time at most.
         job: A job that has ended.
         until: Monotonic seconds by which it has to be done.
-        first: The reply with the first chunk, where somebody has it already.
+        first: The reply with the first chunk, if the caller has it already.
     """
 
-    def __init__(self, client: Runs, job: JobRef, *, until: float, first: Reply | None = None) -> None:
-        self.walk = Walk(job, client.retry, until=until)
+    def __init__(self, client: FlowRunner, job: JobRef, *, until: float, first: Reply | None = None) -> None:
+        self.pager = ResultPager(job, client.retry, until=until)
         self._client = client
         self._until = until
-        self._spares = Spares()
+        self._buffers = BufferPool()
         self._body: bytes | bytearray = b""
-        self._next = None if first is None else _Flight((), lambda look: _looked_at(first, look))
+        self._next = None if first is None else _Prefetch((), lambda inspect: _inspected(first, inspect))
         self._errors: Future[JobErrors] | None = None
         #: Whether the last reply was: then the next one is not asked for ahead.
         self._quick = False
@@ -76,117 +76,117 @@ class Download:
         self._documents = self._of_chunk = 0
 
     def chunks(self) -> Iterator[response_json.Documents]:
-        """Yields the documents of each chunk, undecoded; after each, tell `walk.fresh` how many of them were new.
+        """Yield the documents of each chunk, undecoded; after each, tell `pager.record_new` how many were new.
 
         Raises:
             JobGone: There is no such job any more, or no such chunk.
-            WeblakeError: As `Walk.step`.
+            WeblakeError: As `ResultPager.read_chunk`.
         """
-        while not self.walk.ended:
-            documents = self._client.run(_answered(self.walk.step(), self._answer))
+        while not self.pager.ended:
+            documents = self._client.run(_with_answers(self.pager.read_chunk(), self._answer_request))
             self._of_chunk = len(documents)
             self._documents += self._of_chunk
             yield documents
             del documents  # while it waits for the next one
-            self._spares.give(self._body)
+            self._buffers.give(self._body)
 
     def errors(self) -> JobErrors:
-        """What `/errors` says; to be called when the chunks have ended. Raises as they do."""
-        return self._asked_errors().result()
+        """Return the job's list of errors; to be called when the chunks have ended. Raises as `chunks`."""
+        return self._start_errors().result()
 
     def has_expired(self) -> bool:
-        """Whether the job itself is gone, and not one chunk of it on one of several servers."""
-        job, retry = self.walk.job, self._client.retry
+        """Return whether the job itself is gone, and not one chunk of it on one of several servers."""
+        job, retry = self.pager.job, self._client.retry
         try:
-            self._client.run(reading(job, glance(job, retry, Patience(until=self._until))))
+            self._client.run(with_read_errors(job, get_status(job, retry, RetryPolicy(until=self._until))))
         except JobGone:
             return True
         return False
 
-    def _answer(self, request: Request) -> Reply | NoReply:
-        """The reply to a request for a chunk, which may have been sent already; sends the next one when it can."""
-        flight, self._next = self._next, None
-        if flight is None or flight.query != request.query:
+    def _answer_request(self, request: Request) -> Reply | NoReply:
+        """Return the reply to a request for a chunk, which may be prefetched; start the prefetch of the next chunk."""
+        prefetch, self._next = self._next, None
+        if prefetch is None or prefetch.query != request.query:
             if self._quick:
-                return self._kept(self._fetched(request))
-            flight = self._sent(request)
-        head = {} if self._quick else flight.head.result()
+                return self._keep_body(self._fetch(request))
+            prefetch = self._start_prefetch(request)
+        head = {} if self._quick else prefetch.head.result()
         if models.is_terminal(head.get("status")):
-            with suppress(MalformedReply):  # the walk will say so
+            with suppress(MalformedReply):  # the pager raises it
                 following = query_of(head.get("next"), request.path)
                 if following is None:
-                    self._asked_errors()
-                elif following != request.query and self.walk.is_new(following):
-                    self._next = self._sent(replace(request, query=following))
-        reply = flight.reply.result()
+                    self._start_errors()
+                elif following != request.query and self.pager.is_new(following):
+                    self._next = self._start_prefetch(replace(request, query=following))
+        reply = prefetch.reply.result()
         if self._next is not None and self._is_next_to_last(head):
-            self._asked_errors()
-        return self._kept(reply)
+            self._start_errors()
+        return self._keep_body(reply)
 
     def _is_next_to_last(self, head: Mapping[str, object]) -> bool:
-        """Whether one more chunk is probably the last, by what the service counted: nothing but time hangs on it."""
+        """Return whether the next chunk is probably the last, by the service's count; a wrong guess costs time only."""
         completed = head.get("completed")
         return isinstance(completed, int) and 0 <= completed - self._documents <= 2 * self._of_chunk
 
-    def _kept(self, reply: Reply | NoReply) -> Reply | NoReply:
-        """The same reply; its body can be used again once its documents are gone."""
+    def _keep_body(self, reply: Reply | NoReply) -> Reply | NoReply:
+        """Return the reply; keep its body, whose buffer is reused when its documents are gone."""
         self._body = reply.body if isinstance(reply, Reply) else b""
         return reply
 
-    def _sent(self, request: Request) -> _Flight:
-        return _Flight(request.query, lambda look: self._fetched(replace(request, enough=look)))
+    def _start_prefetch(self, request: Request) -> _Prefetch:
+        return _Prefetch(request.query, lambda inspect: self._fetch(replace(request, enough=inspect)))
 
-    def _fetched(self, request: Request) -> Reply | NoReply:
+    def _fetch(self, request: Request) -> Reply | NoReply:
         began = time.monotonic()
         try:
-            return self._client.run(send(replace(request, buffer=self._spares.take)))
+            return self._client.run(send(replace(request, buffer=self._buffers.take)))
         finally:
             self._quick = time.monotonic() - began < QUICK_S
 
-    def _asked_errors(self) -> Future[JobErrors]:
+    def _start_errors(self) -> Future[JobErrors]:
         if self._errors is None:
-            flow = _errors(self.walk.job, self._client.retry, self._until)
-            self._errors = begun(partial(self._client.run, flow))
+            flow = _errors(self.pager.job, self._client.retry, self._until)
+            self._errors = run_in_thread(partial(self._client.run, flow))
         return self._errors
 
 
-class _Flight:
-    """A request for one chunk, on its way in a thread of its own."""
+class _Prefetch:
+    """A request for one chunk, which is sent in a thread of its own."""
 
-    def __init__(self, query: Query, fetch: Callable[[_Look], Reply | NoReply]) -> None:
+    def __init__(self, query: Query, fetch: Callable[[_Inspect], Reply | NoReply]) -> None:
         self.query = query
-        #: The fields before the documents, as soon as they are there; none where they cannot be told before the end.
+        #: The fields before the documents, as soon as they have arrived; empty if they do not stand there.
         self.head: Future[Mapping[str, object]] = Future()
-        #: What came of it. Nothing that it holds leads back here: a cycle would keep a chunk long after its time.
-        self.reply: Future[Reply | NoReply] = begun(partial(self._fly, fetch))
+        #: The reply. Nothing that it holds refers to this object: a cycle would keep a chunk in memory too long.
+        self.reply: Future[Reply | NoReply] = run_in_thread(partial(self._run, fetch))
 
-    def _fly(self, fetch: Callable[[_Look], Reply | NoReply]) -> Reply | NoReply:
+    def _run(self, fetch: Callable[[_Inspect], Reply | NoReply]) -> Reply | NoReply:
         try:
-            return fetch(self._look)
+            return fetch(self._read_head)
         finally:
-            self._tell({})
+            self._set_head({})
 
-    def _look(self, body: response_json.JsonBytes) -> bool:
+    def _read_head(self, body: response_json.JsonBytes) -> bool:
         if not self.head.done():
             head = response_json.read_head(body)
             if head is not None:
-                self._tell(head.fields)
+                self._set_head(head.fields)
             elif len(body) > response_json.HEAD_BYTES:
-                self._tell({})
-        return False  # what is wanted is the whole
+                self._set_head({})
+        return False  # read on to the end of the body
 
-    def _tell(self, head: Mapping[str, object]) -> None:
+    def _set_head(self, head: Mapping[str, object]) -> None:
         if not self.head.done():
             self.head.set_result(head)
 
 
-def _looked_at(reply: Reply, look: _Look) -> Reply:
-    look(reply.body)
+def _inspected(reply: Reply, inspect: _Inspect) -> Reply:
+    inspect(reply.body)
     return reply
 
 
-def _answered(flow: Flow[T], answer: Callable[[Request], Reply | NoReply]) -> Flow[T]:
-    """The same flow, where what it sends is answered from elsewhere."""
+def _with_answers(flow: Flow[T], answer: Callable[[Request], Reply | NoReply]) -> Flow[T]:
+    """Return the same flow, with its requests answered by `answer` instead of by the driver."""
     came: object = None
     try:
         while True:
@@ -200,23 +200,23 @@ def _answered(flow: Flow[T], answer: Callable[[Request], Reply | NoReply]) -> Fl
 
 
 def _errors(job: JobRef, retry: Retry, until: float) -> Flow[JobErrors]:
-    """What `/errors` says; nothing where the service has no such list, which the account then shows."""
+    """Return the job's list of errors; an empty one where the service has none, which the account then shows."""
     try:
         operation = JOB_KINDS[job.kind].errors(job.job_id)
         read = partial(_read_errors, operation.name)
-        call = retry.exchange(operation, read, Patience(tries=8, cap_s=30.0, until=until))
-        return (yield from reading(job, call))
+        call = retry.exchange(operation, read, RetryPolicy(tries=8, cap_s=30.0, until=until))
+        return (yield from with_read_errors(job, call))
     except FixRequest:
         return JobErrors()
     except JobGone:
-        yield from reading(
-            job, glance(job, retry, Patience(until=until))
+        yield from with_read_errors(
+            job, get_status(job, retry, RetryPolicy(until=until))
         )  # raises where it is the job itself that has expired meanwhile
         return JobErrors()
 
 
 def _read_errors(what: str, reply: Reply) -> JobErrors:
-    """The list as it came; an entry that cannot be read is a failed page all the same, without a name."""
+    """Return the list of a response; an entry that cannot be read is a failed page without a URL."""
     value = responses.value_of(reply, what)
     lists = (value.get("errors"), value.get("robotsBlocked")) if isinstance(value, dict) else ()
     if not lists or not all(one is None or isinstance(one, list) for one in lists):

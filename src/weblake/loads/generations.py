@@ -24,10 +24,10 @@ from weblake.dataset import layout
 from weblake.dataset.identity import load_id_of
 from weblake.dataset.ledger import Intent, Job
 from weblake.errors import AskPerson, JobGone
-from weblake.jobs.polling import JobRef, glance, over_budget
+from weblake.jobs.polling import JobRef, get_status, over_budget
 from weblake.loads import publishing, starts
-from weblake.loads.download import Runs
-from weblake.loads.load_request import Order, Slot, Terms
+from weblake.loads.download import FlowRunner
+from weblake.loads.load_request import LoadRequest, Slot, Terms
 from weblake.loads.publishing import Dataset
 
 #: Words with which a job ends without having done what was asked.
@@ -63,14 +63,14 @@ class Task:
         return self.names if self.partition is None else (*self.names, "partition", self.partition)
 
 
-def place(order: Order, task: Task, generation: int) -> Order:
-    """The order as the task's load of one generation."""
-    return replace(order, load_id=task.load_id(generation), slot=task.slot(generation, order.partition))
+def place(request: LoadRequest, task: Task, generation: int) -> LoadRequest:
+    """Return the request as the task's load of one generation."""
+    return replace(request, load_id=task.load_id(generation), slot=task.slot(generation, request.partition))
 
 
-def place_elsewhere(order: Order, task: Task) -> Order:
-    """An order for a job that was started elsewhere: it keeps its identity, and takes its place in the task's slot."""
-    return replace(order, slot=task.slot(0, order.partition))
+def place_existing_job(request: LoadRequest, task: Task) -> LoadRequest:
+    """Return the request for a job that was started elsewhere with the task's slot; its identity stays."""
+    return replace(request, slot=task.slot(0, request.partition))
 
 
 def known(dataset: Dataset, tasks: Sequence[Task]) -> Task | None:
@@ -78,7 +78,7 @@ def known(dataset: Dataset, tasks: Sequence[Task]) -> Task | None:
     return next((task for task in tasks if dataset.ledger.intent(task.load_id(0)) is not None), None)
 
 
-def choose(client: Runs, dataset: Dataset, task: Task, terms: Terms) -> int:
+def choose(client: FlowRunner, dataset: Dataset, task: Task, terms: Terms) -> int:
     """Returns the generation that the task means now; asks the service about one job at most.
 
     Raises:
@@ -95,7 +95,7 @@ def choose(client: Runs, dataset: Dataset, task: Task, terms: Terms) -> int:
     return generation if _is_over(client, dataset, newest, terms, again=again) else generation - 1
 
 
-def _is_over(client: Runs, dataset: Dataset, newest: Intent, terms: Terms, *, again: bool) -> bool:
+def _is_over(client: FlowRunner, dataset: Dataset, newest: Intent, terms: Terms, *, again: bool) -> bool:
     """Whether the newest generation is over and another one may be bought."""
     load_id = newest.load_id
     job = dataset.ledger.job(load_id)
@@ -118,12 +118,12 @@ def _is_over(client: Runs, dataset: Dataset, newest: Intent, terms: Terms, *, ag
         return again  # to a retry the load itself says that its job has gone
 
 
-def _in_vain(client: Runs, newest: Intent, job: Job, terms: Terms, *, again: bool) -> bool:
+def _in_vain(client: FlowRunner, newest: Intent, job: Job, terms: Terms, *, again: bool) -> bool:
     if newest.kind not in JOB_KINDS:
         if again and newest.kind == "scrape":
             client.run(starts.read_scrape(job.job_id, client.retry))
         return False
-    head = client.run(glance(JobRef(newest.kind, job.job_id), client.retry))
+    head = client.run(get_status(JobRef(newest.kind, job.job_id), client.retry))
     if str(head.get("status")).lower() not in _IN_VAIN:
         return False
     return again or not _stopped_by_us(head, newest, terms)

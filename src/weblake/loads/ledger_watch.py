@@ -67,7 +67,7 @@ class LedgerNews:
         """How many loads have landed, but for those that were retired before the root was compacted."""
         return len(self._landed)
 
-    def landed(self, after: int = -1) -> Iterator[tuple[str, int]]:
+    def landed_loads(self, after: int = -1) -> Iterator[tuple[str, int]]:
         """Yield the loads that landed later than this, and when: milliseconds since 1970. In no order."""
         return ((id_of(number), at) for number, at in self._landed.items() if at > after)
 

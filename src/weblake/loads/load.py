@@ -1,6 +1,6 @@
-"""The story: an order in, one Parquet file out, exactly once, paid once.
+"""Land a load: one request in, one Parquet file out, exactly once, paid once.
 
-    order -> intent on record -> start -> job id on record -> wait -> chunks -> one file on scratch -> account
+    request -> intent on record -> start -> job id on record -> wait -> chunks -> one file on scratch -> account
           -> published in one step -> receipt
 
 Every line of it may be the last one before a crash: the next run begins at the top and finds in the ledger, or under
@@ -32,11 +32,11 @@ from weblake.errors import (
 )
 from weblake.jobs.polling import JobRef, OverBudget, wait
 from weblake.loads import list_sources, publishing, recovery, sent_lists, starts
-from weblake.loads.accounting import Tally
+from weblake.loads.accounting import Reconciler
 from weblake.loads.crawl_costs import find_possible_cost
-from weblake.loads.download import Runs
-from weblake.loads.load_request import Order, Terms, check_cost
-from weblake.loads.publishing import Dataset, Landing
+from weblake.loads.download import FlowRunner
+from weblake.loads.load_request import LoadRequest, Terms, check_cost
+from weblake.loads.publishing import Dataset, LandedLoad
 from weblake.loads.staging import Identity, Staged, stage_document, stage_job
 from weblake.receipt import Receipt
 from weblake.remedies import Remedy
@@ -48,44 +48,44 @@ JUST_STARTED_S, ELSEWHERE_S = 10.0, 3.0
 SETTLE_S = 900.0
 #: Missing URLs that a message names.
 NAMED = 3
-#: What is said where the caller's request is another one than the job's.
+#: The message where the caller's request differs from the job's.
 CHANGED = "has changed since the job was started; landing what was bought"
 
 
-#: What `begin` returns: the intent, the job, and the document where the start's own reply held it.
-Begun: TypeAlias = tuple[Intent, Job, bytes | None]
+#: What `start_load` returns: the intent, the job, and the document where the start's own reply held it.
+StartedLoad: TypeAlias = tuple[Intent, Job, bytes | None]
 
 #: Logs messages for people where the caller does not take them.
 note: Callable[[str], None] = logging.getLogger("weblake.landing").warning
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
-    """Who wants to know how it goes; each is called now and then, from the thread that lands."""
+class ProgressCallbacks:
+    """Functions that are called as a load makes progress, from the thread that lands it."""
 
     #: With the head of each poll: status, total, completed, creditsUsed.
-    polled: Callable[[Mapping[str, object]], None] = lambda head: None
+    on_poll: Callable[[Mapping[str, object]], None] = lambda head: None
     #: With the documents stored so far.
-    chunk_read: Callable[[int], None] = lambda stored: None
+    on_chunk: Callable[[int], None] = lambda stored: None
     #: With the job's id, as soon as it is on record.
-    started: Callable[[str], None] = lambda job_id: None
+    on_start: Callable[[str], None] = lambda job_id: None
     #: With a message for people about this load, such as that its list of URLs has changed since it was started.
-    noted: Callable[[str], None] = note
+    on_message: Callable[[str], None] = note
 
 
-def begin(
-    client: Runs,
+def start_load(
+    client: FlowRunner,
     dataset: Dataset,
-    order: Order,
+    request: LoadRequest,
     *,
     max_credits: float | None = None,
     until: float | None = None,
-    noted: Callable[[str], None] = note,
-) -> Begun:
-    """Puts the intent on record and starts its job, or finds what an earlier run did of both.
+    on_message: Callable[[str], None] = note,
+) -> StartedLoad:
+    """Record the intent and start its job, or return the job that an earlier run started.
 
     `until` is when the reads before and after a start are given up, in monotonic seconds; a start has its own deadline.
-    `noted` is called with what a crawl that nothing limits may cost, before it is started.
+    `on_message` is called with what a crawl that nothing limits may cost, before it is started.
 
     Raises:
         CreditsExhausted: It is not started yet, and would cost more than `max_credits`.
@@ -94,90 +94,92 @@ def begin(
     """
     ledger = dataset.ledger
     if max_credits is not None:
-        last = ledger.last_start(order.load_id)
+        last = ledger.last_start(request.load_id)
         if last is None or last.void:  # what has been started is paid for: a limit has no say any more
-            check_cost(order.pages, order.price, max_credits)
-    possible = find_possible_cost(client, dataset, order)
+            check_cost(request.pages, request.price, max_credits)
+    possible = find_possible_cost(client, dataset, request)
     if possible is not None:
-        noted(f"{possible} Give a `limit`, or `max_credits`.")
-    intent, is_new = ledger.intent(order.load_id), False
+        on_message(f"{possible} Give a `limit`, or `max_credits`.")
+    intent, is_new = ledger.intent(request.load_id), False
     if intent is None:
-        dataset.preflight(order.partition, order.load_id)
-        replay = client.run(starts.preflight(client.retry, until)) if order.start is not None else None
-        ours = _intent(order, client.service, replay)
-        intent = ledger.begin(ours)
+        dataset.preflight(request.partition, request.load_id)
+        replay = client.run(starts.preflight(client.retry, until)) if request.start is not None else None
+        ours = _intent(request, client.service, replay)
+        intent = ledger.record_intent(ours)
         is_new = intent.writer == ours.writer
-    if order.start is None:
-        assert order.job_id is not None
+    if request.start is None:
+        assert request.job_id is not None
         at = utc_now()
-        ledger.own(order.kind, order.job_id, order.load_id)
-        job = Job(load_id=order.load_id, job_id=order.job_id, kind=order.kind, at=at, writer=new_nonce())
+        ledger.own(request.kind, request.job_id, request.load_id)
+        job = Job(load_id=request.load_id, job_id=request.job_id, kind=request.kind, at=at, writer=new_nonce())
         return intent, ledger.record_job(job), None
     plan = starts.Plan(
         intent,
-        order.start,
-        order.endpoint,
+        request.start,
+        request.endpoint,
         is_new,
         until,
         client.service,
-        request_sha256=order.request_sha,
-        first_target=order.first_target,
-        keep_urls=partial(_keep_urls, dataset, order),
-        rebuild=partial(_rebuilt, dataset, order, intent),
+        request_sha256=request.request_sha,
+        first_target=request.first_target,
+        keep_urls=partial(_keep_urls, dataset, request),
+        rebuild=partial(_rebuild_request, dataset, request, intent),
     )
     job, document = client.run(starts.start(plan, ledger, client.retry))
     return intent, job, document
 
 
-def _keep_urls(dataset: Dataset, order: Order) -> str | None:
+def _keep_urls(dataset: Dataset, request: LoadRequest) -> str | None:
     """Store the list of URLs of a batch before it is sent."""
-    if order.with_urls is None or order.submitted is None:
+    if request.with_urls is None or request.submitted is None:
         return None
-    if order.source is not None:
-        list_sources.note(dataset, order.source, order.load_id)
-    return sent_lists.keep(dataset.storage, order.load_id, order.submitted)
+    if request.source is not None:
+        list_sources.note(dataset, request.source, request.load_id)
+    return sent_lists.keep(dataset.storage, request.load_id, request.submitted)
 
 
-def _drop_lists(dataset: Dataset, order: Order, intent: Intent, job: Job) -> None:
+def _drop_lists(dataset: Dataset, request: LoadRequest, intent: Intent, job: Job) -> None:
     """Remove what was kept of the list of a load that has landed."""
     if job.urls is not None:  # and what a run has left that died before it recorded its start
-        sent_lists.drop(dataset.storage, job.load_id, (job.urls, intent.urls, _digest_of(order)))
+        sent_lists.drop(dataset.storage, job.load_id, (job.urls, intent.urls, _digest_of(request)))
     elif intent.submitted is not None:
-        sent_lists.drop(dataset.storage, order.load_id)
-    if order.source is not None:
-        list_sources.forget(dataset, order.source, order.load_id)
+        sent_lists.drop(dataset.storage, request.load_id)
+    if request.source is not None:
+        list_sources.forget(dataset, request.source, request.load_id)
 
 
-def _digest_of(order: Order) -> str | None:
+def _digest_of(request: LoadRequest) -> str | None:
     """Return the digest of the list of a batch."""
-    return sent_lists.digest_of(order.submitted) if order.with_urls is not None and order.submitted else None
+    return sent_lists.digest_of(request.submitted) if request.with_urls is not None and request.submitted else None
 
 
-def _rebuilt(dataset: Dataset, order: Order, intent: Intent, start: Start) -> Callable[[str], Operation[object]] | None:
-    """Return what builds the request of a start that is on record; None where it had other options than the order."""
+def _rebuild_request(
+    dataset: Dataset, request: LoadRequest, intent: Intent, start: Start
+) -> Callable[[str], Operation[object]] | None:
+    """Return what builds the request of a recorded start; None if it had other options than this request."""
     sent = start.request_sha256 or intent.request_sha256
-    if sent == order.request_sha:
-        return order.start
-    if start.urls is None or order.with_urls is None:
+    if sent == request.request_sha:
+        return request.start
+    if start.urls is None or request.with_urls is None:
         return None
-    same = order.with_urls(sent_lists.read(dataset.storage, order.load_id, start.urls))
+    same = request.with_urls(sent_lists.read(dataset.storage, request.load_id, start.urls))
     return same.start if same.request_sha == sent else None
 
 
 def land(
-    client: Runs,
+    client: FlowRunner,
     dataset: Dataset,
-    order: Order,
+    request: LoadRequest,
     terms: Terms | None = None,
-    watch: Watch | None = None,
+    callbacks: ProgressCallbacks | None = None,
     *,
-    begun: Begun | None = None,
-) -> Landing:
-    """Lands an order and returns its receipt.
+    started_load: StartedLoad | None = None,
+) -> LandedLoad:
+    """Land a load request and return its receipt.
 
     A load that has landed before is not touched, and the service is not called. A load that an earlier run left
-    half-way is finished. `begun` is what `begin` has just returned for this order, where the caller has called it
-    after `landed` has found nothing: neither is looked up again.
+    half-way is finished. `started_load` is what `start_load` has just returned for this request, if the caller has
+    called it after `find_landed` returned None: neither is looked up again.
 
     Raises:
         LoadIncomplete: It does not add up; nothing was published, the checked file is kept, and `receipt` has the
@@ -186,106 +188,113 @@ def land(
         DeadlineExceeded: The time limit passed; the job goes on, and the same call resumes.
         WeblakeError: What else stood in the way; the same call resumes.
     """
-    known = Receipt(load_id=order.load_id, kind=order.kind, job_id=order.job_id)
-    watch = watch or Watch()
+    known = Receipt(load_id=request.load_id, kind=request.kind, job_id=request.job_id)
+    callbacks = callbacks or ProgressCallbacks()
 
-    def started(job_id: str) -> None:
+    def on_start(job_id: str) -> None:
         nonlocal known
         known = replace(known, job_id=job_id)
-        watch.started(job_id)
+        callbacks.on_start(job_id)
 
     try:
-        return _land(client, dataset, order, terms or Terms(), replace(watch, started=started), begun)
+        return _land(client, dataset, request, terms or Terms(), replace(callbacks, on_start=on_start), started_load)
     except WeblakeError as error:
         error.receipt = error.receipt or known
         raise
 
 
-def landed(dataset: Dataset, order: Order, terms: Terms) -> Landing | None:
-    """What needs no word to the service: a load that has landed, or a refused one that the terms allow now.
+def find_landed(dataset: Dataset, request: LoadRequest, terms: Terms) -> LandedLoad | None:
+    """Return a load that has landed, or a refused one that the terms allow now; None if the service is needed.
 
     Raises:
         LoadIncomplete: It has landed, and all of its pages failed.
     """
-    earlier = recovery.recover(dataset, order.load_id) or _landed_as_another(dataset, order)
+    earlier = recovery.recover(dataset, request.load_id) or _recover_by_job(dataset, request)
     if earlier is None and terms.allow_partial:
-        with suppress(publishing.LandsAs):  # that one is gone on with, and needs the service
-            refused = publishing.promote(dataset, order.load_id)
-            earlier = None if refused is None else Landing(refused)
-    if earlier is not None and order.kind == "batch_scrape":
-        sent_lists.drop(dataset.storage, order.load_id)  # a run that died after the landing has left it
-        if order.source is not None:
-            list_sources.forget(dataset, order.source, order.load_id)
-    return None if earlier is None else _checked(earlier)
+        with suppress(publishing.JobClaimed):  # that one is gone on with, and needs the service
+            refused = publishing.promote(dataset, request.load_id)
+            earlier = None if refused is None else LandedLoad(refused)
+    if earlier is not None and request.kind == "batch_scrape":
+        sent_lists.drop(dataset.storage, request.load_id)  # a run that died after the landing has left it
+        if request.source is not None:
+            list_sources.forget(dataset, request.source, request.load_id)
+    return None if earlier is None else _require_documents(earlier)
 
 
-def _landed_as_another(dataset: Dataset, order: Order) -> Landing | None:
-    """The landing of this order's job as another load: of the two commands that can land a job, one has."""
-    job = dataset.ledger.job(order.load_id)
-    job_id = order.job_id or (job and job.job_id)
-    return recovery.recover_job(dataset, order.kind, job_id) if job_id else None
+def _recover_by_job(dataset: Dataset, request: LoadRequest) -> LandedLoad | None:
+    """Return the load under which another command has landed the request's job, or None."""
+    job = dataset.ledger.job(request.load_id)
+    job_id = request.job_id or (job and job.job_id)
+    return recovery.recover_job(dataset, request.kind, job_id) if job_id else None
 
 
 def _land(
-    client: Runs, dataset: Dataset, order: Order, terms: Terms, watch: Watch, known: Begun | None = None
-) -> Landing:
+    client: FlowRunner,
+    dataset: Dataset,
+    request: LoadRequest,
+    terms: Terms,
+    callbacks: ProgressCallbacks,
+    started_load: StartedLoad | None = None,
+) -> LandedLoad:
     until = time.monotonic() + terms.timeout_s
-    if known is None:
-        earlier = landed(dataset, order, terms)
+    if started_load is None:
+        earlier = find_landed(dataset, request, terms)
         if earlier is not None:
             return earlier
-        known = begin(client, dataset, order, max_credits=terms.max_credits, until=until, noted=watch.noted)
-    intent, job, document = known
-    watch.started(job.job_id)
+        started_load = start_load(
+            client, dataset, request, max_credits=terms.max_credits, until=until, on_message=callbacks.on_message
+        )
+    intent, job, document = started_load
+    callbacks.on_start(job.job_id)
     if terms.ends_job:
         until = time.monotonic() + terms.timeout_s - intent.age_s()
-    begun = _as_begun(dataset, order, job)
+    original = _job_as_started(dataset, request, job)
     try:
-        sent = _sent_list(dataset, order, intent, begun, watch)
+        sent = _sent_list(dataset, request, intent, original, callbacks)
     except StorageRefused:
-        earlier = landed(dataset, order, terms)  # another process that landed it meanwhile has removed the list
+        earlier = find_landed(dataset, request, terms)  # another process that landed it meanwhile has removed the list
         if earlier is None:
             raise
         return earlier
     late = False
     found: list[Reply] = []  # the job's first chunk, where the poll that found its end brought it
 
-    def read(intent: Intent, scratch: Path) -> Landing:
-        tally = Tally(sent, begun.rejected)
+    def read(intent: Intent, scratch: Path) -> LandedLoad:
+        reconciler = Reconciler(sent, original.rejected)
         staged = stage_job(
             client,
             _identity(intent, job),
-            tally,
+            reconciler,
             scratch,
             until=until,
-            chunk_read=watch.chunk_read,
+            on_chunk=callbacks.on_chunk,
             first=found.pop() if found else None,
         )
-        landing = _settle(dataset, intent, staged, terms, late=late)
-        _drop_lists(dataset, order, intent, begun)
+        landing = _publish_or_refuse(dataset, intent, staged, terms, late=late)
+        _drop_lists(dataset, request, intent, original)
         return landing
 
     with dataset.storage.scratch() as scratch:  # before the wait: a root that vanishes meanwhile is not made anew
-        if document is not None or order.kind not in JOB_KINDS:
+        if document is not None or request.kind not in JOB_KINDS:
             raw = document if document is not None else client.run(starts.read_scrape(job.job_id, client.retry))
-            staged = stage_document(_identity(intent, job), Tally(order.submitted), scratch, raw)
-            return _settle(dataset, intent, staged, terms)
-        _wait(client, order, job, terms, watch, until, found.append)
+            staged = stage_document(_identity(intent, job), Reconciler(request.submitted), scratch, raw)
+            return _publish_or_refuse(dataset, intent, staged, terms)
+        _wait_for_end(client, request, job, terms, callbacks, until, found.append)
         late = time.monotonic() >= until
         if terms.ends_job:  # the time limit is the job's; what has been paid for is landed all the same
             until = max(until, time.monotonic() + SETTLE_S)
         try:
             return read(intent, scratch)
-        except publishing.LandsAs as other:
+        except publishing.JobClaimed as other:
             by = other.load_id
     return _land_as(dataset, by, job, read)
 
 
-def _land_as(dataset: Dataset, by: str, job: Job, read: Callable[[Intent, Path], Landing]) -> Landing:
-    """Land a job as the load that has claimed it: who claimed it may be gone for good."""
+def _land_as(dataset: Dataset, by: str, job: Job, read: Callable[[Intent, Path], LandedLoad]) -> LandedLoad:
+    """Land a job as the load that has claimed it: the process that claimed it may have died."""
     landing, its = recovery.recover(dataset, by), dataset.ledger.intent(by)
     if landing is not None:
-        return _checked(landing)
+        return _require_documents(landing)
     if its is None:
         raise StorageRefused(
             f"Job {job.job_id} is being landed as load {by}, whose intent is not on record.",
@@ -295,50 +304,54 @@ def _land_as(dataset: Dataset, by: str, job: Job, read: Callable[[Intent, Path],
         return read(its, scratch)
 
 
-def _sent_list(dataset: Dataset, order: Order, intent: Intent, job: Job, watch: Watch) -> tuple[str, ...] | None:
+def _sent_list(
+    dataset: Dataset, request: LoadRequest, intent: Intent, job: Job, callbacks: ProgressCallbacks
+) -> tuple[str, ...] | None:
     """Return the list of URLs that the job was started with, or None where only the service knows it.
 
     Raises:
         StorageRefused: It was kept, and is gone or damaged.
     """
-    if order.kind != "batch_scrape":
-        if order.start is not None and job.request_sha256 not in (None, order.request_sha):
-            watch.noted(f"Load {order.load_id}: the request {CHANGED}.")
-        return order.submitted
-    urls = order.submitted
+    if request.kind != "batch_scrape":
+        if request.start is not None and job.request_sha256 not in (None, request.request_sha):
+            callbacks.on_message(f"Load {request.load_id}: the request {CHANGED}.")
+        return request.submitted
+    urls = request.submitted
     if job.urls is None:
-        if order.start is None and intent.submitted is None:
+        if request.start is None and intent.submitted is None:
             return None
-        return _list_of_an_earlier_version(dataset, order, intent, watch)
+        return _list_of_an_earlier_version(dataset, request, intent, callbacks)
     if urls is not None and sent_lists.digest_of(urls) == job.urls:
-        if job.request_sha256 != order.request_sha:
-            watch.noted(f"Load {order.load_id}: the request {CHANGED}.")
+        if job.request_sha256 != request.request_sha:
+            callbacks.on_message(f"Load {request.load_id}: the request {CHANGED}.")
         return urls
     if urls is not None:
-        watch.noted(f"Load {order.load_id}: the list {CHANGED}.")
+        callbacks.on_message(f"Load {request.load_id}: the list {CHANGED}.")
     return sent_lists.read(dataset.storage, job.load_id, job.urls)
 
 
-def _as_begun(dataset: Dataset, order: Order, job: Job) -> Job:
+def _job_as_started(dataset: Dataset, request: LoadRequest, job: Job) -> Job:
     """Return the record of the load that started the job: another one's where the job is landed by its id."""
-    owner = dataset.ledger.owner(job.kind, job.job_id) if order.start is None and job.urls is None else None
+    owner = dataset.ledger.owner(job.kind, job.job_id) if request.start is None and job.urls is None else None
     theirs = dataset.ledger.job(owner) if owner is not None and owner != job.load_id else None
     return theirs or job
 
 
-def _list_of_an_earlier_version(dataset: Dataset, order: Order, intent: Intent, watch: Watch) -> tuple[str, ...] | None:
+def _list_of_an_earlier_version(
+    dataset: Dataset, request: LoadRequest, intent: Intent, callbacks: ProgressCallbacks
+) -> tuple[str, ...] | None:
     """Return the list of a load that was started by a weblake that kept lists only for other processes to land."""
-    kept = sent_lists.read_without_digest(dataset.storage, order.load_id)
+    kept = sent_lists.read_without_digest(dataset.storage, request.load_id)
     if kept is not None:
-        if order.submitted not in (None, kept):
-            watch.noted(f"Load {order.load_id}: the list {CHANGED}.")
+        if request.submitted not in (None, kept):
+            callbacks.on_message(f"Load {request.load_id}: the list {CHANGED}.")
         return kept
-    if order.submitted is None:
-        raise sent_lists.lost(dataset.storage, order.load_id)
-    if intent.request_sha256 in ("", order.request_sha):
-        return order.submitted
-    watch.noted(
-        f"Load {order.load_id}: the request {CHANGED}. The list that was sent is not on record, so the load is "
+    if request.submitted is None:
+        raise sent_lists.lost(dataset.storage, request.load_id)
+    if intent.request_sha256 in ("", request.request_sha):
+        return request.submitted
+    callbacks.on_message(
+        f"Load {request.load_id}: the request {CHANGED}. The list that was sent is not on record, so the load is "
         "accounted for by what the service attempted."
     )
     return None
@@ -348,18 +361,18 @@ def _identity(intent: Intent, job: Job) -> Identity:
     return Identity(intent.load_id, job.job_id, job.kind, intent.created())
 
 
-def _wait(
-    client: Runs,
-    order: Order,
+def _wait_for_end(
+    client: FlowRunner,
+    request: LoadRequest,
     job: Job,
     terms: Terms,
-    watch: Watch,
+    callbacks: ProgressCallbacks,
     until: float,
     keep: Callable[[Reply], None],
 ) -> None:
-    """Waits for the job's end, and brings it about where the terms say so; `_stopped` tells what that means."""
-    ref = JobRef(order.kind, job.job_id)
-    unseen = JUST_STARTED_S - job.age_s() if order.start is not None else ELSEWHERE_S
+    """Wait for the job's end; cancel it at a limit of the terms, which `_limit_error` reports later."""
+    ref = JobRef(request.kind, job.job_id)
+    unseen = JUST_STARTED_S - job.age_s() if request.start is not None else ELSEWHERE_S
     flow = wait(
         ref,
         client.retry,
@@ -367,7 +380,7 @@ def _wait(
         unseen_s=unseen,
         poll_s=terms.poll_s,
         max_credits=terms.max_credits,
-        progress=watch.polled,
+        progress=callbacks.on_poll,
         keep=keep,
     )
     try:
@@ -381,14 +394,16 @@ def _wait(
         until = time.monotonic() + SETTLE_S
     client.run(starts.cancel(ref, client.retry))
     client.run(
-        wait(ref, client.retry, until=until, unseen_s=0.0, poll_s=terms.poll_s, progress=watch.polled, keep=keep)
+        wait(ref, client.retry, until=until, unseen_s=0.0, poll_s=terms.poll_s, progress=callbacks.on_poll, keep=keep)
     )
 
 
-def _settle(dataset: Dataset, intent: Intent, staged: Staged, terms: Terms, *, late: bool = False) -> Landing:
-    """Publishes a staged load, or keeps it as refused and says why."""
+def _publish_or_refuse(
+    dataset: Dataset, intent: Intent, staged: Staged, terms: Terms, *, late: bool = False
+) -> LandedLoad:
+    """Publish a staged load, or keep it as refused and raise the reason."""
     account = staged.account
-    trouble = _stopped(staged.receipt, terms, late=late) or _trouble(staged, terms)
+    trouble = _limit_error(staged.receipt, terms, late=late) or _completeness_error(staged, terms)
     if account.submitted == 0 and account.stored == 0:
         raise LoadIncomplete(
             f"Job {staged.receipt.job_id} ended without attempting a single page; nothing was published.",
@@ -398,11 +413,11 @@ def _settle(dataset: Dataset, intent: Intent, staged: Staged, terms: Terms, *, l
         publishing.refuse(dataset, intent, staged)
         trouble.receipt = staged.receipt
         raise trouble
-    return _checked(Landing(publishing.publish(dataset, intent, staged)))
+    return _require_documents(LandedLoad(publishing.publish(dataset, intent, staged)))
 
 
-def _stopped(receipt: Receipt, terms: Terms, *, late: bool) -> WeblakeError | None:
-    """Which limit of ours stopped the job, if one did: told by what is known now, so that a later run can tell too."""
+def _limit_error(receipt: Receipt, terms: Terms, *, late: bool) -> WeblakeError | None:
+    """Return the error of the limit that stopped the job, or None; computed from the receipt, as a later run does."""
     if receipt.status != "cancelled":
         return None  # what has ended by itself cannot be saved any more: it is paid for, and lands
     kept = Remedy("What it had scraped is kept: {allow_partial} publishes it.")
@@ -421,8 +436,8 @@ def _stopped(receipt: Receipt, terms: Terms, *, late: bool) -> WeblakeError | No
     return None
 
 
-def _trouble(staged: Staged, terms: Terms) -> WeblakeError | None:
-    """Why a load may not be published as it is, if it may not."""
+def _completeness_error(staged: Staged, terms: Terms) -> WeblakeError | None:
+    """Return the error of a load that may not be published because it is not complete, or None."""
     receipt, account = staged.receipt, staged.account
     if staged.gone is not None:
         return JobGone(
@@ -460,8 +475,8 @@ def _trouble(staged: Staged, terms: Terms) -> WeblakeError | None:
     return None
 
 
-def _checked(landing: Landing) -> Landing:
-    """A load without a single document is done, and still nobody's success."""
+def _require_documents(landing: LandedLoad) -> LandedLoad:
+    """Return the load if it has a document; raise LoadIncomplete otherwise."""
     receipt = landing.receipt
     if receipt.stored == 0:
         error = LoadIncomplete(
@@ -474,20 +489,20 @@ def _checked(landing: Landing) -> Landing:
     return landing
 
 
-def _intent(order: Order, service: str, replay: bool | None) -> Intent:
-    slot = order.slot
+def _intent(request: LoadRequest, service: str, replay: bool | None) -> Intent:
+    slot = request.slot
     return Intent(
         writer=new_nonce(),
-        load_id=order.load_id,
-        kind=order.kind,
-        endpoint=order.endpoint or "",
+        load_id=request.load_id,
+        kind=request.kind,
+        endpoint=request.endpoint or "",
         service=service,
         created_at=utc_now(),
-        request_sha256=order.request_sha,
-        submitted=len(order.submitted) if order.submitted is not None else None,
-        first_target=order.first_target,
-        urls=_digest_of(order),
-        partition=dict(order.partition) if order.partition is not None else None,
+        request_sha256=request.request_sha,
+        submitted=len(request.submitted) if request.submitted is not None else None,
+        first_target=request.first_target,
+        urls=_digest_of(request),
+        partition=dict(request.partition) if request.partition is not None else None,
         slot=slot.name if slot else None,
         slot_has_partition=slot.has_partition if slot else False,
         generation=slot.generation if slot else 0,

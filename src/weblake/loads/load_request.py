@@ -1,6 +1,6 @@
-"""What is to be landed, and on which terms.
+"""Requests for loads, and the terms on which they are landed.
 
-An order is the logical identity of a load and the way to start its job; terms are what does not change the identity.
+A load request is the logical identity of a load and the way to start its job; terms do not change the identity.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """One load."""
+class LoadRequest:
+    """A request for one load: its identity, and how its job is started."""
 
     kind: Kind
     load_id: str
@@ -78,7 +78,7 @@ class Order:
     #: The file that the URLs come from, with everything else that is asked for (list_sources.py).
     source: str | None = None
     #: Builds the same request for another list of URLs; None where the request has no list.
-    with_urls: Callable[[Sequence[str]], Order] | None = None
+    with_urls: Callable[[Sequence[str]], LoadRequest] | None = None
     #: Pages that are surely bought when it starts, and the credits that one is known to cost.
     pages: int = 0
     price: float = 0.0
@@ -154,8 +154,8 @@ def check_cost(pages: int, price: float, limit: float | None) -> None:
         )
 
 
-def batch(urls: Sequence[str], naming: Naming, **given: Unpack[options.BatchScrapeOptions]) -> Order:
-    """An order for a batch scrape of these URLs.
+def batch(urls: Sequence[str], naming: Naming, **given: Unpack[options.BatchScrapeOptions]) -> LoadRequest:
+    """Return the load request for a batch scrape of these URLs.
 
     Raises:
         InvalidOption: No URL, or an option outside the contract.
@@ -165,7 +165,7 @@ def batch(urls: Sequence[str], naming: Naming, **given: Unpack[options.BatchScra
     urls = list(urls)
     probe = operations.start_batch_scrape(urls, **given)
     body = response_json.loads(probe.request.body or b"{}")
-    return Order(
+    return LoadRequest(
         kind="batch_scrape",
         load_id=naming.load_id("batch_scrape", body),
         start=lambda key: operations.start_batch_scrape(urls, idempotency_key=key, **given),
@@ -179,8 +179,8 @@ def batch(urls: Sequence[str], naming: Naming, **given: Unpack[options.BatchScra
     )
 
 
-def crawl(url: str, naming: Naming, terms: Terms = Terms(), **given: Unpack[options.CrawlOptions]) -> Order:
-    """An order for a crawl; `terms.max_credits` lowers its limit.
+def crawl(url: str, naming: Naming, terms: Terms = Terms(), **given: Unpack[options.CrawlOptions]) -> LoadRequest:
+    """Return the load request for a crawl; `terms.max_credits` lowers its limit.
 
     Raises:
         InvalidOption: An option outside the contract.
@@ -196,7 +196,7 @@ def crawl(url: str, naming: Naming, terms: Terms = Terms(), **given: Unpack[opti
         pages = max(1, int(terms.max_credits // price))  # where it pays for none, check_cost refuses the start
         if pages < given.get("limit", CRAWL_LIMIT):
             given["limit"] = pages
-    return Order(
+    return LoadRequest(
         kind="crawl",
         load_id=load_id,
         start=lambda key: operations.start_crawl(url, idempotency_key=key, **given),
@@ -209,11 +209,11 @@ def crawl(url: str, naming: Naming, terms: Terms = Terms(), **given: Unpack[opti
     )
 
 
-def scrape(url: str, naming: Naming, **given: Unpack[options.ScrapeOptions]) -> Order:
-    """An order for one page; the start's own reply is the document."""
+def scrape(url: str, naming: Naming, **given: Unpack[options.ScrapeOptions]) -> LoadRequest:
+    """Return the load request for one page; the start's own response is the document."""
     operation = operations.scrape(url, **given)
     body = response_json.loads(operation.request.body or b"{}")
-    return Order(
+    return LoadRequest(
         kind="scrape",
         load_id=naming.load_id("scrape", body),
         start=lambda key: with_key(operation, key),
@@ -226,12 +226,12 @@ def scrape(url: str, naming: Naming, **given: Unpack[options.ScrapeOptions]) -> 
     )
 
 
-def parse(file: Path, naming: Naming, **given: Unpack[options.ParseOptions]) -> Order:
-    """An order for one file, known by its name and content."""
+def parse(file: Path, naming: Naming, **given: Unpack[options.ParseOptions]) -> LoadRequest:
+    """Return the load request for one file, which is identified by its name and content."""
     operation = operations.parse_file(file, **given)
     given_fields = operation.request.upload.fields if operation.request.upload is not None else ()
     identity = [file.name, sha256(file.read_bytes()).hexdigest(), given_fields]
-    return Order(
+    return LoadRequest(
         kind="parse",
         load_id=naming.load_id("parse", identity),
         start=lambda key: with_key(operation, key),
@@ -242,8 +242,8 @@ def parse(file: Path, naming: Naming, **given: Unpack[options.ParseOptions]) -> 
     )
 
 
-def elsewhere(kind: str, job_id: str, partition: Mapping[str, str] | None = None) -> Order:
-    """An order for a job that was started elsewhere; its identity is its kind and id.
+def existing_job(kind: str, job_id: str, partition: Mapping[str, str] | None = None) -> LoadRequest:
+    """Return the load request for a job that was started elsewhere; its identity is its kind and id.
 
     Raises:
         InvalidOption: Another kind than batch and crawl, or an id that is no UUID.
@@ -252,7 +252,7 @@ def elsewhere(kind: str, job_id: str, partition: Mapping[str, str] | None = None
     if uuid_problem(job_id):
         raise InvalidOption(f"{job_id[:60]!r} is no job id.", hint="A job id is a UUID, as the start printed it.")
     job_id = job_id.lower()
-    return Order(kind=name, load_id=job_load_id(name, job_id), job_id=job_id, partition=partition)
+    return LoadRequest(kind=name, load_id=job_load_id(name, job_id), job_id=job_id, partition=partition)
 
 
 def with_key(operation: Operation[object], key: str) -> Operation[object]:

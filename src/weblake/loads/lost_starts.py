@@ -12,7 +12,7 @@ from weblake.api.options import ActivityOptions
 from weblake.api.options.values import uuid_problem
 from weblake.dataset.ledger import Intent, Ledger
 from weblake.errors import DeadlineExceeded, MalformedReply, OutcomeUnknown
-from weblake.jobs.retry import SINGLE, Patience, Retry
+from weblake.jobs.retry import SINGLE, Retry, RetryPolicy
 from weblake.loads.load_request import Endpoint
 from weblake.loads.submitted_urls import url_key
 from weblake.remedies import Remedy
@@ -43,7 +43,7 @@ class Listing:
     at: float
 
 
-def listing(endpoint: Endpoint, retry: Retry, patience: Patience = SINGLE) -> Flow[Listing]:
+def listing(endpoint: Endpoint, retry: Retry, policy: RetryPolicy = SINGLE) -> Flow[Listing]:
     """Reads the activity list of one kind of call to its end.
 
     Raises:
@@ -57,7 +57,7 @@ def listing(endpoint: Endpoint, retry: Retry, patience: Patience = SINGLE) -> Fl
         if cursor:
             query["cursor"] = cursor
         operation = list_activity(**query)
-        page, skew = yield from retry.exchange(operation, partial(_activity, operation), patience)
+        page, skew = yield from retry.exchange(operation, partial(_activity, operation), policy)
         entries += [(entry, skew) for entry in page.data]
         cursor = page.cursor
         if not cursor:

@@ -20,9 +20,9 @@ from weblake.dataset.ledger import Intent, Job
 from weblake.dataset.ledger_listing import DONE, INTENT
 from weblake.dataset.root import open_dataset
 from weblake.errors import FixRequest, GiveUp, JobGone, OutcomeUnknown, StorageRefused, WeblakeError
-from weblake.jobs.polling import JobRef, glance
+from weblake.jobs.polling import JobRef, get_status
 from weblake.loads import lost_starts, starts
-from weblake.loads.download import Runs
+from weblake.loads.download import FlowRunner
 from weblake.loads.load_request import Endpoint
 from weblake.loads.lost_starts import Listing
 from weblake.loads.publishing import DOCUMENTS, Dataset
@@ -89,7 +89,7 @@ class Orphan:
 
 
 @dataclass(frozen=True, slots=True)
-class Stranger:
+class UnknownJob:
     """A job of the activity list that is in no record of this root."""
 
     job_id: str
@@ -118,7 +118,7 @@ class Unlanded:
     #: Loads whose jobs somebody has cancelled: given up, though what they had scraped can be landed. Oldest first.
     cancelled: tuple[Orphan, ...] = ()
     #: Jobs of the last 24 hours that are in no record of this root; None where they were not asked for.
-    strangers: tuple[Stranger, ...] | None = None
+    strangers: tuple[UnknownJob, ...] | None = None
     #: Why the service was asked nothing more, if it was not.
     unasked: WeblakeError | None = None
     #: Loads that have not landed and of which a record cannot be read: whether they are open is not known.
@@ -146,14 +146,14 @@ def orphans(
     dataset = open_dataset(root)
     layout.check_holds_dataset(dataset.storage)
     if offline:
-        return on_record(dataset)
+        return open_loads(dataset)
     if client is not None:
-        return look(client, dataset, strangers=strangers)
+        return find_open_loads(client, dataset, strangers=strangers)
     with Client() as own:
-        return look(own, dataset, strangers=strangers)
+        return find_open_loads(own, dataset, strangers=strangers)
 
 
-def on_record(dataset: Dataset) -> Unlanded:
+def open_loads(dataset: Dataset) -> Unlanded:
     """The same from the ledger alone, which a reader may look at whatever else is down."""
     known = ledger_listing.steps(dataset.ledger)
     begun = [ledger_listing.id_of(each) for each, has in known.items() if has & INTENT and not has & DONE]
@@ -181,31 +181,31 @@ def _found(dataset: Dataset, load_id: str, known: Mapping[int, int]) -> Orphan |
         return Unreadable(load_id, error.message)
 
 
-def of_slot(dataset: Dataset, slot: str) -> list[Orphan]:
+def open_loads_of_slot(dataset: Dataset, slot: str) -> list[Orphan]:
     """Return the loads of one slot that were meant and have not landed, from the ledger alone; reads all of it."""
-    return [orphan for orphan in on_record(dataset).orphans if orphan.slot == slot]
+    return [orphan for orphan in open_loads(dataset).orphans if orphan.slot == slot]
 
 
-def look(client: Runs, dataset: Dataset, *, strangers: bool = False) -> Unlanded:
+def find_open_loads(client: FlowRunner, dataset: Dataset, *, strangers: bool = False) -> Unlanded:
     """The same with what the service knows; of one that cannot be asked, the ledger's part and why."""
-    known = on_record(dataset)
-    looking = _Looking(client, dataset, known.orphans)
+    known = open_loads(dataset)
+    lookup = _ServiceLookup(client, dataset, known.orphans)
     try:
-        found = looking.all()
+        found = lookup.all()
         return replace(
             known,
             orphans=tuple(each for each in found if each.state != CANCELLED),
             cancelled=tuple(each for each in found if each.state == CANCELLED),
-            strangers=looking.strangers(found) if strangers else None,
+            strangers=lookup.strangers(found) if strangers else None,
         )
     except WeblakeError as error:
         return replace(known, unasked=error)
 
 
-class _Looking:
+class _ServiceLookup:
     """One look at the service: each activity list is read once."""
 
-    def __init__(self, client: Runs, dataset: Dataset, known: Sequence[Orphan]) -> None:
+    def __init__(self, client: FlowRunner, dataset: Dataset, known: Sequence[Orphan]) -> None:
         self._client, self._dataset, self._known = client, dataset, known
         self._listings: dict[str, Listing | WeblakeError] = {}
 
@@ -216,10 +216,10 @@ class _Looking:
         with ThreadPoolExecutor(AT_ONCE) as asking:
             return tuple(asking.map(self._asked, self._known))
 
-    def strangers(self, orphans: Sequence[Orphan]) -> tuple[Stranger, ...]:
+    def strangers(self, orphans: Sequence[Orphan]) -> tuple[UnknownJob, ...]:
         """Jobs of the activity lists that no load here has, and none here may have started."""
         taken = {job for each in orphans for job in each.candidates or ()}
-        found: dict[str, Stranger] = {}
+        found: dict[str, UnknownJob] = {}
         for kind in get_args(Endpoint):
             listed = self._read(kind)
             if isinstance(listed, WeblakeError):
@@ -227,7 +227,7 @@ class _Looking:
             for entry, _ in listed.entries:
                 job_id = (entry.id or "").lower()
                 if job_id and job_id not in taken and not self._is_owned(entry.endpoint or kind, job_id):
-                    found[job_id] = Stranger(job_id, entry.endpoint or kind, entry.created_at, entry.target)
+                    found[job_id] = UnknownJob(job_id, entry.endpoint or kind, entry.created_at, entry.target)
         return tuple(sorted(found.values(), key=lambda each: each.created_at or ""))
 
     def _is_owned(self, kind: str, job_id: str) -> bool:
@@ -274,7 +274,7 @@ class _Looking:
             if orphan.kind not in JOB_KINDS:
                 self._client.run(starts.read_scrape(job_id, retry))
                 return replace(orphan, state="completed")
-            head = self._client.run(glance(JobRef(orphan.kind, job_id), retry))
+            head = self._client.run(get_status(JobRef(orphan.kind, job_id), retry))
         except JobGone:
             return replace(orphan, state=GONE)
         except (FixRequest, GiveUp) as error:

@@ -23,7 +23,7 @@ from weblake.dataset.ledger import Intent
 from weblake.dataset.root import DOCUMENTS as DOCUMENTS
 from weblake.dataset.root import PAGE_ERRORS as PAGE_ERRORS
 from weblake.dataset.root import Dataset as Dataset
-from weblake.dataset.root import Landing as Landing
+from weblake.dataset.root import LandedLoad as LandedLoad
 from weblake.errors import StorageRefused
 from weblake.loads.accounting import PageError
 from weblake.loads.recovery import finish
@@ -36,8 +36,8 @@ from weblake.tables import arrays, parquet, schemas
 _LOG = logging.getLogger(__name__)
 
 
-class LandsAs(Exception):
-    """Another load has begun to publish this job: as that one it lands, or not at all."""
+class JobClaimed(Exception):
+    """The job is claimed by another load, which has begun to publish it."""
 
     def __init__(self, load_id: str) -> None:
         super().__init__(load_id)
@@ -45,13 +45,13 @@ class LandsAs(Exception):
 
 
 def publish(dataset: Dataset, intent: Intent, staged: Staged) -> Receipt:
-    """Publishes a staged load and returns its receipt; of two writers of one load, both return the one that won.
+    """Publish a staged load and return its receipt; two writers of one load both return the receipt that won.
 
     Raises:
-        LandsAs: Its job is published as another load; nothing was.
+        JobClaimed: Its job is published as another load; nothing was.
         StorageRefused: The storage failed; or another job's documents stand under this load's name.
     """
-    _take(dataset, intent, staged.receipt)
+    _claim_job(dataset, intent, staged.receipt)
     storage, name = dataset.storage, dataset.path(DOCUMENTS, intent)
     errors = dataset.path(PAGE_ERRORS, intent)
     receipt = staged.receipt
@@ -64,7 +64,7 @@ def publish(dataset: Dataset, intent: Intent, staged: Staged) -> Receipt:
     if there or (receipt.stored and not storage.publish(staged.written.path, name)):
         other = receipt_of(dataset, name)
         if not there:
-            _put_back(storage, errors, before, other, staged.written.path)
+            _restore_errors(storage, errors, before, other, staged.written.path)
         if other.job_id != receipt.job_id:
             raise StorageRefused(
                 f"{name} holds job {other.job_id} and not {receipt.job_id}, under the same load id.",
@@ -77,7 +77,7 @@ def publish(dataset: Dataset, intent: Intent, staged: Staged) -> Receipt:
 
 
 def refuse(dataset: Dataset, intent: Intent, staged: Staged) -> None:
-    """Keeps a checked load that may not be published, so that allowing it later needs no service."""
+    """Store a checked load that may not be published, so that it can be published later without the service."""
     storage = dataset.storage
     errors = layout.refused_path(PAGE_ERRORS, intent.load_id)
     if staged.account.rows:
@@ -94,7 +94,7 @@ def promote(dataset: Dataset, load_id: str) -> Receipt | None:
     if intent is None or not storage.exists(kept):
         return None
     receipt = receipt_of(dataset, kept)  # as its footer has it, which a run that finishes this one goes by
-    _take(dataset, intent, receipt)
+    _claim_job(dataset, intent, receipt)
     kept_errors, errors = layout.refused_path(PAGE_ERRORS, load_id), dataset.path(PAGE_ERRORS, intent)
     if storage.exists(kept_errors) and not storage.move(kept_errors, errors):
         storage.delete(kept_errors)  # a run that was killed between the two had moved an equal one
@@ -105,17 +105,17 @@ def promote(dataset: Dataset, load_id: str) -> Receipt | None:
     return done
 
 
-def _take(dataset: Dataset, intent: Intent, receipt: Receipt) -> None:
-    """Claims the job for this load: from here on nobody publishes it as another one."""
+def _claim_job(dataset: Dataset, intent: Intent, receipt: Receipt) -> None:
+    """Claim the job for this load, so that it cannot be published as another load."""
     if receipt.job_id is not None:
         by = dataset.ledger.land_as(receipt.kind, receipt.job_id, intent.load_id)
         if by != intent.load_id:
-            raise LandsAs(by)
+            raise JobClaimed(by)
 
 
 @dataclass(frozen=True, slots=True)
-class Landed:
-    """One line of a dataset's history."""
+class HistoryEntry:
+    """One landed load in a dataset's history."""
 
     receipt: Receipt
     at: str
@@ -131,7 +131,7 @@ class Landed:
 
 def history(
     dataset: Dataset, since: str | None = None, *, unreadable: Callable[[str, str], None] | None = None
-) -> Iterator[Landed]:
+) -> Iterator[HistoryEntry]:
     """Yield what has landed, oldest first; with `since`, only what came after that load.
 
     The order is that of the writers' clocks: to miss none, compare load ids with those that you have. The whole
@@ -159,7 +159,7 @@ def history(
             replaced.setdefault(by, []).append(load.load_id)
         older = dict.fromkeys([*load.done.retired, *replaced.pop(load.load_id, ())])
         if passed:
-            yield Landed(Receipt.from_dict(load.done.receipt), load.done.at, by, tuple(older))
+            yield HistoryEntry(Receipt.from_dict(load.done.receipt), load.done.at, by, tuple(older))
         passed = passed or load.load_id == since
     if not passed:
         raise StorageRefused(
@@ -185,8 +185,8 @@ def _is_of(errors: bytes | None, receipt: Receipt) -> bool:
     return told is not None and Receipt.from_dict(told) == replace(receipt, files=())
 
 
-def _put_back(storage: Storage, errors: str, before: bytes | None, winner: Receipt, beside: Path) -> None:
-    """Leaves of the page errors what belongs to the load that won; what this writer put there may not."""
+def _restore_errors(storage: Storage, errors: str, before: bytes | None, winner: Receipt, beside: Path) -> None:
+    """Restore the page errors of the load that won, if this writer has replaced them."""
     if _is_of(storage.read(errors), winner):
         return
     if before is not None and _is_of(before, winner):

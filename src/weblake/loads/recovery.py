@@ -8,7 +8,7 @@ from __future__ import annotations
 from weblake.dataset import layout
 from weblake.dataset.landed_loads import find_published, with_files
 from weblake.dataset.ledger import Intent
-from weblake.dataset.root import Dataset, Landing
+from weblake.dataset.root import Dataset, LandedLoad
 from weblake.dataset.slots import group_of_intent, rivals
 from weblake.loads.retirement import is_there, retire
 from weblake.receipt import Receipt
@@ -33,7 +33,7 @@ def finish(dataset: Dataset, intent: Intent, receipt: Receipt) -> Receipt:
     return Receipt.from_dict(done)
 
 
-def recover(dataset: Dataset, load_id: str) -> Landing | None:
+def recover(dataset: Dataset, load_id: str) -> LandedLoad | None:
     """Return a load that has landed, after finishing what an interrupted run left undone; None where it has not landed.
 
     Raises:
@@ -43,17 +43,17 @@ def recover(dataset: Dataset, load_id: str) -> Landing | None:
     if done is not None:
         if intent is not None and intent.slot is not None:
             _finish_retirements(dataset, intent, done.retired)
-        return Landing(Receipt.from_dict(done.receipt), done.at)
+        return LandedLoad(Receipt.from_dict(done.receipt), done.at)
     landing = None if intent is None else find_published(dataset, intent)
     if intent is None or landing is None:
         return None
     receipt = finish(dataset, intent, landing.receipt)
     for table in layout.LOAD_TABLES:  # an interrupted promotion leaves the name that it moved from
         dataset.storage.delete(layout.refused_path(table, load_id))
-    return Landing(receipt, landing.landed_at)
+    return LandedLoad(receipt, landing.landed_at)
 
 
-def recover_job(dataset: Dataset, kind: str, job_id: str) -> Landing | None:
+def recover_job(dataset: Dataset, kind: str, job_id: str) -> LandedLoad | None:
     """Do the same for a batch or crawl, as whichever load it has landed."""
     by = dataset.ledger.lander(kind, job_id)
     return None if by is None else recover(dataset, by)

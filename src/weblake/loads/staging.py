@@ -20,12 +20,12 @@ import pyarrow as pa
 
 from weblake.api import response_json
 from weblake.api.models import JobErrors
-from weblake.background import by_two
+from weblake.background import run_in_two_threads
 from weblake.credentials import one_line
 from weblake.errors import JobGone, MalformedReply
 from weblake.jobs.polling import JobRef
-from weblake.loads.accounting import Account, Tally
-from weblake.loads.download import Download, Runs
+from weblake.loads.accounting import Account, Reconciler
+from weblake.loads.download import Download, FlowRunner
 from weblake.receipt import Receipt
 from weblake.steps import Reply
 from weblake.tables import schemas
@@ -73,13 +73,13 @@ _Made: TypeAlias = tuple[Sequence[RowGroup], int]
 
 
 def stage_job(
-    client: Runs,
+    client: FlowRunner,
     identity: Identity,
-    tally: Tally,
+    reconciler: Reconciler,
     scratch: Path,
     *,
     until: float,
-    chunk_read: Callable[[int], None] | None = None,
+    on_chunk: Callable[[int], None] | None = None,
     first: Reply | None = None,
 ) -> Staged:
     """Reads a job's chunks and errors into a file on scratch.
@@ -90,7 +90,7 @@ def stage_job(
         tally: Knows what was submitted.
         scratch: A directory of our own.
         until: Monotonic seconds by which it has to be done.
-        chunk_read: Called with the documents read so far.
+        on_chunk: Called with the documents read so far.
         first: The reply with the first chunk, where somebody has it already.
 
     Raises:
@@ -99,19 +99,19 @@ def stage_job(
     """
     download = Download(client, JobRef(identity.kind, identity.job_id), until=until, first=first)
     del first  # it is held no longer than its chunk
-    rows = _Rows(identity, tally, scratch / "documents.parquet")
+    rows = _Rows(identity, reconciler, scratch / "documents.parquet")
     with rows.file:
         try:
-            for made, taken in by_two(_row_groups(rows, download)):
+            for made, taken in run_in_two_threads(_row_groups(rows, download)):
                 rows.write(made)
-                if chunk_read is not None:
-                    chunk_read(taken)
+                if on_chunk is not None:
+                    on_chunk(taken)
             errors = download.errors()
         except JobGone as gone:
             if rows.file.rows and download.has_expired():
-                return rows.close(JobErrors(), {**download.walk.head, "status": EXPIRED}, gone)
+                return rows.close(JobErrors(), {**download.pager.head, "status": EXPIRED}, gone)
             raise
-        return rows.close(errors, download.walk.head)
+        return rows.close(errors, download.pager.head)
 
 
 def _row_groups(rows: _Rows, download: Download) -> Iterator[Callable[[], _Made]]:
@@ -120,14 +120,14 @@ def _row_groups(rows: _Rows, download: Download) -> Iterator[Callable[[], _Made]
     try:
         for chunk in download.chunks():
             before = rows.taken
-            if download.walk.ended:
+            if download.pager.ended:
                 rows.file.settle()
             for document in rows.parse_all(chunk):
                 rows.take(document)
-                if rows.full(last=download.walk.ended):
+                if rows.full(last=download.pager.ended):
                     yield rows.flush()
                     seen = time.monotonic()
-            download.walk.fresh(rows.taken - before)
+            download.pager.record_new(rows.taken - before)
             if time.monotonic() - seen >= SEEN_S:
                 yield partial(_made, [], rows.taken)
                 seen = time.monotonic()
@@ -137,9 +137,9 @@ def _row_groups(rows: _Rows, download: Download) -> Iterator[Callable[[], _Made]
     yield rows.flush()
 
 
-def stage_document(identity: Identity, tally: Tally, scratch: Path, raw: bytes) -> Staged:
+def stage_document(identity: Identity, reconciler: Reconciler, scratch: Path, raw: bytes) -> Staged:
     """Puts the one document of a scrape or a parsed file on scratch."""
-    rows = _Rows(identity, tally, scratch / "documents.parquet")
+    rows = _Rows(identity, reconciler, scratch / "documents.parquet")
     with rows.file:
         rows.take(rows.parse(raw))
         rows.write(rows.flush()()[0])
@@ -149,9 +149,9 @@ def stage_document(identity: Identity, tally: Tally, scratch: Path, raw: bytes) 
 class _Rows:
     """Documents on their way into one file."""
 
-    def __init__(self, identity: Identity, tally: Tally, path: Path) -> None:
+    def __init__(self, identity: Identity, reconciler: Reconciler, path: Path) -> None:
         self._identity = identity
-        self._tally = tally
+        self._reconciler = reconciler
         self._batches = DocumentBatches(identity.load_id, identity.job_id, identity.kind, identity.loaded_at)
         self.parse, self.parse_all = self._batches.parse, self._batches.parse_all
         #: What gives batches that belong to the next row group.
@@ -163,10 +163,10 @@ class _Rows:
     def take(self, parsed: Parsed | None) -> None:
         """Takes a document into the next batch, if it is one, and new."""
         if parsed is None:
-            self._tally.malformed(1)
+            self._reconciler.malformed(1)
             return
         content = parsed.digest if parsed.scrape_id is None else b""  # the id tells it apart; digests cost
-        if self._tally.document(parsed.scrape_id, parsed.source_url, parsed.url, content):
+        if self._reconciler.document(parsed.scrape_id, parsed.source_url, parsed.url, content):
             self._batches.append(parsed)
             if self._batches.pending_bytes >= BATCH_BYTES:
                 self._ready.append(self._batches.flush())
@@ -194,7 +194,7 @@ class _Rows:
             self.file.append(group)
 
     def close(self, errors: JobErrors, head: Mapping[str, object], gone: JobGone | None = None) -> Staged:
-        account = self._tally.close(errors, head)
+        account = self._reconciler.close(errors, head)
         credits_used = head.get("creditsUsed")
         receipt = Receipt(
             load_id=self._identity.load_id,

@@ -38,7 +38,7 @@ from weblake.errors import (
     WeblakeError,
 )
 from weblake.jobs.polling import JobRef
-from weblake.jobs.retry import MALFORMED_TRIES, SINGLE, Course, Patience, Pause, Retry
+from weblake.jobs.retry import MALFORMED_TRIES, SINGLE, Pause, Retry, RetryPolicy, RetryState
 from weblake.loads import lost_starts
 from weblake.loads.load_request import Endpoint, Started, read_started
 from weblake.remedies import Remedy
@@ -107,7 +107,8 @@ def preflight(retry: Retry, until: float | None = None) -> Flow[bool]:
     """
     operation = list_activity(limit=1)
     try:
-        return (yield from retry.exchange(operation, lambda reply: _replays(reply, operation), Patience(until=until)))
+        policy = RetryPolicy(until=until)
+        return (yield from retry.exchange(operation, lambda reply: _replays(reply, operation), policy))
     except ServiceUnavailable as error:
         if error.status != NOT_IMPLEMENTED:
             raise
@@ -126,7 +127,7 @@ def start(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | N
         WeblakeError: The service refused; nothing was started.
     """
     load_id = plan.intent.load_id
-    course = Course()
+    state = RetryState()
     for attempt in range(MAX_STARTS):
         is_new = plan.is_new and attempt == 0
         job = None if is_new else ledger.job(load_id)
@@ -134,8 +135,8 @@ def start(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | N
             return job, None
         last = None if is_new else ledger.last_start(load_id)
         if last is None or last.void:
-            if course.malformed >= MALFORMED_TRIES and course.error is not None:
-                raise course.error  # each start is answered with something unreadable, and none of them made a job
+            if state.malformed >= MALFORMED_TRIES and state.error is not None:
+                raise state.error  # each start is answered with something unreadable, and none of them made a job
             n = 1 if last is None else last.n + 1
             urls = plan.keep_urls()
             at = yield from _timestamp()
@@ -151,21 +152,21 @@ def start(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | N
             )
             if not ledger.record_start(record):
                 continue  # somebody else is starting it at this moment
-            started = yield from _send_start(plan, record, ledger, retry, course)
+            started = yield from _send_start(plan, record, ledger, retry, state)
         else:
             started = yield from _resolve(plan, last, ledger, retry)
         if started is not None:
             return started
     last = ledger.last_start(load_id)
-    if course.error is not None and last is not None and last.void:
-        raise course.error
+    if state.error is not None and last is not None and last.void:
+        raise state.error
     raise OutcomeUnknown(
         f"Load {load_id} could not be started in {MAX_STARTS} attempts.",
         hint=Remedy("{run_again} later: it first finds out what became of the last one."),
     )
 
 
-def _send_start(plan: Plan, record: Start, ledger: Ledger, retry: Retry, course: Course) -> Flow[_Answer | None]:
+def _send_start(plan: Plan, record: Start, ledger: Ledger, retry: Retry, state: RetryState) -> Flow[_Answer | None]:
     """Sends attempt N, once; None when its outcome is open, or when another attempt may follow."""
     operation = plan.build(record.key)
     if (yield from now(wall=True)) - record.at_seconds() > PROMPT_S:
@@ -173,13 +174,13 @@ def _send_start(plan: Plan, record: Start, ledger: Ledger, retry: Retry, course:
         ledger.void_start(record, "it took too long to record, and was not sent")
         return None
     try:
-        came = yield from retry.attempt(operation, lambda reply: read_started(reply, operation), course)
+        came = yield from retry.attempt(operation, lambda reply: read_started(reply, operation), state)
         while isinstance(came, Pause) and came.open:  # the work goes on, and the same request joins it
             yield from sleep(came.seconds)
-            came = yield from retry.attempt(operation, lambda reply: read_started(reply, operation), course)
+            came = yield from retry.attempt(operation, lambda reply: read_started(reply, operation), state)
     except OutcomeUnknown:
-        if course.verdict is Verdict.STOPPED and course.error is not None:
-            raise course.error from None  # its record stays open, and the next run looks for the job
+        if state.verdict is Verdict.STOPPED and state.error is not None:
+            raise state.error from None  # its record stays open, and the next run looks for the job
         return None
     except WeblakeError as error:
         # A clear refusal: nothing was started, and the record of that spares the next run the doubt.
@@ -264,7 +265,7 @@ def _candidates(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[list[str]]:
     if plan.endpoint is None:
         raise lost_starts.unknown(plan.intent, "the activity list does not have this kind of call", lost_starts.AFRESH)
     try:
-        found = yield from lost_starts.listing(plan.endpoint, retry, Patience(wait_s=120, until=plan.until))
+        found = yield from lost_starts.listing(plan.endpoint, retry, RetryPolicy(wait_s=120, until=plan.until))
     except WeblakeError as error:
         why = f"the activity list cannot be read: {error.message}"
         raise lost_starts.unknown(plan.intent, why, lost_starts.AGAIN) from error

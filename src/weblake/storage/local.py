@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO
 
 from weblake.errors import StorageRefused
-from weblake.storage.rules import TMP, checked_name, missing, told
+from weblake.storage.rules import TMP, checked_name, missing, translate_errors
 from weblake.storage.scratch import part_name, scratch_in, sweep
 
 #: Bytes of a path and its end that Linux takes.
@@ -44,7 +44,7 @@ class LocalStorage:
     def read(self, name: str) -> bytes | None:
         """The whole content, or None if there surely is no such file."""
         path = self._path(name)
-        with told(f"read {name}", self.url):
+        with translate_errors(f"read {name}", self.url):
             try:
                 return path.read_bytes()
             except FileNotFoundError:
@@ -55,7 +55,7 @@ class LocalStorage:
     def create(self, name: str, data: bytes) -> bool:
         """Writes a record whole and durably, only if absent; exactly one caller gets True."""
         final = self._path(name)
-        with told(f"create {name}", self.url):
+        with translate_errors(f"create {name}", self.url):
             self._make_dirs(final.parent)
             won = False
             # Looked up first, so that a full disk keeps nobody from learning that the record is there.
@@ -72,7 +72,7 @@ class LocalStorage:
     def publish(self, local_file: Path, name: str) -> bool:
         """Links a finished scratch file to its final name; False if that is taken."""
         final = self._path(name)
-        with told(f"publish {name}", self.url):
+        with translate_errors(f"publish {name}", self.url):
             self._make_dirs(final.parent)
             _sync_file(local_file)
             won = _link(local_file, final)
@@ -84,7 +84,7 @@ class LocalStorage:
     def replace(self, name: str, local_file: Path) -> None:
         """Renames a finished scratch file over what has this name."""
         final = self._path(name)
-        with told(f"replace {name}", self.url):
+        with translate_errors(f"replace {name}", self.url):
             self._make_dirs(final.parent)
             _sync_file(local_file)
             local_file.replace(final)
@@ -93,7 +93,7 @@ class LocalStorage:
     def move(self, name: str, new_name: str) -> bool:
         """Links a file to another name, then drops the old one."""
         source, final = self._path(name), self._path(new_name)
-        with told(f"move {name} to {new_name}", self.url):
+        with translate_errors(f"move {name} to {new_name}", self.url):
             self._make_dirs(final.parent)
             try:
                 won = _link(source, final)
@@ -110,7 +110,7 @@ class LocalStorage:
     def delete(self, name: str) -> None:
         """Removes a file, if it is there."""
         path = self._path(name)
-        with told(f"delete {name}", self.url), suppress(FileNotFoundError):
+        with translate_errors(f"delete {name}", self.url), suppress(FileNotFoundError):
             path.unlink()
             _sync_dir(path.parent)
 
@@ -119,7 +119,7 @@ class LocalStorage:
         for file in self.list(name):
             self.delete(file)
         path = self._path(name)
-        with told(f"delete {name}", self.url), suppress(FileNotFoundError):
+        with translate_errors(f"delete {name}", self.url), suppress(FileNotFoundError):
             try:
                 path.rmdir()
             except OSError as error:
@@ -130,7 +130,7 @@ class LocalStorage:
 
     def exists(self, name: str) -> bool:
         """Whether there is such a file."""
-        with told(f"look up {name}", self.url):
+        with translate_errors(f"look up {name}", self.url):
             try:
                 return not stat.S_ISDIR(self._path(name).lstat().st_mode)
             except FileNotFoundError:
@@ -140,18 +140,18 @@ class LocalStorage:
         """Whether there is such a file; its name may be younger than the last sync of its directory."""
         if not self.exists(name):
             return False
-        with told(f"sync {name}", self.url):
+        with translate_errors(f"sync {name}", self.url):
             _sync_dir(self._path(name).parent)
         return True
 
     def size(self, name: str) -> int:
         """Bytes of a file, which must be there."""
-        with told(f"look up {name}", self.url):
+        with translate_errors(f"look up {name}", self.url):
             return self._path(name).stat().st_size
 
     def find_size(self, name: str) -> int | None:
         """Bytes of a file, or None if there is no such file."""
-        with told(f"look up {name}", self.url):
+        with translate_errors(f"look up {name}", self.url):
             try:
                 return self._path(name).stat().st_size
             except FileNotFoundError:
@@ -167,7 +167,7 @@ class LocalStorage:
         start = len(str(self._root / "x")) - 1
         names = (path[start:] for path in _files(str(top), skipped=str(self._root / TMP)))
         while True:
-            with told(f"list {prefix or 'the root'}", self.url):
+            with translate_errors(f"list {prefix or 'the root'}", self.url):
                 page = [*islice(names, LISTED)]
             if not page:
                 return
@@ -175,7 +175,7 @@ class LocalStorage:
 
     def open_input(self, name: str) -> IO[bytes]:
         """The file, open for reading."""
-        with told(f"open {name}", self.url):
+        with translate_errors(f"open {name}", self.url):
             return self._path(name).open("rb")
 
     def local_path(self, name: str) -> Path | None:
@@ -187,7 +187,7 @@ class LocalStorage:
         """A directory on the root's own file system, so that a finished file is published without a copy."""
         tmp = self._root / TMP
         with ExitStack() as stack:
-            with told("make a staging directory", self.url):
+            with translate_errors("make a staging directory", self.url):
                 self._make_dirs(tmp)
                 directory = stack.enter_context(scratch_in(tmp))
             yield directory
@@ -206,7 +206,7 @@ class LocalStorage:
                 self.delete(probe)
             raise
         self.delete(probe)
-        with told(f"publish below {keys_dir}", self.url):
+        with translate_errors(f"publish below {keys_dir}", self.url):
             self._make_dirs(table)
             self._prove(table)
         for name in names:
@@ -215,7 +215,7 @@ class LocalStorage:
     def _prove_file(self, name: str) -> None:
         """Prove that a name is short enough, and that a link can go to the folders of it that are there."""
         path = self._path(name)
-        with told(f"publish {name}", self.url):
+        with translate_errors(f"publish {name}", self.url):
             if len(os.fsencode(path)) >= PATH_MAX:
                 raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), str(path))
             folder = path.parent

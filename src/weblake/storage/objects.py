@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from weblake.errors import StorageRefused
-from weblake.storage.rules import TMP, checked_name, refusal, told
+from weblake.storage.rules import TMP, checked_name, refusal, translate_errors
 from weblake.storage.scratch import scratch_in
 
 #: A conditional put is repeated this often while nothing is there: it stays exclusive however often it is sent.
@@ -102,7 +102,7 @@ class ObjectStorage:
     def read(self, name: str) -> bytes | None:
         """The whole content, or None if there surely is no such object."""
         path = self._path(name)
-        with self._told(f"read {name}"):
+        with self._translate_errors(f"read {name}"):
             try:
                 return self._fs.cat_file(path, **_WHOLE[self._backend])
             except FileNotFoundError:
@@ -142,7 +142,7 @@ class ObjectStorage:
     def replace(self, name: str, local_file: Path) -> None:
         """Uploads a finished scratch file over what has this name; readers see the old or the new object."""
         path = self._path(name)
-        with self._told(f"replace {name}"), self._alone:
+        with self._translate_errors(f"replace {name}"), self._alone:
             self._upload(local_file, path, mode="overwrite")
 
     def move(self, name: str, new_name: str) -> bool:
@@ -150,7 +150,7 @@ class ObjectStorage:
         path = self._path(name)
         with self.scratch() as directory:
             copy = directory / "moved"
-            with self._told(f"move {name} to {new_name}"):
+            with self._translate_errors(f"move {name} to {new_name}"):
                 try:
                     self._fs.get_file(path, str(copy))
                 except FileNotFoundError:
@@ -166,7 +166,7 @@ class ObjectStorage:
     def delete(self, name: str) -> None:
         """Removes an object, if it is there."""
         path = self._path(name)
-        with self._told(f"delete {name}"), suppress(FileNotFoundError), self._alone:
+        with self._translate_errors(f"delete {name}"), suppress(FileNotFoundError), self._alone:
             self._fs.rm_file(path)
 
     def delete_folder(self, name: str, known: Sequence[str] = ()) -> None:
@@ -185,13 +185,13 @@ class ObjectStorage:
     def size(self, name: str) -> int:
         """Bytes of an object, which must be there."""
         path = self._path(name)
-        with self._told(f"look up {name}"):
+        with self._translate_errors(f"look up {name}"):
             return self._size(path)
 
     def find_size(self, name: str) -> int | None:
         """Bytes of an object, or None if there is no such object."""
         path = self._path(name)
-        with self._told(f"look up {name}"):
+        with self._translate_errors(f"look up {name}"):
             try:
                 return self._size(path)
             except (FileNotFoundError, IsADirectoryError):
@@ -207,7 +207,7 @@ class ObjectStorage:
         cut = len(self._prefix) + 1
         paths = self._s3_pages(top) if self._s3_call() is not None else self._found(top)
         while True:
-            with self._told(f"list {prefix or 'the root'}"):
+            with self._translate_errors(f"list {prefix or 'the root'}"):
                 page = next(paths, None)
             if page is None:
                 return
@@ -241,7 +241,7 @@ class ObjectStorage:
     def open_input(self, name: str) -> IO[bytes]:
         """The object, open for reading."""
         path = self._path(name)
-        with self._told(f"open {name}"):
+        with self._translate_errors(f"open {name}"):
             if self._backend == "memory":  # its files are the stored ones: two readers would share one position
                 return BytesIO(self._fs.cat_file(path))
             return self._fs.open(path, "rb", block_size=READ_AHEAD)
@@ -254,7 +254,7 @@ class ObjectStorage:
     @contextmanager
     def scratch(self) -> Iterator[Path]:
         """A directory in the machine's temporary directory (TMPDIR)."""
-        with self._told("make a staging directory"):
+        with self._translate_errors("make a staging directory"):
             made = scratch_in(Path(tempfile.gettempdir()), "weblake-scratch-")
             directory = made.__enter__()
         try:
@@ -294,7 +294,7 @@ class ObjectStorage:
             return
         # An upload is begun and dropped: the right to write is proven, and no reader of the table sees an object.
         bucket, _, key = path.partition("/")
-        with self._told(f"publish {name}"):
+        with self._translate_errors(f"publish {name}"):
             begun = call("create_multipart_upload", Bucket=bucket, Key=key)
             call("abort_multipart_upload", Bucket=bucket, Key=key, UploadId=begun["UploadId"])
 
@@ -308,7 +308,7 @@ class ObjectStorage:
         """Whether an object holds the same bytes as a local file."""
         if self.size(name) != local_file.stat().st_size:
             return False
-        with self._told(f"compare {name}"), local_file.open("rb") as ours, self.open_input(name) as theirs:
+        with self._translate_errors(f"compare {name}"), local_file.open("rb") as ours, self.open_input(name) as theirs:
             while block := ours.read(BLOCK):
                 if theirs.read(len(block)) != block:
                     return False
@@ -338,8 +338,8 @@ class ObjectStorage:
     def _path(self, name: str) -> str:
         return f"{self._prefix}/{checked_name(name)}"
 
-    def _told(self, doing: str) -> AbstractContextManager[None]:
-        return told(doing, self._url, self._hidden)
+    def _translate_errors(self, doing: str) -> AbstractContextManager[None]:
+        return translate_errors(doing, self._url, self._hidden)
 
     @contextmanager
     def _doubt(self, doing: str, error: Exception) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""Which names a storage takes, and how its failures are told."""
+"""Checks of the names in a storage, and the translation of its errors."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def refusal(error: BaseException, doing: str, url: str, hidden: tuple[str, ...] 
 
 
 @contextmanager
-def told(doing: str, url: str, hidden: tuple[str, ...] = ()) -> Iterator[None]:
-    """Whatever the storage raises inside comes out as StorageRefused; our own errors pass."""
+def translate_errors(doing: str, url: str, hidden: tuple[str, ...] = ()) -> Iterator[None]:
+    """Raise StorageRefused for any error of the storage in the block; errors of weblake pass unchanged."""
     try:
         yield
     except WeblakeError:

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from typing_extensions import Self
 
-from weblake.background import begun
+from weblake.background import run_in_thread
 from weblake.errors import StorageRefused
 from weblake.tables.row_groups import MAGIC, Footer, Gathering, RowGroup, row_group
 from weblake.tables.schemas import SCHEMA_VERSION
@@ -61,7 +61,7 @@ class ParquetFile:
         self._gathering = Gathering(group_bytes)
         self._footer = Footer(schema)
         self._open: IO[bytes] | None = None
-        #: What comes of syncing the first part of it, where that was begun.
+        #: The syncing of the first part of it, where that was begun.
         self._settled: Future[None] | None = None
         with self._storage():
             self._open = self.path.open("xb", buffering=0)
@@ -89,7 +89,7 @@ class ParquetFile:
     def settle(self) -> None:
         """Begins to sync what is written so far, beside other work and in any thread: `close` has less to wait for."""
         if self._settled is None and self._open is not None and self._open.tell() >= SETTLE_BYTES:
-            self._settled = begun(partial(_sync, self.path))
+            self._settled = run_in_thread(partial(_sync, self.path))
 
     @property
     def progress(self) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from typing_extensions import Self
 
 from weblake.errors import FixRequest, InvalidOption
 from weblake.storage import BACKENDS, RootPath, open_storage
-from weblake.storage.rules import hide_secrets, told
+from weblake.storage.rules import hide_secrets, translate_errors
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -76,7 +76,7 @@ class UrlFile:
         """
         if start >= end:
             return b""
-        with told("be read", self.name):
+        with translate_errors("be read", self.name):
             return self._fetch(start, end)
 
     @property
@@ -218,7 +218,7 @@ def _whole(address: str, content: bytes) -> UrlFile:
 
 def _remote(fs: object, path: str, address: str) -> UrlFile:
     source, name = cast(_FileSystem, fs), hide_secrets(address)
-    with told("be looked up", name):
+    with translate_errors("be looked up", name):
         source.invalidate_cache()  # a remembered listing may be older than what another process has written
         try:
             about = source.info(path)

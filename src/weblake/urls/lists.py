@@ -131,7 +131,7 @@ def _text(file: UrlFile, span: Span) -> Iterator[Found]:
 
 def _whole_csv(file: UrlFile, column: str, start: int) -> Span:
     lines = _Lines(file, start, file.size)
-    with _csv_told(file):
+    with _translate_csv_errors(file):
         header = next(csv.reader(lines), [])
     if column not in header:
         raise _no_column(file, column, header)
@@ -144,7 +144,7 @@ def _csv(file: UrlFile, span: Span) -> Iterator[Found]:
     assert span.field is not None
     lines = _Lines(file, span.start, span.end)
     start = span.start
-    with _csv_told(file):
+    with _translate_csv_errors(file):
         for record in csv.reader(lines):
             if len(record) > span.field and (url := record[span.field].strip()):
                 yield start, lines.at, url
@@ -183,7 +183,7 @@ _FIELD_LIMIT = _FieldLimit()
 
 
 @contextmanager
-def _csv_told(file: UrlFile) -> Iterator[None]:
+def _translate_csv_errors(file: UrlFile) -> Iterator[None]:
     try:
         with _FIELD_LIMIT.at_least(file.size):
             yield
@@ -196,7 +196,7 @@ def _csv_told(file: UrlFile) -> Iterator[None]:
 def _whole_parquet(file: UrlFile, column: str) -> Span:
     import pyarrow.parquet as pq
 
-    with _arrow_told(file, column):
+    with _translate_arrow_errors(file, column):
         table = pq.ParquetFile(Ranges(file), pre_buffer=False)
         names, rows = table.schema_arrow.names, table.metadata.num_rows
     if column not in names:
@@ -209,7 +209,7 @@ def _parquet(file: UrlFile, span: Span) -> Iterator[Found]:
     import pyarrow.parquet as pq
 
     assert span.column is not None
-    with _arrow_told(file, span.column):
+    with _translate_arrow_errors(file, span.column):
         # One thread and one request at a time: the stream has one position. The buffer keeps a column of a whole
         # row group out of the memory, and leaves the rest of it unread when the span ends.
         table = pq.ParquetFile(Ranges(file), pre_buffer=False, buffer_size=BLOCK)
@@ -240,7 +240,7 @@ def _groups(metadata: pq.FileMetaData, span: Span) -> tuple[list[int], int]:
 
 
 @contextmanager
-def _arrow_told(file: UrlFile, column: str) -> Iterator[None]:
+def _translate_arrow_errors(file: UrlFile, column: str) -> Iterator[None]:
     import pyarrow as pa
 
     try:

@@ -20,7 +20,7 @@ from weblake.errors import AskPerson, InvalidOption
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-    from weblake.orchestration import Patience
+    from weblake.orchestration import RetryPolicy
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"", "0", "false", "no", "off", "none", "null"})
@@ -82,14 +82,14 @@ class Endpoint:
         password = user_info.partition(":")[2]
         return [self.api_key, *dict.fromkeys(each for each in (password, unquote(password)) if each)]
 
-    def client(self, conn_id: str, patience: Patience | None = None) -> weblake.Client:
+    def client(self, conn_id: str, policy: RetryPolicy | None = None) -> weblake.Client:
         """A new client; raises InvalidOption, in the words of a connection, where the URL or key cannot be used."""
         try:
             return weblake.Client(
                 self.base_url,
                 self.api_key,
                 insecure=self.insecure,
-                patience=patience or self._patience(),
+                patience=policy or self._policy(),
                 http_options=self.http_options,
             )
         except InvalidOption as error:
@@ -102,18 +102,18 @@ class Endpoint:
                 self.base_url,
                 self.api_key,
                 insecure=self.insecure,
-                patience=self._patience(),
+                patience=self._policy(),
                 http_options=self.http_options,
             )
         except InvalidOption as error:
             raise _of_connection(conn_id, error) from None
 
-    def _patience(self) -> Patience | None:
+    def _policy(self) -> RetryPolicy | None:
         if self.call_timeout_s is None:
             return None
-        from weblake.orchestration import Patience
+        from weblake.orchestration import RetryPolicy
 
-        return Patience.lasting(self.call_timeout_s)
+        return RetryPolicy.lasting(self.call_timeout_s)
 
 
 def _of_connection(conn_id: str, error: InvalidOption) -> InvalidOption:

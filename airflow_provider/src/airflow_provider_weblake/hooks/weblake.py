@@ -90,12 +90,14 @@ class WeblakeHook(BaseHook):
         Returns whether it worked, and a line for the form: the credits left, or what is wrong and what to do. After
         20 seconds it has failed. Neither the key nor a whole reply is ever in it.
         """
-        from weblake.orchestration import Patience
+        from weblake.orchestration import RetryPolicy
 
         try:
             with in_airflow_terms():
                 found = self.endpoint()
-                with found.client(self.weblake_conn_id, Patience(tries=2, until=time.monotonic() + TEST_S)) as client:
+                with found.client(
+                    self.weblake_conn_id, RetryPolicy(tries=2, until=time.monotonic() + TEST_S)
+                ) as client:
                     left = client.credit_usage().data.remaining_credits
         except WeblakeError as error:
             return False, str(error)

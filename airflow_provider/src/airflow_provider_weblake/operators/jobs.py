@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from airflow.sdk import ObjectStoragePath
 
     from weblake.options import BatchScrapeOptions, CrawlOptions
-    from weblake.orchestration import Order
+    from weblake.orchestration import LoadRequest
 
 
 class WeblakeBatchScrapeOperator(JobOperator):
@@ -50,11 +50,11 @@ class WeblakeBatchScrapeOperator(JobOperator):
         self.options = options
         self._read: list[str] | None = None
 
-    def order(self) -> Order:
+    def load_request(self) -> LoadRequest:
         """One job for all URLs."""
         self._read = read_urls_or_shard(self.urls, self.column)
         naming = orchestration.Naming(partition=self.partition_keys())
-        return orchestration.batch_order(self._read, naming, **(self.options or {}))
+        return orchestration.batch_request(self._read, naming, **(self.options or {}))
 
     def hosts(self) -> Sequence[str]:
         """The URLs."""
@@ -78,10 +78,10 @@ class WeblakeCrawlOperator(JobOperator):
         self.url = url
         self.options = options
 
-    def order(self) -> Order:
+    def load_request(self) -> LoadRequest:
         """One job for the site; `max_credits` lowers its limit."""
         naming = orchestration.Naming(partition=self.partition_keys())
-        return orchestration.crawl_order(self.url, naming, self.terms(), **(self.options or {}))
+        return orchestration.crawl_request(self.url, naming, self.terms(), **(self.options or {}))
 
     def hosts(self) -> Sequence[str]:
         """The URL where it began."""
@@ -106,6 +106,6 @@ class WeblakeLandOperator(JobOperator):
         self.kind = kind
         self.job_id = job_id
 
-    def order(self) -> Order:
+    def load_request(self) -> LoadRequest:
         """The job that is there."""
-        return orchestration.elsewhere_order(self.kind, str(self.job_id).strip(), self.partition_keys())
+        return orchestration.existing_job_request(self.kind, str(self.job_id).strip(), self.partition_keys())

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from openlineage.client.facet_v2 import RunFacet
 
     from weblake import Client
-    from weblake.orchestration import Dataset, Intent, Job, Landing, Order, Terms
+    from weblake.orchestration import Dataset, Intent, Job, LandedLoad, LoadRequest, Terms
 
 #: The XCom keys under which a started job can be found at once, while the task still waits.
 JOB_ID, JOB_URL = "job_id", "weblake_job_url"
@@ -47,7 +47,7 @@ class Load:
     """What one execution is about."""
 
     dataset: Dataset
-    order: Order
+    request: LoadRequest
     terms: Terms
     generation: int
 
@@ -96,7 +96,7 @@ class LandingOperator(WeblakeOperator):
         self._service = ""
 
     @abstractmethod
-    def order(self) -> Order:
+    def load_request(self) -> LoadRequest:
         """What is bought, made from the rendered fields."""
 
     def hosts(self) -> Sequence[str]:
@@ -109,22 +109,24 @@ class LandingOperator(WeblakeOperator):
             load = self.prepare(context, client)
             return self.finish(context, self.land(client, load, load.terms))
 
-    def land(self, client: Client, load: Load, terms: Terms, begun: orchestration.Begun | None = None) -> Landing:
+    def land(
+        self, client: Client, load: Load, terms: Terms, started_load: orchestration.StartedLoad | None = None
+    ) -> LandedLoad:
         """Land the load; what is to be noted of it goes to the task's log."""
-        watch = orchestration.Watch(noted=self.log.warning)
-        return orchestration.land(client, load.dataset, load.order, terms, watch, begun=begun)
+        callbacks = orchestration.ProgressCallbacks(on_message=self.log.warning)
+        return orchestration.land(client, load.dataset, load.request, terms, callbacks, started_load=started_load)
 
     def prepare(self, context: Context, client: Client, generation: int | None = None) -> Load:
         """The load that this execution means."""
-        order, terms = self.order(), self.terms()
+        request, terms = self.load_request(), self.terms()
         self._service = client.service
         dataset = dataset_of_task(self.to)
         task = task_of(context)
-        if order.job_id is not None:
-            return Load(dataset, orchestration.place_elsewhere(order, task), terms, 0)
+        if request.job_id is not None:
+            return Load(dataset, orchestration.place_existing_job(request, task), terms, 0)
         if generation is None:
             generation = orchestration.choose_generation(client, dataset, task, terms)
-        return Load(dataset, orchestration.place(order, task, generation), terms, generation)
+        return Load(dataset, orchestration.place(request, task, generation), terms, generation)
 
     def terms(self) -> Terms:
         """The operator's tolerances and limits, as the core has them."""
@@ -139,7 +141,7 @@ class LandingOperator(WeblakeOperator):
         """The partition with every value as text, as templates leave it."""
         return {key: str(value) for key, value in self.partition.items()} if self.partition else None
 
-    def finish(self, context: Context, landing: Landing) -> dict[str, object]:
+    def finish(self, context: Context, landing: LandedLoad) -> dict[str, object]:
         """Tells the log, the task's assets and whoever reads XCom what has landed."""
         self.receipt = landing.receipt.to_dict()
         if landing.landed_at is not None:
@@ -233,15 +235,15 @@ class JobOperator(LandingOperator):
     def _run(self, context: Context, generation: int | None = None) -> dict[str, object]:
         with self.service() as client:
             load = self.prepare(context, client, generation)
-            landing = orchestration.landed(load.dataset, load.order, load.terms)
+            landing = orchestration.find_landed(load.dataset, load.request, load.terms)
             if landing is not None:
                 return self.finish(context, landing)
             # With no deadline of its own, a call gives up after a minute: a longer pause is the retry policy's.
-            begun = orchestration.begin(
-                client, load.dataset, load.order, max_credits=load.terms.max_credits, noted=self.log.warning
+            started_load = orchestration.start_load(
+                client, load.dataset, load.request, max_credits=load.terms.max_credits, on_message=self.log.warning
             )
-            intent, job, _ = begun
-            self._started(context, load.order, intent, job)
+            intent, job, _ = started_load
+            self._started(context, load.request, intent, job)
             if not self.wait_for_completion:
                 return {"load_id": job.load_id, "kind": job.kind, "job_id": job.job_id, "status": "started"}
             ends_at = intent.created_seconds() + load.terms.timeout_s
@@ -250,14 +252,14 @@ class JobOperator(LandingOperator):
             terms = load.terms
             if not self.owns_job:  # its time runs over all tries, too, and only the waiting ends with it
                 terms = replace(terms, timeout_s=max(1.0, ends_at - time.time()))
-            return self.finish(context, self.land(client, load, terms, begun))
+            return self.finish(context, self.land(client, load, terms, started_load))
 
-    def _started(self, context: Context, order: Order, intent: Intent, job: Job) -> None:
+    def _started(self, context: Context, request: LoadRequest, intent: Intent, job: Job) -> None:
         if self.cancel_on_kill:
-            ref = orchestration.JobRef(order.kind, job.job_id)
+            ref = orchestration.JobRef(request.kind, job.job_id)
             self._killing = Killing(ref, self.hook, context["ti"], self.log)
         # Only the embedded service says that it replays a start.
-        url = self.hook.job_url(order.kind, job.job_id, has_console=bool(intent.replay))
+        url = self.hook.job_url(request.kind, job.job_id, has_console=bool(intent.replay))
         self.log.info("Job %s of load %s: %s", job.job_id, job.load_id, url)
         context["ti"].xcom_push(key=JOB_ID, value=job.job_id)
         context["ti"].xcom_push(key=JOB_URL, value=url)
@@ -265,7 +267,7 @@ class JobOperator(LandingOperator):
     def _goes_on(self, client: Client, load: Load, job: Job) -> bool:
         """Whether there is something to wait for; one look spares the triggerer what is over already."""
         try:
-            head = client.run(orchestration.glance(orchestration.JobRef(job.kind, job.job_id), client.retry))
+            head = client.run(orchestration.get_status(orchestration.JobRef(job.kind, job.job_id), client.retry))
         except errors.JobGone:
             return job.age_s() < orchestration.UNSEEN_S
         except errors.RetryLater:
@@ -275,7 +277,7 @@ class JobOperator(LandingOperator):
 
     def _wait_in_triggerer(self, load: Load, intent: Intent, job: Job, ends_at: float) -> None:
         self.defer(
-            trigger=self._trigger(load.order.kind, job.job_id, ends_at, load.terms),
+            trigger=self._trigger(load.request.kind, job.job_id, ends_at, load.terms),
             method_name="execute_complete",
             kwargs={"generation": load.generation},
             timeout=timedelta(seconds=ends_at - time.time() + NET_S),

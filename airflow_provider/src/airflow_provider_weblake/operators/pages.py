@@ -11,7 +11,7 @@ from weblake import errors, orchestration
 
 if TYPE_CHECKING:
     from weblake.options import ParseOptions, ScrapeOptions
-    from weblake.orchestration import Order
+    from weblake.orchestration import LoadRequest
 
 
 class WeblakeScrapeOperator(LandingOperator):
@@ -32,10 +32,10 @@ class WeblakeScrapeOperator(LandingOperator):
         self.url = url
         self.options = options
 
-    def order(self) -> Order:
+    def load_request(self) -> LoadRequest:
         """One page."""
         naming = orchestration.Naming(partition=self.partition_keys())
-        return orchestration.scrape_order(self.url, naming, **(self.options or {}))
+        return orchestration.scrape_request(self.url, naming, **(self.options or {}))
 
     def hosts(self) -> Sequence[str]:
         """The page."""
@@ -59,7 +59,7 @@ class WeblakeParseOperator(LandingOperator):
         self.file = file
         self.options = options
 
-    def order(self) -> Order:
+    def load_request(self) -> LoadRequest:
         """One file."""
         path = Path(self.file)
         if not path.is_file():
@@ -67,4 +67,4 @@ class WeblakeParseOperator(LandingOperator):
                 f"{path} is no file on this worker.", hint="Give a path that the worker can read."
             )
         naming = orchestration.Naming(partition=self.partition_keys())
-        return orchestration.parse_order(path, naming, **(self.options or {}))
+        return orchestration.parse_request(path, naming, **(self.options or {}))

@@ -120,7 +120,7 @@ class JobSensor(BaseSensorOperator):
             first, self._looked = not self._looked and self._first_look(context), True
             try:
                 with in_airflow_terms():
-                    head = client.run(orchestration.glance(job, client.retry))
+                    head = client.run(orchestration.get_status(job, client.retry))
             except errors.JobGone as error:
                 if not first:
                     raise AirflowFailException(str(error)) from error
@@ -155,7 +155,7 @@ class JobSensor(BaseSensorOperator):
         raise AirflowException(f"The {job.words} could not be watched ({status}); the trigger's log says why.")
 
     def _id(self) -> str:
-        return orchestration.elsewhere_order(self.kind, str(self.job_id).strip()).job_id or ""
+        return orchestration.existing_job_request(self.kind, str(self.job_id).strip()).job_id or ""
 
 
 class WeblakeBatchScrapeSensor(JobSensor):

@@ -90,7 +90,7 @@ class WeblakeUsagePeriodTrigger(Watcher[orchestration.Report]):
         return {"last_period_start": last}, fired
 
 
-class WeblakeJobsCompletedTrigger(Watcher[orchestration.Round]):
+class WeblakeJobsCompletedTrigger(Watcher[orchestration.PollRound]):
     """Fires once for each job of a kind that completes after the watcher has begun, whoever started it.
 
     The ids come from the activity list, which goes back 24 hours, and each is polled until its end; the polls cost no
@@ -145,15 +145,15 @@ class WeblakeJobsCompletedTrigger(Watcher[orchestration.Round]):
         """Targets and statuses."""
         return self.target, sorted(self.statuses)
 
-    def question(self) -> Question[orchestration.Round]:
+    def question(self) -> Question[orchestration.PollRound]:
         """Asks for the jobs that have ended."""
         return orchestration.EndedJobs(self.kind)
 
-    def follow(self, memory: Memory | None, seen: orchestration.Round) -> tuple[Memory | None, list[Memory]]:
+    def follow(self, memory: Memory | None, seen: orchestration.PollRound) -> tuple[Memory | None, list[Memory]]:
         """Fires the jobs that ended since; a new watcher only notes which are over."""
         if memory is None and not seen.complete:
             return None, []  # what is over already cannot be told from what will be
-        state = orchestration.Seen() if memory is None else orchestration.Seen.read(memory)
+        state = orchestration.WatcherState() if memory is None else orchestration.WatcherState.read(memory)
         listed = [job for job in seen.jobs if job.fits(self.target)]
         fresh = state.settle(listed, seen.ended)
         seen.also(state.pending.keys() - {job.job_id for job in listed})
@@ -169,7 +169,7 @@ class WeblakeJobsCompletedTrigger(Watcher[orchestration.Round]):
             "total": _number(head.get("total")),
             "credits_used": _number(head.get("creditsUsed")),
             "created_at": _iso(datetime.fromtimestamp(job.created / 1000, timezone.utc)),
-            "target": _shown(job.target),
+            "target": _target_text(job.target),
         }
 
 
@@ -197,7 +197,7 @@ def _one_of(name: str, value: str, allowed: Sequence[str]) -> str:
     return value
 
 
-def _shown(target: str | None) -> str | None:
+def _target_text(target: str | None) -> str | None:
     """The target without what may be secret in it: events are logged and stored as they are."""
     if target is None:
         return None

@@ -97,16 +97,16 @@ class Polls(SharedStreamProducer, Generic[S]):
     async def open_stream(self) -> AsyncIterator[tuple[Look[S], Look[S]]]:
         """Yields each look twice: for the watchers, and for `advance`."""
         failures = 0
-        async with _Line(self._conn_id) as line:
+        async with _SharedClient(self._conn_id) as held:
             while True:
                 try:
-                    look = Look(await self._ask(await line.client()))
+                    look = Look(await self._ask(await held.client()))
                 except _TROUBLE as error:
                     failures += 1
                     if failures >= MAX_FAILURES:
                         raise
                     pause = self._repeat_after(error, failures)
-                    _LOG.warning("Poll failed, %d in a row, again in %.0f s: %s", failures, pause, _said(error))
+                    _LOG.warning("Poll failed, %d in a row, again in %.0f s: %s", failures, pause, _error_text(error))
                 else:
                     failures = 0
                     yield look, look
@@ -126,7 +126,7 @@ class Polls(SharedStreamProducer, Generic[S]):
         return max(pause, min(asked or 0.0, RETRY_AFTER_MOST_S))
 
 
-class _Line:
+class _SharedClient:
     """The client of a connection for one poll after the other.
 
     The connection is read for each, so that a key that was changed is used. The client before is given back only then:
@@ -253,7 +253,7 @@ class Watcher(BaseEventTrigger, Generic[S]):
             try:
                 return await store.aget(self._key)
             except _TROUBLE as error:
-                self.log.warning("The watcher's state cannot be read, again in %.0f s: %s", pause, _said(error))
+                self.log.warning("The watcher's state cannot be read, again in %.0f s: %s", pause, _error_text(error))
                 await asyncio.sleep(pause)
         return await store.aget(self._key)
 
@@ -262,7 +262,7 @@ def _jittered(seconds: float) -> float:
     return seconds * random.uniform(0.9, 1.1)  # noqa: S311 - it spreads polls, it keeps no secret
 
 
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """An error in a log: ours and Airflow's hold no key; of others only the type is known to hold none."""
     if isinstance(error, WeblakeError):
         error.interface = AIRFLOW

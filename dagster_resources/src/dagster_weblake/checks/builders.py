@@ -15,7 +15,7 @@ import dagster as dg
 from dagster_weblake.checks import findings, usage_findings
 from dagster_weblake.checks.findings import Finding, Limits, Load
 from dagster_weblake.checks.latest import NothingLandedError, loads_of
-from dagster_weblake.metadata.shown_text import amount, plain, text
+from dagster_weblake.metadata.text_format import amount, plain, text
 from dagster_weblake.remedies import in_dagster_terms
 from weblake.errors import InvalidOption
 

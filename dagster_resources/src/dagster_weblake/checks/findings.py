@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 from dagster_weblake.metadata.columns import type_name
-from dagster_weblake.metadata.shown_text import number, plain, real, shown_table, text
+from dagster_weblake.metadata.text_format import format_table, number, plain, real, text
 from weblake.errors import WeblakeError
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def duplicate_urls(load: Load, limits: Limits) -> Finding:
         "rows": _int(file.rows if file else 0),
     }
     if rows:
-        metadata["first_duplicates"] = shown_table(("url", "rows"), rows)
+        metadata["first_duplicates"] = format_table(("url", "rows"), rows)
     return Finding(
         passed=extra <= limits.max_duplicate_urls,
         says=f"{number(extra)} of {number(file.rows if file else 0)} rows repeat the URL of another row; "
@@ -167,7 +167,7 @@ def schema_matches(load: Load, limits: Limits) -> Finding:
         "wrote it; upgrade, or land the load anew.",
         metadata={
             "columns": _int(len(schema.names)),
-            "differences": shown_table(("column", "in the file", "in the table"), odd[:FIRST]),
+            "differences": format_table(("column", "in the file", "in the table"), odd[:FIRST]),
         },
     )
 
@@ -185,7 +185,7 @@ def receipt_matches_files(load: Load, limits: Limits) -> Finding:
     return Finding(
         passed=False,
         says=f"{plain(odd[0][0], 200)}: {odd[0][1]}. Restore it from a backup, or land the load anew.",
-        metadata=metadata | {"first_mismatches": shown_table(("file", "what is wrong"), odd[:FIRST])},
+        metadata=metadata | {"first_mismatches": format_table(("file", "what is wrong"), odd[:FIRST])},
     )
 
 

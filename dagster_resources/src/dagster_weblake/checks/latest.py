@@ -8,7 +8,7 @@ import dagster as dg
 
 from dagster_weblake.checks.findings import Load
 from dagster_weblake.metadata import load_named_by
-from dagster_weblake.metadata.shown_text import plain
+from dagster_weblake.metadata.text_format import plain
 from weblake import orchestration
 
 if TYPE_CHECKING:

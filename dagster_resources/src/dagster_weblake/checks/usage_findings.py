@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 from dagster_weblake.checks.findings import Finding, UnreadableError, opened
-from dagster_weblake.metadata.shown_text import amount, number, real, text
+from dagster_weblake.metadata.text_format import amount, number, real, text
 
 if TYPE_CHECKING:
     from weblake.orchestration import Dataset

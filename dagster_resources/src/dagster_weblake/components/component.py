@@ -21,9 +21,9 @@ from dagster_weblake.components.attributes import (
 )
 from dagster_weblake.components.placing import Block
 from dagster_weblake.execution import materialize
-from dagster_weblake.failures import DEFAULT_RETRIES, told
+from dagster_weblake.failures import DEFAULT_RETRIES, translate_errors
 from dagster_weblake.keywords import StepOptions
-from dagster_weblake.requests import LoadRequest, Request
+from dagster_weblake.requests import LandingRequest, Request
 from dagster_weblake.resource import WeblakeResource
 from dagster_weblake.specs import Wait, build_weblake_specs, job_key
 
@@ -82,7 +82,7 @@ class LandingComponent(dg.Component, Block, ABC):
         if self.partitions is not None and self.asset.partitions_def is not None:
             raise ValueError("partitions_def stands in the asset's block, too: leave one of them out.")
         request = self.request
-        if isinstance(request, LoadRequest):
+        if isinstance(request, LandingRequest):
             request.terms()
         return self
 
@@ -142,7 +142,7 @@ class LandingComponent(dg.Component, Block, ABC):
         if self.waiting == "step":
             yield from materialize(context, weblake, request, key=key, to=self.to)
             return
-        assert isinstance(request, LoadRequest)
+        assert isinstance(request, LandingRequest)
         assert self._data_key is not None, "the definitions of this component are not built"
         if key == self._data_key:
             yield from landing.collect(context, weblake, request, key, self.to, job_key(key))
@@ -166,7 +166,7 @@ class LandingComponent(dg.Component, Block, ABC):
 
     def _steps(self, context: dg.AssetExecutionContext, weblake: WeblakeResource, request: Request) -> Iterator[Result]:
         # What a subclass does with the client itself fails in the same words, and is retried only where that can help.
-        with told(context):
+        with translate_errors(context):
             yield from self.execute(context, weblake, request)
 
     def _checks(self, asset: dg.AssetSpec, resource_key: str) -> list[dg.AssetChecksDefinition]:

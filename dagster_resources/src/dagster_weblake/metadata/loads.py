@@ -17,7 +17,7 @@ from dagster._core.definitions.metadata.metadata_set import NamespacedMetadataSe
 
 from dagster_weblake.metadata.columns import column_schema
 from dagster_weblake.metadata.files import file_uri, sizes, table_uri
-from dagster_weblake.metadata.shown_text import amount, plain, real, shown_table, text
+from dagster_weblake.metadata.text_format import amount, format_table, plain, real, text
 from weblake.compat import read_time
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def load_named_by(record: dg.EventLogRecord) -> str | None:
 
 
 def load_metadata(
-    dataset: orchestration.Dataset, landing: orchestration.Landing, *, partitioned: bool, job_url: str = ""
+    dataset: orchestration.Dataset, landing: orchestration.LandedLoad, *, partitioned: bool, job_url: str = ""
 ) -> dict[str, dg.MetadataValue]:
     """Metadata of a load that has landed.
 
@@ -239,7 +239,7 @@ def activity_metadata(
     return metadata
 
 
-def _landed_at(dataset: orchestration.Dataset, landing: orchestration.Landing) -> datetime:
+def _landed_at(dataset: orchestration.Dataset, landing: orchestration.LandedLoad) -> datetime:
     at = landing.landed_at
     if at is None:
         done = dataset.ledger.done(landing.receipt.load_id)
@@ -252,7 +252,7 @@ def _preview(dataset: orchestration.Dataset, name: str, load_id: str) -> dict[st
     if batch is None:
         return {}
     rows = zip(*(batch.column(each).to_pylist() for each in PREVIEW_COLUMNS), strict=True)
-    return {"preview": shown_table(PREVIEW_COLUMNS, rows)}
+    return {"preview": format_table(PREVIEW_COLUMNS, rows)}
 
 
 def _outcomes(dataset: orchestration.Dataset, name: str, load_id: str) -> dict[str, dg.MetadataValue]:
@@ -267,7 +267,7 @@ def _outcomes(dataset: orchestration.Dataset, name: str, load_id: str) -> dict[s
     rows: list[tuple[str, str, int]] = [(*kind, n) for kind, n in counts.most_common(OUTCOME_ROWS)]
     rest = counts.total() - sum(n for *_, n in rows)
     return {
-        "outcomes": shown_table(
+        "outcomes": format_table(
             ("outcome", "reason", "pages"), [*rows, *([("", "other reasons", rest)] if rest else [])]
         )
     }

@@ -16,7 +16,7 @@ import dagster as dg
 
 from dagster_weblake.metadata.columns import column_schema
 from dagster_weblake.metadata.files import file_uri, sizes, table_uri
-from dagster_weblake.metadata.shown_text import amount, number, plain, real, shown_table, text
+from dagster_weblake.metadata.text_format import amount, format_table, number, plain, real, text
 from weblake import orchestration
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def usage_metadata(
     metadata = {f"weblake/{unit}": real(used)}
     if budget is not None:
         metadata |= {"weblake/budget": real(budget), "weblake/over_budget": dg.MetadataValue.bool(used > budget)}
-    metadata |= _shown(found, months, month, unit)
+    metadata |= _month_shown(found, months, month, unit)
     if month is not None:
         metadata |= _limits(month)
     metadata |= {
@@ -134,7 +134,7 @@ def _limits(month: Month) -> dict[str, dg.MetadataValue]:
     return limits
 
 
-def _shown(
+def _month_shown(
     found: orchestration.Report, months: Sequence[Month], month: Month | None, unit: str
 ) -> dict[str, dg.MetadataValue]:
     shown: dict[str, dg.MetadataValue] = {}
@@ -150,7 +150,7 @@ def _shown(
 
 
 def _by_month(months: Sequence[Month], unit: str) -> dg.MetadataValue:
-    return shown_table(("month", unit), [(month.name, month.total) for month in months[-MAX_MONTHS:]])
+    return format_table(("month", unit), [(month.name, month.total) for month in months[-MAX_MONTHS:]])
 
 
 def _by_key(month: Month, unit: str) -> dg.MetadataValue:
@@ -159,7 +159,7 @@ def _by_key(month: Month, unit: str) -> dg.MetadataValue:
     rest = ranked[MAX_KEYS:]
     if rest:
         rows.append((f"{len(rest)} more", sum(used for _, used in rest)))
-    return shown_table(("key", unit), rows)
+    return format_table(("key", unit), rows)
 
 
 def chart(months: Sequence[Month], unit: str) -> str:

@@ -14,7 +14,7 @@ import dagster as dg
 from pydantic import Field
 
 import weblake
-from dagster_weblake import given
+from dagster_weblake import secret_config
 from dagster_weblake.reading.input_rows import Rows, rows_of
 from dagster_weblake.remedies import in_dagster_terms
 from weblake.errors import InvalidOption, StorageRefused, WeblakeError
@@ -76,7 +76,7 @@ class WeblakeParquetIOManager(dg.ConfigurableIOManager):
     def __init__(self, **data: object) -> None:
         options = data.get("storage_options")
         if isinstance(options, Mapping):
-            data["storage_options"] = {name: given.hidden(value) for name, value in options.items()}
+            data["storage_options"] = {name: secret_config.hide(value) for name, value in options.items()}
         super().__init__(**data)
 
     def load_input(self, context: dg.InputContext) -> object:
@@ -86,7 +86,7 @@ class WeblakeParquetIOManager(dg.ConfigurableIOManager):
             dg.Failure: There is no such form; a partition was never materialized; the root cannot be read. The message
                 says what to do.
         """
-        with _told():
+        with _translate_errors():
             form = _form(context)
             options = self._options()
             rows = rows_of(context, self.root, options)
@@ -118,7 +118,7 @@ class WeblakeParquetIOManager(dg.ConfigurableIOManager):
     def _options(self) -> Mapping[str, object] | None:
         if self.storage_options is None:
             return None
-        return {name: given.looked_up(value) for name, value in self.storage_options.items()}
+        return {name: secret_config.resolve(value) for name, value in self.storage_options.items()}
 
 
 def _form(context: dg.InputContext) -> Callable[[weblake.Reading], object]:
@@ -175,8 +175,8 @@ def _output_name(context: dg.OutputContext) -> str:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """Errors of weblake as failures of Dagster: what the storage refuses may be had by a retry, nothing else."""
+def _translate_errors() -> Iterator[None]:
+    """Translate errors of weblake to failures of Dagster; only errors of the storage allow a retry."""
     try:
         with in_dagster_terms():
             yield

@@ -146,7 +146,7 @@ class _Tick:
         cursor = ticks.written(self.memory.write())
         if requests:
             return dg.SensorResult(run_requests=requests, cursor=cursor)
-        return dg.SensorResult(skip_reason=self._said(left), cursor=cursor)
+        return dg.SensorResult(skip_reason=self._skip_text(left), cursor=cursor)
 
     def _jobs(self, events: Mapping[str, list[int]]) -> list[tuple[_Pair, StartedJob]]:
         """The jobs of the first events of each asset, those that were started again under one load only once."""
@@ -179,13 +179,13 @@ class _Tick:
         self._tell(answers, len(open_jobs))
         return over
 
-    async def _ask(self, jobs: Sequence[orchestration.JobRef]) -> orchestration.Answers:
+    async def _ask(self, jobs: Sequence[orchestration.JobRef]) -> orchestration.PollResults:
         if not jobs:
-            return orchestration.Answers({}, {})
+            return orchestration.PollResults({}, {})
         async with self.resource.get_async_client() as client:
-            return await orchestration.ask_all(client, jobs, at_once=AT_ONCE, until=self.until - LEDGER_S)
+            return await orchestration.poll_all(client, jobs, at_once=AT_ONCE, until=self.until - LEDGER_S)
 
-    def _tell(self, answers: orchestration.Answers, asked: int) -> None:
+    def _tell(self, answers: orchestration.PollResults, asked: int) -> None:
         failed = [error for error in answers.errors.values() if not isinstance(error, JobGone)]
         if failed:
             self.trouble = failed[-1]
@@ -256,12 +256,12 @@ class _Tick:
         )
         self.memory.forget(pair.job, job.event)
 
-    def _said(self, left: int) -> str:
+    def _skip_text(self, left: int) -> str:
         pending = f"{left or 'No'} {'job is' if left == 1 else 'jobs are'} pending."
         return f"{pending} Trouble: {self.trouble}" if self.trouble else pending
 
 
-def _is_over(job: StartedJob, answers: orchestration.Answers, now: float) -> bool:
+def _is_over(job: StartedJob, answers: orchestration.PollResults, now: float) -> bool:
     head = answers.heads.get(job.job_id)
     if head is not None:
         return orchestration.is_terminal(head.get("status")) or orchestration.over_budget(head, job.max_credits)

@@ -133,7 +133,7 @@ class _Tick:
         for kind in random.sample(self.wanted.kinds, len(self.wanted.kinds)):  # none may use up the others' time
             state = _objects(states.get(kind))
             begun = all_count or state.get("begun") is True
-            seen = orchestration.Seen.read(state, share=len(self.wanted.kinds) + 1)  # one is for `waiting`
+            seen = orchestration.WatcherState.read(state, share=len(self.wanted.kinds) + 1)  # one is for `waiting`
             found = self._look(kind, seen)
             if found is None:
                 continue
@@ -144,21 +144,23 @@ class _Tick:
         cursor = ticks.written({"kinds": states, "waiting": waiting})
         if requests:
             return dg.SensorResult(run_requests=requests, cursor=cursor)
-        return dg.SensorResult(skip_reason=self._said(len(waiting)), cursor=cursor)
+        return dg.SensorResult(skip_reason=self._skip_text(len(waiting)), cursor=cursor)
 
-    def _look(self, kind: Kind, seen: orchestration.Seen) -> orchestration.Round | None:
+    def _look(self, kind: Kind, seen: orchestration.WatcherState) -> orchestration.PollRound | None:
         """What the service says of the jobs of a kind; None in trouble."""
         try:
             with in_dagster_terms():
                 found = asyncio.run(self._ask(kind, seen))
         except (WeblakeError, TimeoutError) as error:
             self.trouble = error
-            self.context.log.warning(f"The {kind} jobs could not be asked about; the next tick does: {_said(error)}")
+            self.context.log.warning(
+                f"The {kind} jobs could not be asked about; the next tick does: {_error_text(error)}"
+            )
             return None
         self.listed |= {job.job_id: job for job in found.jobs}
         return found
 
-    def _settle(self, seen: orchestration.Seen, found: orchestration.Round, room: int | None) -> list[str]:
+    def _settle(self, seen: orchestration.WatcherState, found: orchestration.PollRound, room: int | None) -> list[str]:
         """The jobs that are over since the last look, the oldest ones where there is not room for all."""
         jobs = {job.job_id: job for job in found.jobs if job.fits(self.wanted.target)}
         news = [
@@ -170,7 +172,7 @@ class _Tick:
         fresh = seen.settle(jobs.values(), {job_id: found.ended[job_id] for job_id in news[:room]})
         return [job.job_id for job in fresh if found.ended[job.job_id]["status"] in self.wanted.statuses]
 
-    async def _ask(self, kind: Kind, seen: orchestration.Seen) -> orchestration.Round:
+    async def _ask(self, kind: Kind, seen: orchestration.WatcherState) -> orchestration.PollRound:
         until = self.until - LEDGER_S
         async with aio.timeout(ticks.left(self.until)), self.resource.get_async_client() as client:
             return await self.known.jobs[kind](client, watcher=seen, until=until)
@@ -204,9 +206,9 @@ class _Tick:
         config = {"ops": {op: {"config": {"kind": kind, "job_id": job_id}}}}
         return dg.RunRequest(run_key=job_id, run_config=config, asset_selection=[self.wanted.key])
 
-    def _said(self, waiting: int) -> str:
+    def _skip_text(self, waiting: int) -> str:
         if self.trouble is not None:
-            return f"Trouble: {_said(self.trouble)}"
+            return f"Trouble: {_error_text(self.trouble)}"
         # A start of the dataset whose answer was lost may have begun them; who retries it finds out.
         return f"Ended, and perhaps the dataset's own: {waiting}." if waiting else "No job has ended."
 
@@ -215,5 +217,5 @@ def _objects(value: object) -> dict[str, object]:
     return dict(cast("dict[str, object]", value)) if isinstance(value, dict) else {}
 
 
-def _said(error: WeblakeError | TimeoutError) -> str:
+def _error_text(error: WeblakeError | TimeoutError) -> str:
     return str(error) or "no answer within the time of a tick"

@@ -111,11 +111,11 @@ class _Tick:
     known: dict[str, orchestration.LedgerNews]
     until: float = field(default_factory=ticks.deadline)
     #: Load ids that materializations of an asset have, as far as they were read.
-    told: dict[dg.AssetKey, set[str]] = field(default_factory=dict)
+    reported: dict[dg.AssetKey, set[str]] = field(default_factory=dict)
 
     def run(self) -> dg.SensorResult:
         memory = ticks.remembered(self.context)
-        seen = orchestration.Seen.read(memory or {})
+        seen = orchestration.WatcherState.read(memory or {})
         if memory is not None and "watermark" not in memory and not self.wanted.fire_earlier:
             seen.watermark = round((time.time() - LOOK_BACK_S) * 1000)
         try:
@@ -124,18 +124,23 @@ class _Tick:
                 news = self.known.setdefault(dataset.storage.url, orchestration.LedgerNews(dataset))
                 if not news.refresh(self.until, warn=self.context.log.warning):
                     return self._skipped("The ledger is long; the next tick goes on reading it.")
-                return self._told(dataset, news, seen, first=memory is None)
+                return self._report(dataset, news, seen, first=memory is None)
         except WeblakeError as error:
             self.context.log.warning(f"The dataset cannot be read; the next tick does: {error}")
             return self._skipped(f"Trouble: {error}")
 
-    def _told(
-        self, dataset: orchestration.Dataset, news: orchestration.LedgerNews, seen: orchestration.Seen, *, first: bool
+    def _report(
+        self,
+        dataset: orchestration.Dataset,
+        news: orchestration.LedgerNews,
+        seen: orchestration.WatcherState,
+        *,
+        first: bool,
     ) -> dg.SensorResult:
         if not news.count:
             return self._skipped("Nothing has landed yet.", seen if first else None)
         # What landed up to the watermark is settled: only later loads are held one by one.
-        landed = (orchestration.ListedJob(load_id, at, None) for load_id, at in news.landed(after=seen.watermark))
+        landed = (orchestration.ListedJob(load_id, at, None) for load_id, at in news.landed_loads(after=seen.watermark))
         if first and not self.wanted.fire_earlier:
             newest = heapq.nlargest(orchestration.MAX_OVER + 1, landed, key=_age)
             seen.settle(newest, {load.job_id: {} for load in newest})
@@ -180,16 +185,16 @@ class _Tick:
         intent = dataset.ledger.intent(load.job_id)
         if intent is not None and intent.run is not None and self.context.instance.has_run(intent.run):
             return True
-        if key not in self.told:
-            self.told[key] = set(_told_since(self.context.instance, key, load.created / 1000 - CLOCK_SLACK_S))
-        return load.job_id in self.told[key]
+        if key not in self.reported:
+            self.reported[key] = set(_reported_since(self.context.instance, key, load.created / 1000 - CLOCK_SLACK_S))
+        return load.job_id in self.reported[key]
 
-    def _skipped(self, why: str, seen: orchestration.Seen | None = None) -> dg.SensorResult:
+    def _skipped(self, why: str, seen: orchestration.WatcherState | None = None) -> dg.SensorResult:
         cursor = self.context.cursor if seen is None else ticks.written(seen.write())
         return dg.SensorResult(skip_reason=why, cursor=cursor)
 
 
-def _told_since(instance: dg.DagsterInstance, key: dg.AssetKey, since: float) -> Sequence[str]:
+def _reported_since(instance: dg.DagsterInstance, key: dg.AssetKey, since: float) -> Sequence[str]:
     found: list[str] = []
     cursor: str | None = None
     while True:

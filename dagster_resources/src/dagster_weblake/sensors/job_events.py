@@ -75,7 +75,7 @@ class Followed:
         return {"after": self.after} | {name: {k: v for k, v in each.items() if v} for name, each in lists.items()}
 
     @property
-    def room(self) -> int:
+    def free_slots(self) -> int:
         """How many more it can follow."""
         return max(0, MOST - sum(len(ids) for each in (self.pending, self.asked) for ids in each.values()))
 
@@ -113,13 +113,13 @@ def read_new(instance: dg.DagsterInstance, key: dg.AssetKey, memory: Followed) -
     after = memory.after.get(key.to_user_string())
     since = time.time() - LOOK_BACK_S if after is None else None
     low = None if after is None else after - OVERLAP
-    while memory.room:
+    while memory.free_slots:
         wanted = dg.AssetRecordsFilter(
             asset_key=key, after_timestamp=since, after_storage_id=low if low is not None and low > 0 else None
         )
-        page = instance.fetch_materializations(wanted, limit=min(_PAGE, memory.room + OVERLAP), ascending=True)
+        page = instance.fetch_materializations(wanted, limit=min(_PAGE, memory.free_slots + OVERLAP), ascending=True)
         for record in page.records:
-            if memory.room:
+            if memory.free_slots:
                 memory.follow(key, record.storage_id)
                 low = record.storage_id
         if not page.has_more:

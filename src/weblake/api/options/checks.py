@@ -98,7 +98,7 @@ class Reader:
         names = list(by_wire(cls) if self._wire else fields(cls))
         guess = wired.name if wired else _closest(wire_name(text) if self._wire else text, names)
         where = f"an option of `{path}`" if path else "an option here"
-        _refuse(f"{values.shown(key)} is not {where}", _did_you_mean(guess, names))
+        _refuse(f"{values.quote_value(key)} is not {where}", _did_you_mean(guess, names))
 
     def _path(self, path: str, name: str) -> str:
         name = wire_name(name) if self._wire else name
@@ -134,7 +134,7 @@ class Reader:
         word = self._word(value["type"], words)
         cls = tagged(shape.classes, word)
         if cls is None:
-            _refuse(f"`{path}.type` is {values.shown(word)}, not one of {', '.join(words)}", _meant(word, words))
+            _refuse(f"`{path}.type` is {values.quote_value(word)}, not one of {', '.join(words)}", _meant(word, words))
         return self._object(cls, value, path)
 
     def _leaf(self, shape: Shape, value: object, path: str) -> object:
@@ -150,7 +150,7 @@ class Reader:
             good = False
         if not good:
             long = isinstance(value, str) and base(shape) is str
-            seen = f"a text of {len(str(value))} characters" if long else values.shown(value)
+            seen = f"a text of {len(str(value))} characters" if long else values.quote_value(value)
             hint = "Leave it out for the default." if value is None else _meant(value, choices(shape))
             _refuse(f"`{path}` is {seen}, not {expected(shape)}", hint)
         if isinstance(value, str):
@@ -178,7 +178,7 @@ def _check_text(shape: Shape, value: str, path: str) -> None:
     if problem is None and shape.check:
         problem = {"url": values.url_problem, "uuid": values.uuid_problem}[shape.check](value)
     if problem:
-        _refuse(f"`{path}` {problem}: {values.shown(value)}")
+        _refuse(f"`{path}` {problem}: {values.quote_value(value)}")
 
 
 def _headers(value: Mapping[object, object], path: str) -> dict[str, str]:
@@ -186,10 +186,10 @@ def _headers(value: Mapping[object, object], path: str) -> dict[str, str]:
     out = {}
     for name, text in value.items():
         if not isinstance(name, str) or not name or values.text_problem(name):
-            _refuse(f"`{path}` has the name {values.shown(name)}, and a header's name is a text")
+            _refuse(f"`{path}` has the name {values.quote_value(name)}, and a header's name is a text")
         if not isinstance(text, str) or values.text_problem(text):
             what = "half of a surrogate pair" if isinstance(text, str) else values.kind(text)
-            _refuse(f"`{path}[{values.shown(name)}]` is {what}, not a text")
+            _refuse(f"`{path}[{values.quote_value(name)}]` is {what}, not a text")
         out[str.__str__(name)] = str.__str__(text)
     return out
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import cast
 
-from weblake.api.options.values import shown, url_problem
+from weblake.api.options.values import quote_value, url_problem
 
 Values = Mapping[str, object]
 Say = Callable[[str], str]
@@ -112,7 +112,7 @@ def urls_can_be_scraped(values: Values, say: Say) -> str | None:
     if not problems:
         return None
     index, url, found = problems[0]
-    first = f"`{say('urls')}[{index}]` {found}: {shown(url)}"
+    first = f"`{say('urls')}[{index}]` {found}: {quote_value(url)}"
     if values.get("ignore_invalid_urls", True) is not True:
         return first
     if len(problems) < len(urls):

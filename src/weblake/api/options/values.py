@@ -78,7 +78,7 @@ def job_id(value: object, name: str = "job_id") -> str:
     if isinstance(value, str) and _UUID.fullmatch(value):
         return value
     raise InvalidOption(
-        f"`{name}` is {shown(value)}, not a UUID.", hint="Take the id from the reply that started the job."
+        f"`{name}` is {quote_value(value)}, not a UUID.", hint="Take the id from the reply that started the job."
     )
 
 
@@ -91,7 +91,7 @@ def session_id(value: object) -> str:
     if isinstance(value, str) and _SESSION.fullmatch(value):
         return value
     raise InvalidOption(
-        f"`session_id` is {shown(value)}, not 1 to 128 letters, digits, `_` and `-`.",
+        f"`session_id` is {quote_value(value)}, not 1 to 128 letters, digits, `_` and `-`.",
         hint="Take the id from create_browser or list_browsers.",
     )
 
@@ -105,11 +105,11 @@ def file_name(name: str, size: int) -> str:
     bare = PurePath(name.replace("\\", "/")).name
     if PurePath(bare.lower()).suffix not in EXTENSIONS:
         raise InvalidOption(
-            f"`file` is named {shown(bare)}, and such files are not parsed.",
+            f"`file` is named {quote_value(bare)}, and such files are not parsed.",
             hint=f"Files that are parsed end in {', '.join(EXTENSIONS)}; name the kind with `filename`.",
         )
     if text_problem(bare) or _CONTROL.search(bare):
-        raise InvalidOption(f"`file` is named {shown(bare)}, which no form can carry.", hint="Give a `filename`.")
+        raise InvalidOption(f"`file` is named {quote_value(bare)}, which no form can carry.", hint="Give a `filename`.")
     if size > MAX_FILE:
         raise InvalidOption(
             f"`file` has {size} bytes, and at most {MAX_FILE} (50 MB) are parsed.", hint="Split the file."
@@ -117,7 +117,7 @@ def file_name(name: str, size: int) -> str:
     return bare
 
 
-def shown(value: object) -> str:
+def quote_value(value: object) -> str:
     """A value fit for a message: short, on one line, and without a URL's user, query and fragment."""
     if value is None or isinstance(value, bool | float):
         return repr(value)
@@ -155,7 +155,7 @@ def free_json(value: object, path: str, depth: int = 0, *, received: bool = Fals
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str) or text_problem(key):
-                raise NotJson(f"`{path}` has the key {shown(key)}, and a JSON key is a text")
+                raise NotJson(f"`{path}` has the key {quote_value(key)}, and a JSON key is a text")
         return {key: free_json(item, f"{path}.{key}", depth + 1, received=received) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [free_json(item, f"{path}[{at}]", depth + 1, received=received) for at, item in enumerate(value)]
@@ -175,4 +175,4 @@ def _scalar(value: object, path: str) -> object:
         return int(value)
     if isinstance(value, float) and math.isfinite(value):
         return float(value)
-    raise NotJson(f"`{path}` is {shown(value)}, which JSON cannot carry")
+    raise NotJson(f"`{path}` is {quote_value(value)}, which JSON cannot carry")

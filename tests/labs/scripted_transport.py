@@ -19,7 +19,7 @@ SCRAPE = operations.scrape("http://a.test/")
 
 
 @dataclass
-class Line:
+class ScriptedTransport:
     """Plays each of the script once and the last for ever."""
 
     script: list[Reply | NoReply]

@@ -6,14 +6,14 @@ import random
 import threading
 
 from weblake.api import response_json
-from weblake.http.bodies import BoundedBody, Spares
+from weblake.http.bodies import BoundedBody, BufferPool
 from weblake.steps import Request
 from weblake.tables.documents import Parsed, parse
 
 
-def read(spares: Spares, text: bytes, *, parts: int = 7) -> bytes | bytearray:
+def read(pool: BufferPool, text: bytes, *, parts: int = 7) -> bytes | bytearray:
     """The body of this text, which comes in parts."""
-    body = BoundedBody([], Request("GET", "/", buffer=spares.take))
+    body = BoundedBody([], Request("GET", "/", buffer=pool.take))
     step = max(1, len(text) // parts)
     for at in range(0, len(text), step):
         assert not body.feed(text[at : at + step])
@@ -21,26 +21,24 @@ def read(spares: Spares, text: bytes, *, parts: int = 7) -> bytes | bytearray:
 
 
 def test_a_body_is_what_came_whatever_was_in_its_buffer() -> None:
-    spares = Spares()
+    pool = BufferPool()
     dice = random.Random(3)
     buffers = set[int]()
     for _ in range(200):
         text = dice.randbytes(dice.choice([1, 10, 1_000, 100_000, 300_000]))
-        body = read(spares, text)
+        body = read(pool, text)
         assert body == text
         buffers.add(id(body))
-        spares.give(body)
+        pool.give(body)
         del body
     assert len(buffers) == 1
 
 
 def test_what_looks_for_enough_sees_what_came_and_nothing_older() -> None:
-    spares = Spares()
-    spares.give(read(spares, b"o" * 1_000))
+    pool = BufferPool()
+    pool.give(read(pool, b"o" * 1_000))
     seen = []
-    body = BoundedBody(
-        [], Request("GET", "/", buffer=spares.take, enough=lambda view: seen.append(bytes(view)) or False)
-    )
+    body = BoundedBody([], Request("GET", "/", buffer=pool.take, enough=lambda view: seen.append(bytes(view)) or False))
     body.feed(b"ab")
     body.feed(b"c")
     body.feed(b"de")
@@ -49,7 +47,7 @@ def test_what_looks_for_enough_sees_what_came_and_nothing_older() -> None:
 
 
 def test_a_document_stays_as_it_came_while_others_arrive_where_it_lay() -> None:
-    spares = Spares()
+    pool = BufferPool()
     dice = random.Random(11)
     kept: list[tuple[int, Parsed]] = []
     buffers = set[int]()
@@ -58,12 +56,12 @@ def test_a_document_stays_as_it_came_while_others_arrive_where_it_lay() -> None:
         text = b'{"status":"completed","data":[' + b",".join(
             b'{"markdown":"%s","metadata":{"scrapeId":"%s"}}' % (word.encode() * 400, word.encode()) for _ in range(3)
         )
-        body = read(spares, text + b"]}")
+        body = read(pool, text + b"]}")
         buffers.add(id(body))
         chunk = response_json.read_chunk(body).documents
         kept += [(number, parse(chunk, place)) for place in range(len(chunk))]
         del chunk
-        spares.give(body)
+        pool.give(body)
         del body
         dice.shuffle(kept)
         while len(kept) > 12:
@@ -75,15 +73,15 @@ def test_a_document_stays_as_it_came_while_others_arrive_where_it_lay() -> None:
 
 
 def test_two_who_take_at_once_never_get_the_same() -> None:
-    spares, trouble = Spares(), list[str]()
+    pool, trouble = BufferPool(), list[str]()
 
     def use(mark: int) -> None:
         for _ in range(2_000):
-            buffer = spares.take()
+            buffer = pool.take()
             buffer[:] = bytes([mark]) * 64
             if buffer != bytes([mark]) * 64:
                 trouble.append(f"{mark} lost its buffer")
-            spares.give(buffer)
+            pool.give(buffer)
             del buffer
 
     threads = [threading.Thread(target=use, args=(mark,)) for mark in range(4)]
@@ -95,9 +93,9 @@ def test_two_who_take_at_once_never_get_the_same() -> None:
 
 
 def test_a_buffer_that_did_not_come_from_here_is_left_alone() -> None:
-    spares = Spares()
+    pool = BufferPool()
     stranger = bytearray(b"of somebody else")
     for body in (stranger, b"bytes", b""):
-        spares.give(body)
-    assert spares.take() is not stranger
+        pool.give(body)
+    assert pool.take() is not stranger
     assert stranger == b"of somebody else"

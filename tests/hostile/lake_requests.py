@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from stepped_process import SteppedDriver
 from virtual_world import Content, Page, cut
 
-from weblake.jobs.polling import JobRef, glance
+from weblake.jobs.polling import JobRef, get_status
 from weblake.loads import detached, generations, load, load_request
 from weblake.loads.generations import Task
-from weblake.loads.load_request import Naming, Order, Terms
-from weblake.loads.publishing import Dataset, Landing
+from weblake.loads.load_request import LoadRequest, Naming, Terms
+from weblake.loads.publishing import Dataset, LandedLoad
 
 TERMS = Terms(timeout_s=3600.0)
 #: What the pages of an order come to, by its name and by how often it was started before.
@@ -38,37 +38,37 @@ class Wanted:
         partition = "2026-11-21" if self.kind == "partition" else None
         return Task(("lab", "graph", self.kind), self.run, f"asked {self.clears}", partition)
 
-    def order(self) -> Order:
+    def request(self) -> LoadRequest:
         if self.kind == "elsewhere":
-            return load_request.elsewhere("batch", self.job_id)
+            return load_request.existing_job("batch", self.job_id)
         if self.kind == "crawl":
             return load_request.crawl(self.urls[0], Naming())
         return load_request.batch(self.urls, Naming())
 
-    def placed(self, client: SteppedDriver, dataset: Dataset) -> Order:
+    def placed(self, client: SteppedDriver, dataset: Dataset) -> LoadRequest:
         """The order as it is to be landed now: of a task, one of its generations."""
-        order = self.order()
+        request = self.request()
         if self.kind not in ("task", "partition"):
-            return order
-        return generations.place(order, self.task, generations.choose(client, dataset, self.task, TERMS))
+            return request
+        return generations.place(request, self.task, generations.choose(client, dataset, self.task, TERMS))
 
-    def land(self, client: SteppedDriver, dataset: Dataset) -> Landing:
+    def land(self, client: SteppedDriver, dataset: Dataset) -> LandedLoad:
         if self.kind == "detached":
-            order = self.order()
-            detached.detach(client, dataset, order)
-            return detached.collect(client, dataset, order.load_id, TERMS)
+            request = self.request()
+            detached.detach(client, dataset, request)
+            return detached.collect(client, dataset, request.load_id, TERMS)
         return load.land(client, dataset, self.placed(client, dataset), TERMS)
 
     def start(self, client: SteppedDriver, dataset: Dataset) -> None:
         if self.kind == "detached":
-            detached.detach(client, dataset, self.order())
+            detached.detach(client, dataset, self.request())
         else:
-            load.begin(client, dataset, self.placed(client, dataset))
+            load.start_load(client, dataset, self.placed(client, dataset))
 
     def look(self, client: SteppedDriver, dataset: Dataset) -> None:
-        job = dataset.ledger.job(self.order().load_id)
+        job = dataset.ledger.job(self.request().load_id)
         if job is not None:
-            client.run(glance(JobRef(job.kind, job.job_id), client.retry))
+            client.run(get_status(JobRef(job.kind, job.job_id), client.retry))
 
 
 @st.composite

@@ -49,7 +49,7 @@ def cell(value: object) -> str:
     return f"`{shown}`" if shown else ""
 
 
-def shown_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> dg.MetadataValue:
+def format_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> dg.MetadataValue:
     """A markdown table. The columns' names are ours; what stands in the rows may be anybody's."""
     lines = [columns, ["---"] * len(columns), *([cell(value) for value in row] for row in rows)]
     return dg.MetadataValue.md("\n".join(f"| {' | '.join(line)} |" for line in lines))

@@ -71,7 +71,7 @@ async def service() -> AsyncIterator[tuple[Service, AsyncClient]]:
 
 async def poll(client: AsyncClient) -> object:
     job = JobRef("batch_scrape", str(uuid4()))
-    return (await client.run(polling.glance(job, client.retry)))["status"]
+    return (await client.run(polling.get_status(job, client.retry)))["status"]
 
 
 def test_thousands_of_polls_at_once_take_few_connections_and_time_in_proportion() -> None:

@@ -238,7 +238,7 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
             raise InvalidOption(f"WeblakeResource: {error.message}", hint=error.hint) from None
         return options
 
-    def _policy(self) -> RetryPolicy | None:
+    def _policy(self) -> orchestration.RetryPolicy | None:
         if self.call_timeout_s is None:
             return None
         if not 0 < self.call_timeout_s <= 86_400:

@@ -18,6 +18,7 @@ from dagster._core.definitions.metadata.metadata_set import NamespacedMetadataSe
 from dagster_weblake.metadata.columns import column_schema
 from dagster_weblake.metadata.files import file_uri, sizes, table_uri
 from dagster_weblake.metadata.text_format import amount, format_table, plain, real, text
+from weblake import orchestration
 from weblake.compat import read_time
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     import weblake
-    from weblake import orchestration
 
 
 #: Rows and columns of the preview; rows of the outcomes.

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import SplitResult, quote, urlsplit
 
-from weblake.errors import InvalidOption, WeblakeError
+from weblake.errors import InvalidOption, chain
+from weblake.remedies import Remedy
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
@@ -66,7 +67,7 @@ class ApiKey:
         if not self or not self._value.isascii() or not self._value.isprintable() or " " in self._value:
             raise InvalidOption(
                 "The API key is empty or holds characters that no HTTP header can carry.",
-                hint="Set WEBLAKE_API_KEY to the key exactly as the service shows it.",
+                hint=Remedy("Set {api_key} to the key exactly as the service shows it."),
             )
 
     def header(self) -> bytes:
@@ -85,15 +86,10 @@ class ApiKey:
 
     def hide_in(self, error: BaseException) -> None:
         """Takes the key out of an error and of those that it came from: a service may repeat in a text what it got."""
-        seen: set[int] = set()
-        found: BaseException | None = error
-        while found is not None and id(found) not in seen:
-            seen.add(id(found))
-            if isinstance(found, WeblakeError):
-                found.message, found.hint = self.hide(found.message), self.hide(found.hint)
-                found.code = None if found.code is None else self.hide(found.code)
-                found.args = (found.message,)
-            found = found.__cause__ or found.__context__
+        for found in chain(error):
+            found.message, found.remedy = self.hide(found.message), found.remedy.with_values(self.hide)
+            found.code = None if found.code is None else self.hide(found.code)
+            found.args = (found.message,)
 
     def __repr__(self) -> str:
         return "ApiKey(***)"
@@ -134,13 +130,13 @@ class BaseUrl:
         if not parts.hostname.isascii():
             raise _bad("its host is not in ASCII, and is written as xn--… in the network")
         if parts.username is not None or parts.password is not None:
-            raise _bad("it holds a user name or password, and the key goes into WEBLAKE_API_KEY only")
+            raise _bad("it holds a user name or password", Remedy("Leave them out: the key goes into {api_key} only."))
         if parts.query or parts.fragment or _CONTROL.search(text):
             raise _bad("it holds a query, a fragment or a control character")
         if parts.scheme == "http" and not insecure and not is_loopback(parts.hostname):
             raise InvalidOption(
                 f"Plain http to {parts.hostname} would send the API key in the clear.",
-                hint="Use https, or allow it with --insecure (WEBLAKE_INSECURE=1).",
+                hint=Remedy("Use https, or allow it with {insecure}."),
             )
         return cls(parts.scheme, _netloc(parts, port), parts.path.rstrip("/"))
 
@@ -198,5 +194,6 @@ def _netloc(parts: SplitResult, port: int | None) -> str:
     return host if port is None or port == default else f"{host}:{port}"
 
 
-def _bad(why: str) -> InvalidOption:
-    return InvalidOption(f"The base URL is not usable: {why}.", hint="Give it as https://host, from WEBLAKE_BASE_URL.")
+def _bad(why: str, remedy: Remedy | None = None) -> InvalidOption:
+    remedy = remedy or Remedy("Set {base_url} to an address such as https://api.example.com.")
+    return InvalidOption(f"The base URL is not usable: {why}.", hint=remedy)

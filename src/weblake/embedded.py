@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from weblake.credentials import ApiKey, BaseUrl
 from weblake.errors import FeatureMissing, StorageRefused, WeblakeError
 from weblake.http.transport import AsyncHttpTransport, HttpTransport
+from weblake.remedies import Remedy
 from weblake.settings import Settings, state_dir
 from weblake.steps import NoReply, Reply, Request
 
@@ -50,7 +51,7 @@ def running() -> Settings:
     except OSError as error:
         raise StorageRefused(
             f"The embedded service cannot keep its files in {directory}: {error.strerror or error}.",
-            hint="Set XDG_STATE_HOME to a directory that can be written, or WEBLAKE_BASE_URL to a service.",
+            hint=Remedy("Set XDG_STATE_HOME to a directory that can be written, or {base_url} to a service."),
         ) from None
 
 
@@ -129,7 +130,7 @@ def needs_local() -> Iterator[None]:
     except ModuleNotFoundError as error:
         raise FeatureMissing(
             f"The embedded local service needs a package that is not installed ({error.name}).",
-            hint="pip install 'weblake[local]', or set WEBLAKE_BASE_URL and WEBLAKE_API_KEY to a service.",
+            hint=Remedy("pip install 'weblake[local]', or set {base_url} and {api_key} to a service."),
         ) from None
 
 
@@ -176,7 +177,7 @@ def _found(directory: Path) -> Settings:
             if time.monotonic() > until:
                 raise StorageRefused(
                     f"Another process holds {directory / 'service.db'} and does not say where it listens.",
-                    hint="End it, or run `weblake serve` and set WEBLAKE_BASE_URL and WEBLAKE_API_KEY.",
+                    hint=Remedy("End it, or run `weblake serve` and set {base_url} and {api_key}."),
                 ) from None
             time.sleep(0.05)
 

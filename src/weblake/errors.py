@@ -22,12 +22,17 @@
         ├── MalformedReply          the service broke its contract in a way that could lose or leak data
         └── DeadlineExceeded        the caller's own time limit passed; the remote job may still be running
 
-Every error has `message` (what happened, to what) and `hint` (what to do next), and none ever holds a key.
+Every error has `message` (what happened, to what) and `hint` (what to do next, in the words of the interface in use),
+and none ever holds a key.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+from weblake.remedies import PYTHON, Interface, Remedy
 
 if TYPE_CHECKING:
     from weblake.receipt import Receipt
@@ -37,11 +42,13 @@ class WeblakeError(Exception):
     """weblake could not do what was asked."""
 
     def __init__(
-        self, message: str = "", *, hint: str = "", status: int | None = None, code: str | None = None
+        self, message: str = "", *, hint: str | Remedy = "", status: int | None = None, code: str | None = None
     ) -> None:
         self.message = message or (type(self).__doc__ or type(self).__name__).strip().splitlines()[0]
-        #: What to do next; empty where the message says it all.
-        self.hint = hint
+        #: What to do next, as data; an empty text where the message says it all.
+        self.remedy = hint if isinstance(hint, Remedy) else Remedy.of_text(hint)
+        #: The interface in whose words `hint` is.
+        self.interface: Interface = PYTHON
         #: The HTTP status of the reply, where a reply caused this.
         self.status = status
         #: The service's own stable code, where it sent one.
@@ -49,6 +56,15 @@ class WeblakeError(Exception):
         #: What is known of the load that this ended: its id and job, and the counts where it came that far.
         self.receipt: Receipt | None = None
         super().__init__(self.message)
+
+    @property
+    def hint(self) -> str:
+        """What to do next, in the words of `interface`; empty where the message says it all."""
+        return self.remedy.words(self.interface)
+
+    @hint.setter
+    def hint(self, text: str) -> None:
+        self.remedy = Remedy.of_text(text)
 
     def __str__(self) -> str:
         return f"{self.message} {self.hint}".strip()
@@ -58,6 +74,28 @@ class WeblakeError(Exception):
         return {"type": type(self).__name__, "message": self.message, "hint": self.hint}
 
 
+def chain(error: BaseException) -> Iterator[WeblakeError]:
+    """Yield the errors of weblake among an error and those that it came from."""
+    seen: set[int] = set()
+    found: BaseException | None = error
+    while found is not None and id(found) not in seen:
+        seen.add(id(found))
+        if isinstance(found, WeblakeError):
+            yield found
+        found = found.__cause__ or found.__context__
+
+
+@contextmanager
+def in_terms_of(interface: Interface) -> Iterator[None]:
+    """Set the interface of errors that pass through, and of those that they came from."""
+    try:
+        yield
+    except WeblakeError as error:
+        for each in chain(error):
+            each.interface = interface
+        raise
+
+
 class RetryLater(WeblakeError):
     """The service could not answer now; the same call may work later."""
 
@@ -65,7 +103,7 @@ class RetryLater(WeblakeError):
         self,
         message: str = "",
         *,
-        hint: str = "",
+        hint: str | Remedy = "",
         status: int | None = None,
         code: str | None = None,
         retry_after: float | None = None,
@@ -138,7 +176,7 @@ class JobGone(GiveUp):
 class JobEnded(GiveUp):
     """The job failed or was cancelled."""
 
-    def __init__(self, message: str = "", *, hint: str = "", job_status: str = "failed") -> None:
+    def __init__(self, message: str = "", *, hint: str | Remedy = "", job_status: str = "failed") -> None:
         super().__init__(message, hint=hint)
         #: The job's own status word: failed or cancelled.
         self.job_status = job_status

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from weblake.dataset.layout import is_compacted
     from weblake.dataset.ledger import Intent, Job
     from weblake.dataset.root import open_dataset
-    from weblake.hints import Words
     from weblake.jobs.ended_jobs import ENDS as JOB_ENDS
     from weblake.jobs.ended_jobs import MAX_OVER, Answers, EndedJobs, ListedJob, Round, Seen, ask_all
     from weblake.jobs.job_links import check_template as check_job_page
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from weblake.loads.publishing import Dataset, Landed, Landing, find, history
     from weblake.loads.starts import cancel
     from weblake.loads.usage import land_activity, land_report
+    from weblake.remedies import Interface
     from weblake.steps import Flow
     from weblake.storage import refuse_memory
     from weblake.tables.schemas import TABLES
@@ -56,6 +56,7 @@ _HOMES = {
     "EndedJobs": "weblake.jobs.ended_jobs:EndedJobs",
     "Flow": "weblake.steps:Flow",
     "Intent": "weblake.dataset.ledger:Intent",
+    "Interface": "weblake.remedies:Interface",
     "JOB_ENDS": "weblake.jobs.ended_jobs:ENDS",
     "Job": "weblake.dataset.ledger:Job",
     "JobRef": "weblake.jobs.polling:JobRef",
@@ -79,7 +80,6 @@ _HOMES = {
     "UNSEEN_S": "weblake.jobs.polling:UNSEEN_S",
     "UrlShard": "weblake.urls.shards:UrlShard",
     "Watch": "weblake.loads.load:Watch",
-    "Words": "weblake.hints:Words",
     "activity": "weblake.jobs.usage_reports:activity",
     "ask_all": "weblake.jobs.ended_jobs:ask_all",
     "batch_order": "weblake.loads.load_request:batch",
@@ -134,6 +134,7 @@ __all__ = [
     "EndedJobs",
     "Flow",
     "Intent",
+    "Interface",
     "Job",
     "JobRef",
     "Landed",
@@ -152,7 +153,6 @@ __all__ = [
     "Terms",
     "UrlShard",
     "Watch",
-    "Words",
     "activity",
     "ask_all",
     "batch_order",

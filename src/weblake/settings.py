@@ -12,6 +12,7 @@ from pathlib import Path
 from weblake.credentials import ApiKey, BaseUrl
 from weblake.errors import AskPerson
 from weblake.home import home
+from weblake.remedies import Remedy
 
 BASE_URL, API_KEY, INSECURE = "WEBLAKE_BASE_URL", "WEBLAKE_API_KEY", "WEBLAKE_INSECURE"
 
@@ -43,7 +44,9 @@ def find(
     if not key:
         raise AskPerson(
             f"There is a base URL ({base}) and no API key.",
-            hint=f"Set {API_KEY} to the key that the service's dashboard shows, or that `weblake serve` printed.",
+            hint=Remedy(
+                "Set {api_key} to the key that the service's dashboard shows, or that `weblake serve` printed."
+            ),
         )
     key.check()
     return Settings(base, key)

@@ -45,7 +45,7 @@ BEYOND = [
 def test_s3_plain_http_beyond_loopback_is_refused(
     service: ScriptedService, asks: Asks, host: str, far_is_here: None
 ) -> None:
-    with pytest.raises(InvalidOption, match=r"in the clear.*--insecure"):
+    with pytest.raises(InvalidOption, match=r"in the clear.*insecure=True"):
         asks(f"http://{host}:{service.port}")
     assert service.seen == []
 

@@ -69,7 +69,7 @@ def checked(world: World, end: State) -> None:
             assert jobs == [process.job], f"not the job that was paid; {told}"
         elif jobs:
             assert world.order.load_id in process.error, f"the load is not named; {told}"
-            assert "again" in process.error or "--new" in process.error, f"nothing to do; {told}"
+            assert "again" in process.error or "new=True" in process.error, f"nothing to do; {told}"
     found = looked_at(world, end)
     named = [{each.job_id, *(each.candidates or ())} for each in found]
     if jobs and world.lists_activity and world.order.endpoint:

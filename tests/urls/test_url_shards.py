@@ -312,7 +312,7 @@ def test_a_list_that_changed_is_refused(tmp_path: Path, kind: str, change: str) 
     with pytest.raises(FixRequest, match=r"urls\.\w+ has changed since it was cut: shard 1 of 3") as caught:
         read_shard(shard)
     assert not isinstance(caught.value, StorageRefused)
-    assert "Clear the task that cut it" in caught.value.hint
+    assert "Cut it again with url_shards" in caught.value.hint
     file.unlink()
     with pytest.raises(FixRequest, match="No such file"):
         read_shard(shard)

@@ -15,8 +15,8 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 
+from airflow_provider_weblake.remedies import in_airflow_terms
 from airflow_provider_weblake.storage import LakePath, root_path
-from airflow_provider_weblake.wording import speaking
 from weblake import orchestration
 from weblake.errors import InvalidOption
 from weblake.orchestration import UrlShard
@@ -56,7 +56,7 @@ def url_shards(
         from airflow.sdk import conf
 
         max_shards = conf.getint("core", "max_map_length", fallback=1024)
-    with speaking():
+    with in_airflow_terms():
         return orchestration.url_shards(
             _opened(path), column=column, per_shard=per_shard, shards=shards, max_shards=max_shards
         )
@@ -71,7 +71,7 @@ def read_urls_or_shard(urls: Urls, column: str | None = None) -> list[str]:
     :raises weblake.errors.InvalidOption: it is none of these, as is the address of a page that is in no list.
     :raises weblake.errors.FixRequest: the file cannot be read, or has changed since it was cut into shards.
     """
-    with speaking():
+    with in_airflow_terms():
         if isinstance(urls, str) and urls.lstrip()[:1] in ("[", "{"):
             urls = _from_json(urls)
         if isinstance(urls, Mapping):

@@ -20,7 +20,7 @@ from datetime import datetime, timedelta, timezone
 
 import dagster as dg
 
-from dagster_weblake.wording import speaking
+from dagster_weblake.remedies import in_dagster_terms
 from weblake.errors import JobEnded, RetryLater, WeblakeError
 
 #: The most that is taken from Retry-After: a service that says "next week" is not worth a worker that waits for it.
@@ -37,7 +37,7 @@ DEFAULT_RETRIES = dg.RetryPolicy(max_retries=3, delay=15, backoff=dg.Backoff.EXP
 def told(context: dg.AssetExecutionContext) -> Iterator[None]:
     """Turns an error of weblake into what Dagster understands: a failure with its facts, or a retry after a while."""
     try:
-        with speaking():
+        with in_dagster_terms():
             yield
     except WeblakeError as error:
         raise as_failure(context, error) from error

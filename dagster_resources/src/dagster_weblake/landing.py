@@ -23,9 +23,9 @@ from dagster_weblake import metadata
 from dagster_weblake.failures import as_failure, told
 from dagster_weblake.identity import Lineage
 from dagster_weblake.progress import Progress
+from dagster_weblake.remedies import in_dagster_terms
 from dagster_weblake.stopping import Stopping
 from dagster_weblake.templates import Part
-from dagster_weblake.wording import speaking
 from weblake import orchestration
 from weblake.errors import AskPerson, JobEnded, RetryLater, WeblakeError
 
@@ -262,7 +262,7 @@ class Step:
         for part in self.parts:
             if part.key not in failed:
                 try:
-                    with speaking():
+                    with in_dagster_terms():
                         found[part.key] = work(part)
                 except WeblakeError as error:
                     failed[part.key] = error

@@ -16,7 +16,7 @@ from pydantic import Field, PrivateAttr
 
 import weblake
 from dagster_weblake import given
-from dagster_weblake.wording import speaking
+from dagster_weblake.remedies import in_dagster_terms
 from weblake import orchestration
 from weblake.errors import AskPerson, InvalidOption
 
@@ -128,13 +128,13 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
         patience, options = self._patience(), self._http_options()
         if self.job_page:
             orchestration.check_job_page(str(given.looked_up(self.job_page)))
-        with speaking():  # the key stays out of the locals, which some tracebacks show
+        with in_dagster_terms():  # the key stays out of the locals, which some tracebacks show
             return weblake.Client(*self._endpoint(), insecure=self.insecure, patience=patience, http_options=options)
 
     def get_async_client(self) -> weblake.AsyncClient:
         """The same for an event loop."""
         patience, options = self._patience(), self._http_options()
-        with speaking():
+        with in_dagster_terms():
             return weblake.AsyncClient(
                 *self._endpoint(), insecure=self.insecure, patience=patience, http_options=options
             )
@@ -152,7 +152,7 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
                 "It is not known where to land: neither the asset nor the resource names a root.",
                 hint="Give WeblakeResource(root=...), or `to` to the asset.",
             )
-        with speaking():
+        with in_dagster_terms():
             return orchestration.open_dataset(where, storage_options=self.options_of_storage())
 
     def dataset_of_step(self, context: dg.AssetExecutionContext, to: str | None = None) -> Dataset:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
+from dagster_weblake.remedies import in_dagster_terms
 from weblake import orchestration
 from weblake.errors import WeblakeError
 
@@ -67,10 +68,11 @@ class Stopping:
 
     def _cancel(self, client: weblake.Client, load_id: str, order: Order | None) -> None:
         try:
-            job = self._job(client, load_id, order)
-            if job is not None:
-                client.run(orchestration.cancel(job, client.retry))
-                self.context.log.info(f"Cancelled {job.words}: its run was terminated.")
+            with in_dagster_terms():
+                job = self._job(client, load_id, order)
+                if job is not None:
+                    client.run(orchestration.cancel(job, client.retry))
+                    self.context.log.info(f"Cancelled {job.words}: its run was terminated.")
         except WeblakeError as error:
             self.context.log.warning(f"The job of load {load_id} could not be cancelled: {error}")
 

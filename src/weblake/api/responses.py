@@ -27,6 +27,7 @@ from weblake.errors import (
     ServiceUnreachable,
     WeblakeError,
 )
+from weblake.remedies import Remedy
 from weblake.steps import NoReply, Reply
 
 #: Fields that an error body may hold and nothing else: with only these, `success: false` at 200 is an error.
@@ -71,10 +72,14 @@ def error_of(reply: Reply | NoReply, what: str) -> WeblakeError:
             return AskPerson(
                 f"{what}: {reply.reason}.",
                 hint=reply.hint
-                or "Check WEBLAKE_BASE_URL and this machine's clock; a certificate authority of your own stands in the "
-                "file that SSL_CERT_FILE names (in Python, Airflow and Dagster also: `ca_bundle`).",
+                or Remedy(
+                    "Check {base_url} and this machine's clock; a certificate authority of your own goes into "
+                    "{ca_bundle}."
+                ),
             )
-        return ServiceUnreachable(f"{what}: {reply.reason}.", hint="Check WEBLAKE_BASE_URL and that the service is up.")
+        return ServiceUnreachable(
+            f"{what}: {reply.reason}.", hint=Remedy("Check {base_url} and that the service is up.")
+        )
     text, code, _ = _told(reply)
     error = _by_status(reply, what, f" The service says: {text}" if text else "", code)
     error.status, error.code = reply.status, code
@@ -86,10 +91,10 @@ def _by_status(reply: Reply, what: str, said: str, code: str | None) -> WeblakeE
     if 300 <= status < 400:
         return MalformedReply(
             f"{what}: the service answered with a redirect ({status}), and a key is never sent after one.",
-            hint="Set WEBLAKE_BASE_URL to the address that the service itself uses.",
+            hint=Remedy("Set {base_url} to the address that the service itself uses."),
         )
     if status == 401:
-        return AuthenticationFailed(f"{what}: the API key was not accepted.{said}", hint="Check WEBLAKE_API_KEY.")
+        return AuthenticationFailed(f"{what}: the API key was not accepted.{said}", hint=Remedy("Check {api_key}."))
     if status == 402:
         return CreditsExhausted(f"{what}: not enough credits.{said}", hint="Add credits, or ask for less.")
     if status == 403:

@@ -37,11 +37,13 @@ def _commands() -> Callable[..., None]:
 
 
 def _run(app: Callable[..., None]) -> None:
+    from weblake.cli.remedies import in_command_line_terms
     from weblake.cli.tree import BAD_USAGE, FAILED, Interrupted
     from weblake.output import show_error
 
     try:
-        app(prog_name="weblake")
+        with in_command_line_terms():
+            app(prog_name="weblake")
     except WeblakeError as error:
         show_error(error, as_json=_JSON in sys.argv[1:])
         if isinstance(error, Interrupted):

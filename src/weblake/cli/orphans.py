@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from weblake import output
 from weblake.api.job_kinds import JOB_KINDS
+from weblake.cli.remedies import COMMAND_LINE
 from weblake.cli.tree import FAILED, BaseUrl, Insecure, Json, connect
 from weblake.credentials import one_line
 from weblake.errors import WeblakeError
@@ -54,6 +55,7 @@ def orphans(
             known = unlanded.on_record(dataset)
             found = replace(known, unasked=error)
     if found.unasked is not None:
+        found.unasked.interface = COMMAND_LINE
         said = f"the service could not be asked, so this is what the ledger says: {found.unasked}"
         output.note(f"weblake: {escape(' '.join(said.split()))}")
     if as_json:

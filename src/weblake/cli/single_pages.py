@@ -11,6 +11,7 @@ import typer
 
 from weblake import output
 from weblake.cli.landing import Key, MaxCredits, New, Partition, naming_of, say_if_old, terms_of, watched
+from weblake.cli.remedies import in_command_line_terms
 from weblake.cli.tree import (
     FAILED,
     BaseUrl,
@@ -106,7 +107,8 @@ def _land_each(client: Client, made: Sequence[Order], to: str, terms: Terms, as_
     exit_code = 0
     for order in made:
         try:
-            landing = watched(dataset, order, partial(load.land, client, dataset, order, terms), as_json)
+            with in_command_line_terms():
+                landing = watched(dataset, order, partial(load.land, client, dataset, order, terms), as_json)
         except WeblakeError as error:
             exit_code = error.exit_code if isinstance(error, Interrupted) else FAILED
             known = error.receipt.to_dict() if error.receipt is not None else {"load_id": order.load_id}
@@ -131,7 +133,8 @@ def _show_each(calls: Sequence[Callable[[], ScrapeResponse]], as_json: bool) -> 
     failed = False
     for call in calls:
         try:
-            pages.append(call().raw)
+            with in_command_line_terms():
+                pages.append(call().raw)
         except InvalidOption:
             raise
         except WeblakeError as error:

@@ -18,6 +18,7 @@ import msgspec
 
 from weblake.dataset import layout
 from weblake.errors import StorageRefused
+from weblake.remedies import Remedy
 from weblake.storage import Storage
 from weblake.tables import schemas
 
@@ -115,7 +116,7 @@ def begin(source: Storage, target: Storage, held: Held, file_size: int) -> Compa
     if begun.file_size != file_size:
         raise StorageRefused(
             f"{target.url} is compacted to files of {begun.file_size:,} bytes, not {file_size:,}.",
-            hint=f"Go on with that size (--file-size {begun.file_size}), or compact into another root.",
+            hint=Remedy("Go on with {file_size} {size}, or compact into another root.", {"size": begun.file_size}),
         )
     done = read(target, layout.COMPACTED, Compacted)
     if begun.snapshot == held.digest:

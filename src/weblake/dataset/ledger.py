@@ -30,6 +30,7 @@ from weblake.dataset.identity import checked_load_id, job_load_id
 from weblake.dataset.layout import LEDGER
 from weblake.dataset.ledger_archive import LedgerArchive
 from weblake.errors import StorageRefused
+from weblake.remedies import Remedy
 from weblake.storage import Storage
 
 #: The version of every record that is written here.
@@ -401,8 +402,10 @@ class Ledger:
     def _unknown(self, name: str, why: str) -> StorageRefused:
         return StorageRefused(
             f"The record {name} of {self._storage.url} cannot be read: {why}.",
-            hint="What it says may have been paid for. Restore it from a backup or upgrade weblake; "
-            "only if it is certain that nothing was started, delete it, or start afresh with --new.",
+            hint=Remedy(
+                "What it says may have been paid for. Restore it from a backup or upgrade weblake; "
+                "only if it is certain that nothing was started, delete it, or {start_afresh}."
+            ),
         )
 
 

@@ -19,6 +19,7 @@ from weblake.api.next_link import Query, query_of
 from weblake.api.operation import Operation
 from weblake.errors import DeadlineExceeded, JobGone, RetryLater, WeblakeError
 from weblake.jobs.retry import SINGLE, Patience, Retry
+from weblake.remedies import Remedy
 from weblake.steps import Flow, Reply, now, sleep
 
 #: Seconds between polls: small jobs are seen soon, long ones cost little.
@@ -210,5 +211,5 @@ def _too_late(job: JobRef, last: BaseException | None = None) -> DeadlineExceede
     trouble = f" The last poll: {last.message}" if isinstance(last, WeblakeError) else ""
     return DeadlineExceeded(
         f"The time limit passed before {job.words} ended; it goes on at the service.{trouble}",
-        hint="Run the same command again to go on waiting, with a larger --timeout if need be, or cancel the job.",
+        hint=Remedy("{run_again} to go on waiting, with a larger {timeout} if need be, or cancel the job."),
     )

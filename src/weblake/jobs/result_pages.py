@@ -18,6 +18,7 @@ from weblake.api.operation import Operation
 from weblake.errors import DeadlineExceeded, MalformedReply, RetryLater, WeblakeError
 from weblake.jobs.polling import JobRef
 from weblake.jobs.retry import Patience, Retry
+from weblake.remedies import Remedy
 from weblake.steps import Flow, Reply, now, sleep
 
 T = TypeVar("T")
@@ -82,7 +83,7 @@ class Walk:
                 yield from sleep(min(pause, left))
         raise MalformedReply(
             f"{self.job.words} went back to {str(chunk.head.get('status'))[:40]!r} after it had ended.",
-            hint="Nothing was published. Run the same command again; if it stays so, tell whoever runs the service.",
+            hint=Remedy("Nothing was published. {run_again}; if it stays so, tell whoever runs the service."),
         )
 
     def is_new(self, query: Query) -> bool:
@@ -122,12 +123,12 @@ def reading(job: JobRef, flow: Flow[T]) -> Flow[T]:
         trouble = f" The last try: {error.__cause__.message}" if isinstance(error.__cause__, WeblakeError) else ""
         raise DeadlineExceeded(
             f"The time limit passed while {job.words} was being read.{trouble}",
-            hint="Run the same command again with a larger --timeout; nothing is paid twice.",
+            hint=Remedy("{run_again}, with a larger {timeout}; nothing is paid twice."),
         ) from error
     except RetryLater as error:
         raise type(error)(
             f"Reading {job.words} was given up: {error.message}",
-            hint="Run the same command again later; nothing was published and nothing is paid twice.",
+            hint=Remedy("{run_again} later; nothing was published and nothing is paid twice."),
             status=error.status,
             code=error.code,
             retry_after=error.retry_after,

@@ -20,6 +20,7 @@ from weblake.api import responses
 from weblake.api.operation import Operation
 from weblake.api.start_responses import Verdict, verdict
 from weblake.errors import DeadlineExceeded, MalformedReply, OutcomeUnknown, RetryLater, WeblakeError
+from weblake.remedies import Remedy
 from weblake.steps import Flow, NoReply, Reply, Request, now, send, sleep
 
 T = TypeVar("T")
@@ -233,7 +234,7 @@ def _final(reply: Reply | NoReply, error: WeblakeError, operation: Operation[T])
         return error
     return OutcomeUnknown(
         f"{operation.name}: no clear answer came ({error.message.rstrip('.')}), so it may have been started.",
-        hint="Look for the job in `weblake activity` before starting it again.",
+        hint=Remedy("Look for the job {in_activity} before starting it again."),
         status=error.status,
         code=error.code,
     )

@@ -39,6 +39,7 @@ from weblake.loads.load_request import Order, Terms, check_cost
 from weblake.loads.publishing import Dataset, Landing
 from weblake.loads.staging import Identity, Staged, stage_document, stage_job
 from weblake.receipt import Receipt
+from weblake.remedies import Remedy
 from weblake.steps import Reply
 
 #: Seconds in which a job just started may not be found yet, and in which one started elsewhere may not.
@@ -391,7 +392,7 @@ def _settle(dataset: Dataset, intent: Intent, staged: Staged, terms: Terms, *, l
     if account.submitted == 0 and account.stored == 0:
         raise LoadIncomplete(
             f"Job {staged.receipt.job_id} ended without attempting a single page; nothing was published.",
-            hint="Check the URL and the limits of the crawl; --new starts another one.",
+            hint=Remedy("Check the URL and the limits of the crawl; {another_job} starts another one."),
         )
     if trouble is not None and not terms.allow_partial:
         publishing.refuse(dataset, intent, staged)
@@ -404,7 +405,7 @@ def _stopped(receipt: Receipt, terms: Terms, *, late: bool) -> WeblakeError | No
     """Which limit of ours stopped the job, if one did: told by what is known now, so that a later run can tell too."""
     if receipt.status != "cancelled":
         return None  # what has ended by itself cannot be saved any more: it is paid for, and lands
-    kept = "What it had scraped is kept: --allow-partial publishes it."
+    kept = Remedy("What it had scraped is kept: {allow_partial} publishes it.")
     if terms.max_credits is not None and (receipt.credits_used or 0.0) > terms.max_credits:
         return CreditsExhausted(
             f"Job {receipt.job_id} had used {receipt.credits_used:g} credits, more than the limit of "
@@ -426,7 +427,7 @@ def _trouble(staged: Staged, terms: Terms) -> WeblakeError | None:
     if staged.gone is not None:
         return JobGone(
             f"Job {receipt.job_id} expired while it was read, after {receipt.stored} documents. {staged.gone.message}",
-            hint="What had been read is kept: --allow-partial publishes it; --new starts another job.",
+            hint=Remedy("What had been read is kept: {allow_partial} publishes it; {another_job} starts another job."),
             status=staged.gone.status,
             code=staged.gone.code,
         )
@@ -434,27 +435,27 @@ def _trouble(staged: Staged, terms: Terms) -> WeblakeError | None:
         return JobEnded(
             f"Job {receipt.job_id} ended as {receipt.status!r} with {receipt.stored} documents."
             + (f" The service says: {staged.said}" if staged.said else ""),
-            hint="--allow-partial publishes them; --new starts another job.",
+            hint=Remedy("{allow_partial} publishes them; {another_job} starts another job."),
             job_status=receipt.status,
         )
     if account.foreign:
         return LoadIncomplete(
             f"Job {receipt.job_id} holds {account.foreign} documents of pages that were not submitted, "
             f"and {account.missing} that were are missing; nothing was published.",
-            hint="It may be another job than the one that was meant; --allow-partial publishes it as it is.",
+            hint=Remedy("It may be another job than the one that was meant; {allow_partial} publishes it as it is."),
         )
     if account.missing > terms.missing_ratio * account.submitted:
         names = account.missing_urls()
         named = f": {', '.join(names[:NAMED])}{', …' if len(names) > NAMED else ''}" if names else ""
         return LoadIncomplete(
             f"{account.missing} of {account.submitted} pages are missing{named}; nothing was published.",
-            hint="--allow-partial publishes what there is; --missing-ratio sets a tolerance.",
+            hint=Remedy("{allow_partial} publishes what there is; {missing_ratio} sets a tolerance."),
         )
     if account.failed > terms.fail_ratio * account.submitted:
         return LoadIncomplete(
             f"{account.failed} of {account.submitted} pages failed, more than the tolerance of {terms.fail_ratio:g}; "
             "nothing was published.",
-            hint="--allow-partial publishes what there is.",
+            hint=Remedy("{allow_partial} publishes what there is."),
         )
     return None
 
@@ -466,7 +467,7 @@ def _checked(landing: Landing) -> Landing:
         error = LoadIncomplete(
             f"None of the {receipt.submitted} pages could be stored: {receipt.failed} failed, "
             f"{receipt.robots_blocked} blocked by robots.txt, {receipt.rejected} rejected, {receipt.missing} missing.",
-            hint="The reasons are in page_errors; --new tries again.",
+            hint=Remedy("The reasons are in page_errors; {another_job} tries again."),
         )
         error.receipt = receipt
         raise error

@@ -22,6 +22,7 @@ from weblake.api.options.values import uuid_problem
 from weblake.dataset.identity import job_load_id, load_id_of, new_load_id, request_digest
 from weblake.errors import CreditsExhausted, InvalidOption, MalformedReply
 from weblake.loads.prices import per_page
+from weblake.remedies import Remedy
 from weblake.steps import Reply
 
 Endpoint = Literal["batch_scrape", "crawl", "scrape"]
@@ -149,7 +150,7 @@ def check_cost(pages: int, price: float, limit: float | None) -> None:
         raise CreditsExhausted(
             f"{pages} {'page' if pages == 1 else 'pages'} at {price:g} credits each would cost {pages * price:g} "
             f"credits, more than the limit of {limit:g}; nothing was started.",
-            hint="Raise --max-credits, or ask for fewer pages.",
+            hint=Remedy("Raise {max_credits}, or ask for fewer pages."),
         )
 
 

@@ -15,6 +15,7 @@ from weblake.errors import DeadlineExceeded, MalformedReply, OutcomeUnknown
 from weblake.jobs.retry import SINGLE, Patience, Retry
 from weblake.loads.load_request import Endpoint
 from weblake.loads.submitted_urls import url_key
+from weblake.remedies import Remedy
 from weblake.steps import Flow, Reply, now
 
 #: What clocks may differ by when a job's time is held against the intent's: an HTTP date has whole seconds.
@@ -27,9 +28,9 @@ MAX_ACTIVITY_PAGES = 500
 LISTING_S = 900.0
 
 #: What a person can do about a start whose outcome is unknown.
-AGAIN = "Run the same command again when the service is up; or look for the job and `weblake land` it."
-AFRESH = "If it does not matter that it may be paid twice, start afresh with --new."
-KNOWN = "If the job is known, `weblake land` it; otherwise start afresh with --new."
+AGAIN = Remedy("{run_again} when the service is up; or look for the job and land it with {land}.")
+AFRESH = Remedy("If it does not matter that it may be paid twice, {start_afresh}.")
+KNOWN = Remedy("If the job is known, land it with {land}; otherwise {start_afresh}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,6 @@ def _activity(operation: Operation[models.ActivityPage], reply: Reply) -> tuple[
     return page, 0.0 if at is None else at - reply.wall
 
 
-def unknown(intent: Intent, why: str, hint: str) -> OutcomeUnknown:
+def unknown(intent: Intent, why: str, remedy: Remedy) -> OutcomeUnknown:
     """What to raise where nobody can tell whether an intent's job was started."""
-    return OutcomeUnknown(f"The start of load {intent.load_id} got no answer, and {why.rstrip('.')}.", hint=hint)
+    return OutcomeUnknown(f"The start of load {intent.load_id} got no answer, and {why.rstrip('.')}.", hint=remedy)

@@ -29,6 +29,7 @@ from weblake.loads.accounting import PageError
 from weblake.loads.recovery import finish
 from weblake.loads.staging import Staged
 from weblake.receipt import Receipt
+from weblake.remedies import Remedy
 from weblake.storage import Storage
 from weblake.tables import arrays, parquet, schemas
 
@@ -67,7 +68,7 @@ def publish(dataset: Dataset, intent: Intent, staged: Staged) -> Receipt:
         if other.job_id != receipt.job_id:
             raise StorageRefused(
                 f"{name} holds job {other.job_id} and not {receipt.job_id}, under the same load id.",
-                hint="Nothing was overwritten. Land this job with another --key.",
+                hint=Remedy("Nothing was overwritten. Land this job {as_another_load}."),
             )
         receipt = other
     elif staged.account.rows and not _is_of(storage.read(errors), receipt):
@@ -161,7 +162,9 @@ def history(
             yield Landed(Receipt.from_dict(load.done.receipt), load.done.at, by, tuple(older))
         passed = passed or load.load_id == since
     if not passed:
-        raise StorageRefused(f"Load {str(since)[:40]} has not landed here.", hint="Leave --since out to see all loads.")
+        raise StorageRefused(
+            f"Load {str(since)[:40]} has not landed here.", hint=Remedy("Leave {since} out to see all loads.")
+        )
 
 
 def _warn(load_id: str, why: str) -> None:

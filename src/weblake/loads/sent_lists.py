@@ -19,6 +19,7 @@ import msgspec
 
 from weblake.dataset import layout
 from weblake.errors import StorageRefused
+from weblake.remedies import Remedy
 from weblake.storage import Storage
 
 #: Low: a list of a million URLs is compressed within a second.
@@ -84,5 +85,5 @@ def lost(storage: Storage, load_id: str, name: str | None = None, how: str = "go
     name = name or layout.submitted_path(load_id)
     return StorageRefused(
         f"The list of URLs that load {load_id} submitted is {how} ({name} of {storage.url}).",
-        hint="Restore it, or land what the service has of the job with `weblake land`.",
+        hint=Remedy("Restore it, or land what the service has of the job with {land}."),
     )

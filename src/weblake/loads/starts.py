@@ -41,6 +41,7 @@ from weblake.jobs.polling import JobRef
 from weblake.jobs.retry import MALFORMED_TRIES, SINGLE, Course, Patience, Pause, Retry
 from weblake.loads import lost_starts
 from weblake.loads.load_request import Endpoint, Started, read_started
+from weblake.remedies import Remedy
 from weblake.steps import Flow, Reply, now, sleep
 
 #: Seconds after its record within which a start is sent, or not at all.
@@ -160,7 +161,7 @@ def start(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | N
         raise course.error
     raise OutcomeUnknown(
         f"Load {load_id} could not be started in {MAX_STARTS} attempts.",
-        hint="Run the same command again later: it first finds out what became of the last one.",
+        hint=Remedy("{run_again} later: it first finds out what became of the last one."),
     )
 
 
@@ -186,7 +187,7 @@ def _send_start(plan: Plan, record: Start, ledger: Ledger, retry: Retry, course:
         if isinstance(error, JobGone):  # there is no job yet: what is not there is the operation
             raise RequestRejected(
                 f"{operation.name}: there is no such operation at this address ({error.status}).",
-                hint="Check WEBLAKE_BASE_URL: it is the service's address up to and without /v2.",
+                hint=Remedy("Check {base_url}: it is the service's address up to and without /v2."),
                 status=error.status,
                 code=error.code,
             ) from error
@@ -205,7 +206,7 @@ def _resolve(plan: Plan, last: Start, ledger: Ledger, retry: Retry) -> Flow[_Ans
         raise OutcomeUnknown(
             f"The start of load {last.load_id} got no answer from {plan.intent.service}, "
             f"and {plan.service} cannot know of it.",
-            hint="Set WEBLAKE_BASE_URL to the service it was sent to; or start afresh with --new.",
+            hint=Remedy("Set {base_url} to the service it was sent to; or {start_afresh}."),
         )
     build = plan.build if plan.rebuild is None else plan.rebuild(last)
     if plan.intent.replay and build is not None:  # another request under the same key is none of that start's
@@ -230,7 +231,7 @@ def _resolve(plan: Plan, last: Start, ledger: Ledger, retry: Retry) -> Flow[_Ans
     if len(found) > 1:
         raise OutcomeUnknown(
             f"The start of load {last.load_id} got no answer, and {len(found)} jobs may be it: {', '.join(found[:5])}.",
-            hint="Land the right one with `weblake land`, or start afresh with --new.",
+            hint=Remedy("Land the right one with {land}, or {start_afresh}."),
         )
     if found:
         return (yield from _record(plan, last, Started(found[0]), ledger, adopted=True))
@@ -248,7 +249,7 @@ def _repeat(plan: Plan, last: Start, ledger: Ledger, retry: Retry) -> Flow[_Answ
     except (OutcomeUnknown, RetryLater) as error:
         raise ServiceUnreachable(
             f"Whether load {last.load_id} was started could not be asked: {error.message}",
-            hint="Run the same command again when the service is up: it will not be paid twice.",
+            hint=Remedy("{run_again} when the service is up: it will not be paid twice."),
             retry_after=error.retry_after if isinstance(error, RetryLater) else None,
         ) from error
     except CreditsExhausted as error:
@@ -289,8 +290,10 @@ def _record(
         # starts with one job. Neither tells what was paid for, and to start again would buy it twice.
         raise OutcomeUnknown(
             f"The service answered the start of load {load_id} with job {job_id}, which load {owner} has.",
-            hint="Look at the team's activity: if there is one more job of it, `weblake land` lands that one; "
-            "if there is none, tell whoever runs the service or its proxy, or start afresh with --new.",
+            hint=Remedy(
+                "Look at the team's activity: if there is one more job of it, {land} lands that one; "
+                "if there is none, tell whoever runs the service or its proxy, or {start_afresh}."
+            ),
         )
     job = ledger.record_job(
         Job(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from weblake.errors import FixRequest, InvalidOption
+from weblake.remedies import Remedy
 from weblake.storage import RootPath
 from weblake.urls.files import BLOCK, Blocks, Ranges, UrlFile, open_url_file
 
@@ -73,7 +74,7 @@ def whole(file: UrlFile, column: str | None) -> Span:
     if file.ending == ".csv":
         return _whole_csv(file, column or "url", start)
     if column is not None:
-        raise InvalidOption(f"{file.name} is a plain list and has no columns.", hint="Leave --column out.")
+        raise InvalidOption(f"{file.name} is a plain list and has no columns.", hint=Remedy("Leave {column} out."))
     return Span("text", start, file.size)
 
 
@@ -248,13 +249,13 @@ def _arrow_told(file: UrlFile, column: str) -> Iterator[None]:
         why = " ".join(str(error).split()).rstrip(".")
         raise FixRequest(
             f"{file.name} cannot be read as a Parquet file with a text column {column!r}: {why}.",
-            hint="Name a column of texts with --column, or give one URL a line.",
+            hint=Remedy("Name a column of texts with {column}, or give one URL a line."),
         ) from None
 
 
 def _no_column(file: UrlFile, column: str, names: list[str]) -> FixRequest:
     has = f"; it has {', '.join(names[:10])}" if names else ", nor any other"
-    return FixRequest(f"{file.name} has no column {column!r}{has}.", hint="Name one with --column.")
+    return FixRequest(f"{file.name} has no column {column!r}{has}.", hint=Remedy("Name one with {column}."))
 
 
 def parquet_list(columns: Mapping[str, Sequence[str]]) -> bytes:

@@ -10,6 +10,7 @@ from typing import TypedDict
 import msgspec
 
 from weblake.errors import FixRequest, InvalidOption, StorageRefused
+from weblake.remedies import Remedy
 from weblake.storage import RootPath
 from weblake.urls.files import UrlFile, open_url_file
 from weblake.urls.lists import Format, Found, Span, no_urls, urls_in, whole
@@ -204,5 +205,5 @@ def _changed(file: UrlFile, shard: UrlShard) -> FixRequest:
     return FixRequest(
         f"{file.name} has changed since it was cut: shard {shard['index']} of {shard['of']} holds other URLs now "
         f"(the file had {shard['size']} bytes and has {file.size}).",
-        hint="Clear the task that cut it together with this one, or put the former file back.",
+        hint=Remedy("{cut_again}, or put the former file back."),
     )

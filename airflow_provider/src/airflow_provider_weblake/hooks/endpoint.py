@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 import weblake
-from airflow_provider_weblake.wording import in_words_of_a_dag
+from airflow_provider_weblake.remedies import AIRFLOW
 from weblake.errors import AskPerson, InvalidOption
 
 if TYPE_CHECKING:
@@ -119,7 +119,9 @@ class Endpoint:
 def _of_connection(conn_id: str, error: InvalidOption) -> InvalidOption:
     # A message about one of the HTTP options begins with the option's name in backticks.
     field = "extra field " if error.message.startswith("`") else ""
-    return InvalidOption(f"Connection {conn_id!r}: {field}{error.message}", hint=in_words_of_a_dag(error.hint))
+    found = InvalidOption(f"Connection {conn_id!r}: {field}{error.message}", hint=error.remedy)
+    found.interface = AIRFLOW
+    return found
 
 
 def _base_url(connection: Connection) -> str:

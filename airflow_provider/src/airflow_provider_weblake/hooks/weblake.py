@@ -13,7 +13,7 @@ from airflow.sdk import BaseHook
 from airflow.sdk.log import amask_secret, mask_secret
 
 from airflow_provider_weblake.hooks.endpoint import Endpoint
-from airflow_provider_weblake.wording import in_words_of_a_dag
+from airflow_provider_weblake.remedies import in_airflow_terms
 from weblake import orchestration
 from weblake.errors import WeblakeError
 
@@ -93,11 +93,11 @@ class WeblakeHook(BaseHook):
         from weblake.orchestration import Patience
 
         try:
-            found = self.endpoint()
-            with found.client(self.weblake_conn_id, Patience(tries=2, until=time.monotonic() + TEST_S)) as client:
-                left = client.credit_usage().data.remaining_credits
+            with in_airflow_terms():
+                found = self.endpoint()
+                with found.client(self.weblake_conn_id, Patience(tries=2, until=time.monotonic() + TEST_S)) as client:
+                    left = client.credit_usage().data.remaining_credits
         except WeblakeError as error:
-            error.hint = in_words_of_a_dag(error.hint)
             return False, str(error)
         credits_left = (
             "the service does not say how many credits are left" if left is None else f"{left:,} credits left"

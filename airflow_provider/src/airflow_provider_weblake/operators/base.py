@@ -1,4 +1,4 @@
-"""What every operator has: a connection, a retry policy, hints in a DAG's words."""
+"""What every operator has: a connection, a retry policy, remedies in Airflow's terms."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from airflow.sdk import BaseOperator
 
 from airflow_provider_weblake.hooks.weblake import WeblakeHook
+from airflow_provider_weblake.remedies import in_airflow_terms
 from airflow_provider_weblake.retry_policy import WeblakeRetryPolicy
-from airflow_provider_weblake.wording import speaking
 
 if TYPE_CHECKING:
     from airflow.sdk import RetryPolicy
@@ -46,6 +46,6 @@ class WeblakeOperator(BaseOperator):
 
     @contextmanager
     def service(self) -> Iterator[Client]:
-        """A client for the length of a block, in which errors speak a DAG's language."""
-        with speaking(), self.hook.get_conn() as client:
+        """A client for the length of a block, in which errors are worded for Airflow."""
+        with in_airflow_terms(), self.hook.get_conn() as client:
             yield client

@@ -13,8 +13,8 @@ from urllib.parse import quote
 
 from airflow_provider_weblake import lineage
 from airflow_provider_weblake.operators.base import WeblakeOperator
+from airflow_provider_weblake.remedies import in_airflow_terms
 from airflow_provider_weblake.storage import small_file
-from airflow_provider_weblake.wording import speaking
 from weblake import errors, orchestration
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ class WeblakeInteractOperator(WeblakeOperator):
     def _end_browser(self, client: Client) -> dict[str, object]:
         """Ends the browser and says what it cost; never in the way of the error that brought us here."""
         try:
-            with speaking():
+            with in_airflow_terms():
                 closed = client.stop_interact(self.scrape_id)
         except (errors.JobGone, errors.FeatureMissing, errors.InvalidOption):
             return {"stopped": True}  # there is none

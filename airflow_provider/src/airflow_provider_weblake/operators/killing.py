@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk.exceptions import AirflowTaskTimeout
 
+from airflow_provider_weblake.remedies import in_airflow_terms
 from airflow_provider_weblake.task_state import state_of
 from weblake import errors, orchestration
 
@@ -57,7 +58,8 @@ class Killing:
 
     def _cancel(self, why: str) -> None:
         try:
-            self._client.run(orchestration.cancel(self._job, self._client.retry))
+            with in_airflow_terms():
+                self._client.run(orchestration.cancel(self._job, self._client.retry))
         except errors.WeblakeError as error:
             self._log.warning("%s is not wanted (%s) and could not be cancelled: %s", self._job.words, why, error)
         else:

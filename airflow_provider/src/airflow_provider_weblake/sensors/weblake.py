@@ -12,9 +12,9 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from airflow.triggers.base import StartTriggerArgs
 
 from airflow_provider_weblake.hooks.weblake import WeblakeHook
+from airflow_provider_weblake.remedies import in_airflow_terms
 from airflow_provider_weblake.retry_policy import WeblakeRetryPolicy
 from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger, event_of
-from airflow_provider_weblake.wording import speaking
 from weblake import errors, orchestration
 
 if TYPE_CHECKING:
@@ -116,10 +116,11 @@ class JobSensor(BaseSensorOperator):
     def poke(self, context: Context) -> PokeReturnValue:
         """One look at the job."""
         job = orchestration.JobRef(self.kind, self._id())
-        with speaking(), WeblakeHook(self.weblake_conn_id).get_conn() as client:
+        with in_airflow_terms(), WeblakeHook(self.weblake_conn_id).get_conn() as client:
             first, self._looked = not self._looked and self._first_look(context), True
             try:
-                head = client.run(orchestration.glance(job, client.retry))
+                with in_airflow_terms():
+                    head = client.run(orchestration.glance(job, client.retry))
             except errors.JobGone as error:
                 if not first:
                     raise AirflowFailException(str(error)) from error

@@ -26,6 +26,7 @@ from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
 from typing_extensions import Self
 
 from airflow_provider_weblake.hooks.shared import shared_client
+from airflow_provider_weblake.remedies import AIRFLOW
 from weblake import aio
 from weblake.errors import InvalidOption, RetryLater, WeblakeError
 
@@ -263,5 +264,7 @@ def _jittered(seconds: float) -> float:
 
 def _said(error: BaseException) -> str:
     """An error in a log: ours and Airflow's hold no key; of others only the type is known to hold none."""
+    if isinstance(error, WeblakeError):
+        error.interface = AIRFLOW
     told = isinstance(error, WeblakeError | AirflowException)
     return f"{type(error).__name__}: {error}" if told else type(error).__name__

@@ -17,6 +17,7 @@ from airflow.sdk.exceptions import AirflowException
 from airflow.triggers.base import BaseTrigger, TaskSuccessEvent, TriggerEvent
 
 from airflow_provider_weblake.hooks.shared import shared_client
+from airflow_provider_weblake.remedies import in_airflow_terms
 from airflow_provider_weblake.task_state import GOES_ON, state_of
 from airflow_provider_weblake.triggers.events import WeblakeJobsCompletedTrigger, WeblakeUsagePeriodTrigger
 from weblake import aio, errors, orchestration
@@ -147,8 +148,9 @@ class WeblakeJobTrigger(BaseTrigger):
         asked_twice = False
         while True:
             try:
-                async with shared_client(self.weblake_conn_id) as client:
-                    return await self._watch(client, until)
+                with in_airflow_terms():
+                    async with shared_client(self.weblake_conn_id) as client:
+                        return await self._watch(client, until)
             except (errors.WeblakeError, AirflowException) as error:
                 # A key may have been changed, or the connection not readable for a moment. If it stays so, a worker
                 # looks at it: it names what is wrong, or goes on where only the triggerer is at fault.
@@ -163,7 +165,8 @@ class WeblakeJobTrigger(BaseTrigger):
         first = FIRST_S
         while True:
             try:
-                head = await client.run(self._flow(client, until, min(first, self.poll_interval)))
+                with in_airflow_terms():
+                    head = await client.run(self._flow(client, until, min(first, self.poll_interval)))
                 return str(head.get("status")).lower()
             except orchestration.OverBudget:
                 return await self._stop(client, "over_budget")
@@ -233,8 +236,9 @@ class WeblakeJobTrigger(BaseTrigger):
     async def _in_time(self, why: str) -> AsyncIterator[None]:
         """A cancel that fails, or takes too long, is told in the log."""
         try:
-            async with aio.timeout(CANCEL_S):
-                yield
+            with in_airflow_terms():
+                async with aio.timeout(CANCEL_S):
+                    yield
         except (errors.WeblakeError, AirflowException, TimeoutError) as error:
             said = str(error) or f"no answer within {CANCEL_S:g} s"
             self.log.warning("%s is to be cancelled (%s), and could not be: %s", self._job.words, why, said)

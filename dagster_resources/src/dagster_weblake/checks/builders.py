@@ -16,7 +16,7 @@ from dagster_weblake.checks import findings, usage_findings
 from dagster_weblake.checks.findings import Finding, Limits, Load
 from dagster_weblake.checks.latest import NothingLandedError, loads_of
 from dagster_weblake.metadata.shown_text import amount, plain, text
-from dagster_weblake.wording import speaking
+from dagster_weblake.remedies import in_dagster_terms
 from weblake.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def build_document_checks(
         wanted = {each.name for each in context.selected_asset_check_keys}
         dataset = _dataset(context, resource_key, to)
         try:
-            with speaking():
+            with in_dagster_terms():
                 loads = loads_of(context, key, dataset)
         except NothingLandedError as error:
             for name in names:

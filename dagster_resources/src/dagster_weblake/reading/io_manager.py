@@ -16,7 +16,7 @@ from pydantic import Field
 import weblake
 from dagster_weblake import given
 from dagster_weblake.reading.input_rows import Rows, rows_of
-from dagster_weblake.wording import speaking
+from dagster_weblake.remedies import in_dagster_terms
 from weblake.errors import InvalidOption, StorageRefused, WeblakeError
 
 #: How an input's annotation is called, by the library's name and its own; libraries move their classes about inside.
@@ -178,7 +178,7 @@ def _output_name(context: dg.OutputContext) -> str:
 def _told() -> Iterator[None]:
     """Errors of weblake as failures of Dagster: what the storage refuses may be had by a retry, nothing else."""
     try:
-        with speaking():
+        with in_dagster_terms():
             yield
     except WeblakeError as error:
         raise dg.Failure(

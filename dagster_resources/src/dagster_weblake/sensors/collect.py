@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, cast
 import dagster as dg
 
 from dagster_weblake.landing import LOAD_TAG
+from dagster_weblake.remedies import DAGSTER, in_dagster_terms
 from dagster_weblake.sensors import ticks
 from dagster_weblake.sensors.job_events import Followed, StartedJob, read_new, read_started
 from dagster_weblake.sensors.own_runs import OwnRun, own_run
@@ -188,6 +189,7 @@ class _Tick:
         failed = [error for error in answers.errors.values() if not isinstance(error, JobGone)]
         if failed:
             self.trouble = failed[-1]
+            self.trouble.interface = DAGSTER
             self.context.log.warning(
                 f"{asked - len(answers.heads)} of {asked} jobs could not be asked about and stay pending: {failed[-1]}"
             )
@@ -230,7 +232,8 @@ class _Tick:
             if time.monotonic() > self.until:
                 return None
             try:
-                return orchestration.find(datasets[pair.to], job.load_id) is None
+                with in_dagster_terms():
+                    return orchestration.find(datasets[pair.to], job.load_id) is None
             except WeblakeError as error:
                 self.trouble = error
                 # Storage that is down for a while is no reason for a run; one that stays so is told by the run.

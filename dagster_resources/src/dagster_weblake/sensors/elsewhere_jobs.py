@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, cast, get_args
 
 import dagster as dg
 
+from dagster_weblake.remedies import in_dagster_terms
 from dagster_weblake.sensors import ticks
 from dagster_weblake.sensors.ticks import One
 from weblake import aio, orchestration
@@ -148,7 +149,8 @@ class _Tick:
     def _look(self, kind: Kind, seen: orchestration.Seen) -> orchestration.Round | None:
         """What the service says of the jobs of a kind; None in trouble."""
         try:
-            found = asyncio.run(self._ask(kind, seen))
+            with in_dagster_terms():
+                found = asyncio.run(self._ask(kind, seen))
         except (WeblakeError, TimeoutError) as error:
             self.trouble = error
             self.context.log.warning(f"The {kind} jobs could not be asked about; the next tick does: {_said(error)}")
@@ -180,9 +182,10 @@ class _Tick:
         if not waiting:
             return []
         try:
-            news = self.known.news(self.resource.dataset(self.wanted.to))
-            if not news.refresh(self.until, warn=self.context.log.warning):
-                return []
+            with in_dagster_terms():
+                news = self.known.news(self.resource.dataset(self.wanted.to))
+                if not news.refresh(self.until, warn=self.context.log.warning):
+                    return []
         except WeblakeError as error:
             self.trouble = error
             self.context.log.warning(f"The ledger cannot be read, so that nobody knows whose jobs these are: {error}")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 from dagster_weblake import metadata
+from dagster_weblake.remedies import in_dagster_terms
 from dagster_weblake.sensors import ticks
 from dagster_weblake.sensors.ticks import One
 from weblake import orchestration
@@ -118,11 +119,12 @@ class _Tick:
         if memory is not None and "watermark" not in memory and not self.wanted.fire_earlier:
             seen.watermark = round((time.time() - LOOK_BACK_S) * 1000)
         try:
-            dataset = self.resource.dataset(self.wanted.to)
-            news = self.known.setdefault(dataset.storage.url, orchestration.LedgerNews(dataset))
-            if not news.refresh(self.until, warn=self.context.log.warning):
-                return self._skipped("The ledger is long; the next tick goes on reading it.")
-            return self._told(dataset, news, seen, first=memory is None)
+            with in_dagster_terms():
+                dataset = self.resource.dataset(self.wanted.to)
+                news = self.known.setdefault(dataset.storage.url, orchestration.LedgerNews(dataset))
+                if not news.refresh(self.until, warn=self.context.log.warning):
+                    return self._skipped("The ledger is long; the next tick goes on reading it.")
+                return self._told(dataset, news, seen, first=memory is None)
         except WeblakeError as error:
             self.context.log.warning(f"The dataset cannot be read; the next tick does: {error}")
             return self._skipped(f"Trouble: {error}")

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 import dagster as dg
 
+from dagster_weblake.remedies import in_dagster_terms
 from dagster_weblake.sensors import ticks
 from dagster_weblake.sensors.ticks import One
 from weblake import orchestration
@@ -89,7 +90,7 @@ class _Wanted:
 def _tick(context: dg.SensorEvaluationContext, resource: WeblakeResource, wanted: _Wanted) -> dg.SensorResult:
     memory = ticks.remembered(context)
     try:
-        with resource.get_client() as client:
+        with in_dagster_terms(), resource.get_client() as client:
             found = client.run(orchestration.report(wanted.report, client.retry))
     except RetryLater as error:
         context.log.warning(f"Usage could not be read; the next tick does: {error}")

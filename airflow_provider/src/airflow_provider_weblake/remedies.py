@@ -1,0 +1,33 @@
+"""What Airflow calls the terms of the core's remedies."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from weblake.errors import in_terms_of
+from weblake.orchestration import Interface
+
+AIRFLOW = Interface(
+    name="Airflow",
+    run_again="Retry or clear the task",
+    start_afresh="trigger a new DAG run",
+    another_job="clearing the task",
+    as_another_load="into another root",
+    cut_again="Clear the task that cut it together with this one",
+    allow_partial="allow_partial=True",
+    missing_ratio="missing_ratio",
+    max_credits="max_credits",
+    timeout="deadline",
+    column="column",
+    since="since",
+    file_size="a file_size of",
+    base_url="the connection's host",
+    api_key="the connection's password",
+    insecure='"insecure": true in the connection\'s extra',
+    ca_bundle="the file that the connection's extra field ca_bundle names",
+    land="WeblakeLandOperator",
+    in_activity="with WeblakeActivityOperator",
+)
+
+#: A context manager: errors of the core that pass through are worded for Airflow.
+in_airflow_terms = partial(in_terms_of, AIRFLOW)

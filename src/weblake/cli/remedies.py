@@ -1,0 +1,33 @@
+"""What the command line calls the terms of remedies."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from weblake.errors import in_terms_of
+from weblake.remedies import Interface
+
+COMMAND_LINE = Interface(
+    name="the command line",
+    run_again="Run the same command again",
+    start_afresh="start afresh with --new",
+    another_job="--new",
+    as_another_load="with another --key",
+    cut_again="Cut it again",
+    allow_partial="--allow-partial",
+    missing_ratio="--missing-ratio",
+    max_credits="--max-credits",
+    timeout="--timeout",
+    column="--column",
+    since="--since",
+    file_size="--file-size",
+    base_url="WEBLAKE_BASE_URL",
+    api_key="WEBLAKE_API_KEY",
+    insecure="--insecure (WEBLAKE_INSECURE=1)",
+    ca_bundle="the file that SSL_CERT_FILE names",
+    land="`weblake land`",
+    in_activity="in `weblake activity`",
+)
+
+#: A context manager: errors that pass through are worded for the command line.
+in_command_line_terms = partial(in_terms_of, COMMAND_LINE)

@@ -1,0 +1,116 @@
+"""What to do about an error, as data that each interface words: the command line, Python, Airflow, Dagster.
+
+The core raises a `Remedy` with named terms. An `Interface` has a text for each term.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+
+_FIELD = re.compile(r"\{([a-z_]+)\}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interface:
+    """What each term of a remedy is called in one interface. A missing or unknown term is a TypeError at import."""
+
+    name: str
+
+    # Actions
+    #: Begins a sentence: repeats the call, which goes on from what is on record.
+    run_again: str
+    #: Within a sentence: makes the same request as a new load, which is paid again.
+    start_afresh: str
+    #: The subject of "… starts another job".
+    another_job: str
+    #: After "land this job": so that it is another load.
+    as_another_load: str
+    #: Begins a sentence: cuts a changed list of URLs into shards again.
+    cut_again: str
+
+    # Parameters
+    allow_partial: str
+    missing_ratio: str
+    max_credits: str
+    timeout: str
+    column: str
+    since: str
+    #: Followed by a number of bytes.
+    file_size: str
+
+    # The service
+    base_url: str
+    api_key: str
+    #: After "with": allows plain http beyond loopback.
+    insecure: str
+    #: After "goes into": where certificate authorities of one's own are named.
+    ca_bundle: str
+
+    # Operations
+    #: What lands a job that was started elsewhere.
+    land: str
+    #: Where the team's activity is listed, with its preposition.
+    in_activity: str
+
+
+#: The names of the terms.
+TERMS = frozenset(each.name for each in fields(Interface)) - {"name"}
+
+#: The interface whose words an error uses unless another one is set.
+PYTHON = Interface(
+    name="Python",
+    run_again="Call it again with the same arguments",
+    start_afresh="start afresh with new=True",
+    another_job="new=True",
+    as_another_load="with another key, or into another root",
+    cut_again="Cut it again with url_shards",
+    allow_partial="allow_partial=True",
+    missing_ratio="missing_ratio",
+    max_credits="max_credits",
+    timeout="timeout_s",
+    column="column",
+    since="since",
+    file_size="a file_size of",
+    base_url="base_url (WEBLAKE_BASE_URL)",
+    api_key="api_key (WEBLAKE_API_KEY)",
+    insecure="insecure=True (WEBLAKE_INSECURE=1)",
+    ca_bundle="HttpOptions(ca_bundle=...), or the file that SSL_CERT_FILE names",
+    land="weblake.land",
+    in_activity="in client.list_activity()",
+)
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """What to do about an error.
+
+    Args:
+        template: Text with fields in braces. A field is a term of `Interface` or a key of `values`; a literal, because
+            tests/core/test_remedies.py reads all templates from the source and checks their fields.
+        values: Texts that are the same in every interface.
+    """
+
+    template: str
+    values: Mapping[str, object] = field(default_factory=dict, hash=False)
+
+    @classmethod
+    def of_text(cls, text: str) -> Remedy:
+        """Return a remedy that is the same text in every interface; braces in it are no fields."""
+        return cls("{text}", {"text": text})
+
+    def words(self, interface: Interface) -> str:
+        """Return the text in the words of an interface. An unknown field stays as it is: an error must not fail."""
+
+        def word(found: re.Match[str]) -> str:
+            name = found[1]
+            if name in self.values:
+                return str(self.values[name])
+            return str(getattr(interface, name)) if name in TERMS else found[0]
+
+        return _FIELD.sub(word, self.template)
+
+    def with_values(self, change: Callable[[str], str]) -> Remedy:
+        """Return the remedy with each value changed; the template holds nothing that came from outside."""
+        return replace(self, values={name: change(str(value)) for name, value in self.values.items()})

@@ -1,0 +1,158 @@
+"""Remedies: every template of the core in the words of Python and the command line, and errors that carry one."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from dataclasses import asdict
+
+import pytest
+from remedy_templates import TEMPLATES, TEXTS, Template, speaks_of_the_command_line, templates_in, texts_in
+
+from weblake.cli.remedies import COMMAND_LINE, in_command_line_terms
+from weblake.credentials import ApiKey
+from weblake.errors import JobEnded, LoadIncomplete, RateLimited, RetryLater, WeblakeError, in_terms_of
+from weblake.remedies import PYTHON, TERMS, Interface, Remedy
+
+KEPT = Remedy("{allow_partial} publishes what there is; {another_job} starts another job.")
+IN_PYTHON = "allow_partial=True publishes what there is; new=True starts another job."
+TYPED = "--allow-partial publishes what there is; --new starts another job."
+
+
+@pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: template.place)
+def test_a_template_is_a_literal_whose_fields_are_known(template: Template) -> None:
+    assert template.text is not None
+    assert template.values is not None
+    assert TERMS.isdisjoint(template.values)
+    assert template.fields <= TERMS | set(template.values)
+    assert set(template.values) <= template.fields
+
+
+def test_every_term_is_used_by_a_template() -> None:
+    assert {name for template in TEMPLATES for name in template.fields} >= TERMS
+
+
+def test_no_text_of_the_core_speaks_of_the_command_line() -> None:
+    assert [(place, text) for place, text in TEXTS if speaks_of_the_command_line(text)] == []
+
+
+def test_what_is_read_from_a_source() -> None:
+    source = 'first = E(f"a {b} --new", hint=Remedy("{x} {size}", {"size": 1}))\nsecond = Remedy(text, {**more})'
+    assert {*templates_in(source, "m")} == {Template("m:1", "{x} {size}", ("size",)), Template("m:2", None, None)}
+    assert "a … --new" in [*texts_in(source)]
+    assert all(map(speaks_of_the_command_line, ("a --new b", "`weblake land` it", "Set WEBLAKE_API_KEY.")))
+    assert not any(map(speaks_of_the_command_line, ("WEBLAKE_API_KEY", "`weblake serve` printed", "a -- b")))
+
+
+@pytest.mark.parametrize(
+    ("template", "in_python", "typed"),
+    [
+        (
+            "{allow_partial} publishes what there is; {missing_ratio} sets a tolerance.",
+            "allow_partial=True publishes what there is; missing_ratio sets a tolerance.",
+            "--allow-partial publishes what there is; --missing-ratio sets a tolerance.",
+        ),
+        (
+            "{run_again}, with a larger {timeout}; nothing is paid twice.",
+            "Call it again with the same arguments, with a larger timeout_s; nothing is paid twice.",
+            "Run the same command again, with a larger --timeout; nothing is paid twice.",
+        ),
+        (
+            "If the job is known, land it with {land}; otherwise {start_afresh}.",
+            "If the job is known, land it with weblake.land; otherwise start afresh with new=True.",
+            "If the job is known, land it with `weblake land`; otherwise start afresh with --new.",
+        ),
+        (
+            "Check {base_url} and that the service is up.",
+            "Check base_url (WEBLAKE_BASE_URL) and that the service is up.",
+            "Check WEBLAKE_BASE_URL and that the service is up.",
+        ),
+        (
+            "Use https, or allow it with {insecure}.",
+            "Use https, or allow it with insecure=True (WEBLAKE_INSECURE=1).",
+            "Use https, or allow it with --insecure (WEBLAKE_INSECURE=1).",
+        ),
+        (
+            "Look for the job {in_activity} before starting it again.",
+            "Look for the job in client.list_activity() before starting it again.",
+            "Look for the job in `weblake activity` before starting it again.",
+        ),
+    ],
+)
+def test_the_words_of_python_and_of_the_command_line(template: str, in_python: str, typed: str) -> None:
+    assert template in [each.text for each in TEMPLATES]
+    assert Remedy(template).words(PYTHON) == in_python
+    assert Remedy(template).words(COMMAND_LINE) == typed
+
+
+def test_values_are_put_in_as_they_are() -> None:
+    remedy = Remedy("Go on with {file_size} {size}, or compact into another root.", {"size": 64})
+    assert remedy.words(PYTHON) == "Go on with a file_size of 64, or compact into another root."
+    assert remedy.words(COMMAND_LINE) == "Go on with --file-size 64, or compact into another root."
+    assert Remedy("{what}", {"what": "{land} {what} \\1"}).words(PYTHON) == "{land} {what} \\1"
+    assert Remedy.of_text("jobs/{kind}/{land}").words(COMMAND_LINE) == "jobs/{kind}/{land}"
+
+
+def test_an_unknown_field_does_not_hide_the_error() -> None:
+    assert Remedy("{nothing} {name} {land}").words(PYTHON) == "{nothing} {name} weblake.land"
+
+
+@pytest.mark.parametrize("change", [{"land": None}, {"unknown": "x"}])
+def test_an_interface_has_all_terms_and_no_other(change: dict[str, str | None]) -> None:
+    words = {name: text for name, text in (asdict(PYTHON) | change).items() if text is not None}
+    with pytest.raises(TypeError):
+        Interface(**words)
+
+
+def test_an_error_speaks_python_until_an_interface_is_set() -> None:
+    error = LoadIncomplete("3 of 4 pages arrived.", hint=KEPT)
+    assert (error.remedy, error.interface, error.hint) == (KEPT, PYTHON, IN_PYTHON)
+    assert str(error) == f"3 of 4 pages arrived. {IN_PYTHON}"
+    error.interface = COMMAND_LINE
+    assert str(error) == f"3 of 4 pages arrived. {TYPED}"
+    assert error.to_dict() == {"type": "LoadIncomplete", "message": "3 of 4 pages arrived.", "hint": TYPED}
+
+
+def test_a_plain_hint_is_the_same_in_every_interface() -> None:
+    error = WeblakeError("It is over.", hint="Write {land}.")
+    error.interface = COMMAND_LINE
+    assert error.hint == "Write {land}."
+    error.hint = "Otherwise."
+    assert str(error) == "It is over. Otherwise."
+    assert str(WeblakeError("It is over.")) == "It is over."
+
+
+def test_an_interface_is_set_on_errors_that_pass_and_on_their_causes() -> None:
+    cause = RateLimited("Too many.", hint=Remedy("Check {api_key}."))
+    error = JobEnded("Failed.", hint=KEPT, job_status="cancelled")
+    error.__cause__ = OSError()
+    error.__cause__.__cause__ = cause
+    with pytest.raises(JobEnded) as caught, in_command_line_terms():
+        raise error
+    assert caught.value is error
+    assert (error.hint, error.job_status, cause.hint) == (TYPED, "cancelled", "Check WEBLAKE_API_KEY.")
+    with pytest.raises(ZeroDivisionError), in_terms_of(COMMAND_LINE):
+        _ = 1 / 0
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))])
+def test_a_copy_of_an_error_has_its_remedy_and_interface(copied: object) -> None:
+    assert callable(copied)
+    error = RetryLater("Busy.", hint=KEPT, status=503, retry_after=2.0)
+    error.interface = COMMAND_LINE
+    other = copied(error)
+    assert type(other) is RetryLater
+    assert vars(other) == vars(error)
+    assert str(other) == f"Busy. {TYPED}"
+
+
+def test_the_key_is_hidden_in_values_and_plain_hints_and_the_terms_stay() -> None:
+    key = ApiKey("test-key-12345678")
+    error = WeblakeError("m", hint=Remedy("{allow_partial}: {said}", {"said": "test-key-12345678!"}))
+    error.__cause__ = cause = WeblakeError("c test-key-12345678", hint="plain test-key-12345678")
+    key.hide_in(error)
+    assert error.hint == "allow_partial=True: ***!"
+    error.interface = COMMAND_LINE
+    assert error.hint == "--allow-partial: ***!"
+    assert (str(cause), cause.args) == ("c *** plain ***", ("c ***",))
+    assert "12345678" not in repr([vars(error), vars(cause)])

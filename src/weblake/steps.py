@@ -16,6 +16,8 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
+from weblake.remedies import Remedy
+
 T = TypeVar("T")
 
 #: Most bytes of one reply, after decompression, that are held. One page may be larger than the 10 MB chunk it is in.
@@ -78,7 +80,7 @@ class NoReply:
     #: True where sending again cannot help (a certificate that does not match, a body over its bound).
     final: bool = False
     #: What to do about it, where that is known.
-    hint: str = ""
+    hint: str | Remedy = ""
 
 
 class Send(msgspec.Struct, frozen=True):

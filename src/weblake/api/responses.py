@@ -67,7 +67,7 @@ def error_of(reply: Reply | NoReply, what: str) -> WeblakeError:
     """The error that stands for a reply that is none, or is no success."""
     if isinstance(reply, NoReply):
         if reply.final and reply.sent:
-            return MalformedReply(f"{what}: {reply.reason}.")
+            return MalformedReply(f"{what}: {reply.reason}.", hint=reply.hint)
         if reply.final:
             return AskPerson(
                 f"{what}: {reply.reason}.",

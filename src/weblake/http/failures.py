@@ -16,7 +16,7 @@ from weblake.http.bodies import BodyRefused
 #: Raised before the first byte of the request is sent.
 _NOT_SENT = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "UnsupportedProtocol"})
 #: Base classes of the exceptions of httpx and httpx2, and of aiohttp.
-_FAILURES = frozenset({"TransportError", "ClientError"})
+_FAILURES = frozenset({"TransportError", "InvalidURL", "ClientError"})
 _LIBRARIES = frozenset({"httpx", "httpx2", "aiohttp"})
 #: aiohttp's exceptions, the first that fits, under httpx's names.
 _AIOHTTP = (

@@ -29,6 +29,7 @@ from weblake.http.failures import certificate_error, client_certificate_refused,
 from weblake.http.library import AsyncHttpClient, HttpClient, httpx, library_of
 from weblake.http.options import HttpOptions, TrustStoreUnreadable
 from weblake.http.pools import AsyncPoolTransport, PoolTransport
+from weblake.remedies import Remedy
 from weblake.steps import NoReply, Reply, Request
 
 #: One DEBUG record for each request and each response, without headers.
@@ -120,6 +121,12 @@ class _Requests:
             if self._proxy is not None and self._proxy.url.scheme == "https":
                 whose += f" or of the proxy {self._proxy.url}"
             return NoReply(f"the TLS certificate of {whose} is not valid: {certificate}", sent, final=True)
+        if "InvalidURL" in kinds(error):
+            # A given client reads the address of a redirect although it must not follow it.
+            reason = f"{self.base.origin} answered with a redirect to an address that cannot be read"
+            return NoReply(
+                reason, final=True, hint=Remedy("Set {base_url} to the address that the service itself uses.")
+            )
         where = self.base.origin
         if self._proxy is not None:
             whose = "the environment's proxy" if self._options.proxy is None else "the proxy"

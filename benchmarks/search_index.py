@@ -19,13 +19,13 @@ from pathlib import Path
 from sqlite3 import Connection
 from uuid import uuid4
 
-from weblake_service.answers import encode
+from weblake_service.components import Parts, open_store
 from weblake_service.config import Access, ServiceConfig
 from weblake_service.jobs import records
 from weblake_service.jobs.outcomes import Stored
 from weblake_service.jobs.records import NewJob
 from weblake_service.jobs.scraping import Scraped
-from weblake_service.parts import Parts, open_store
+from weblake_service.responses import encode
 from weblake_service.store import search_index
 from weblake_service.store.search_query import read_query
 from weblake_service.web.fetch import Fetched

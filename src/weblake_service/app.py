@@ -11,12 +11,12 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from weblake_service.answers import Refusal, refused
+from weblake_service.components import Parts
 from weblake_service.console.pages import ConsolePages
 from weblake_service.faults import FaultDoor
 from weblake_service.middleware import Front
-from weblake_service.parts import Parts
 from weblake_service.request_log import LoggedApp
+from weblake_service.responses import Refusal, refused
 from weblake_service.routes.admin import AdminRoutes
 from weblake_service.routes.agent import AgentRoutes
 from weblake_service.routes.batch import BatchRoutes

@@ -9,9 +9,9 @@ import ipaddress
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from weblake_service.answers import Refusal, refused
+from weblake_service.components import Parts
 from weblake_service.non_api_paths import is_own_door
-from weblake_service.parts import Parts
+from weblake_service.responses import Refusal, refused
 
 #: Tells clients that an idempotency key gets the first answer again, so that they may repeat a start that got lost.
 _REPLAY_HEADER = "Weblake-Idempotency"

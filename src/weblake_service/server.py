@@ -26,13 +26,13 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from weblake.errors import InvalidOption
 from weblake_service.app import make_app
+from weblake_service.components import Parts, open_store, remember_first_key
 from weblake_service.config import ServiceConfig, ServiceKey, new_key, read_keys
 from weblake_service.faults import Rule, read_rules
-from weblake_service.parts import Parts, open_store, remember_first_key
-from weblake_service.sockets import socket_protocol
 from weblake_service.store import accounts
 from weblake_service.store.database import MEMORY, Store
 from weblake_service.web.interface import Web
+from weblake_service.websocket_protocol import socket_protocol
 
 T = TypeVar("T")
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import httpx
 
-from weblake_service.failures import PageFailure
 from weblake_service.files.upload import Upload
+from weblake_service.page_failure import PageFailure
 from weblake_service.web.fetch import Fetched
 from weblake_service.web.frontier import Frontier
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from weblake_service.failures import PageFailure
+from weblake_service.page_failure import PageFailure
 from weblake_service.web.fetch import Fetched, Fetcher
 
 

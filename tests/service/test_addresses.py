@@ -11,7 +11,7 @@ from catalogue import proves
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weblake_service.failures import PageFailure
+from weblake_service.page_failure import PageFailure
 from weblake_service.web.addresses import clean_url, is_literal_private, is_public
 
 Site, Handler, site = loopback.Site, loopback.Handler, loopback.site

@@ -15,7 +15,7 @@ import pytest
 from weblake.compat import read_time
 from weblake.errors import InvalidOption, StorageRefused
 from weblake_service.config import ServiceKey
-from weblake_service.failures import PageFailure
+from weblake_service.page_failure import PageFailure
 from weblake_service.server import LocalService
 
 A, B = "http://site.test/a", "http://site.test/b"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from weblake_service.failures import PageFailure
 from weblake_service.jobs import chunks
+from weblake_service.page_failure import PageFailure
 
 A, B, C = "http://site.test/a", "http://site.test/b", "http://site.test/c"
 NO_JOB = "00000000-0000-4000-8000-000000000000"

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from weblake_service.config import ServiceConfig
-from weblake_service.failures import PageFailure
+from weblake_service.page_failure import PageFailure
 from weblake_service.server import LocalService
 from weblake_service.web.implementation import RealWeb
 

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from weblake_service.failures import PageFailure
+from weblake_service.page_failure import PageFailure
 
 A, B = "http://site.test/a", "http://site.test/b"
 STARTS = [("/v2/batch/scrape", {"urls": [A]}), ("/v2/crawl", {"url": A}), ("/v2/scrape", {"url": A})]

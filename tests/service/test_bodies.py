@@ -15,8 +15,8 @@ from catalogue import proves
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weblake_service.failures import PageFailure
 from weblake_service.page.document import scrape
+from weblake_service.page_failure import PageFailure
 from weblake_service.web.fetch import Fetcher
 from weblake_service.web.inflate import Body
 

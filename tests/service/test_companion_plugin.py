@@ -96,8 +96,8 @@ def test_it_is_registered() -> None:
 def expected() -> str:
     """What the seed 5 means, as lines of a test file."""
     from weblake.testing.site_pages import known_pages
+    from weblake_service.components import open_store
     from weblake_service.ids import Ids
-    from weblake_service.parts import open_store
 
     store = open_store(":memory:")
     job = store.write_now(Ids(5).start)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from weblake_service.failures import PageFailure
+from weblake_service.page_failure import PageFailure
 
 HOME = "http://site.test/docs/"
 PAGES = {

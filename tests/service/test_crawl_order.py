@@ -12,7 +12,7 @@ from typing import Any
 import fake_web
 import pytest
 
-from weblake_service.failures import PageFailure
+from weblake_service.page_failure import PageFailure
 
 HOME = "http://site.test/"
 TIMES = {"createdAt", "completedAt", "duration", "expiresAt", "timestamp", "concurrencyQueueDurationMs", "created_at"}

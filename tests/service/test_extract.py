@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from weblake_service.failures import PageFailure
 from weblake_service.page.document import Page, page_of
+from weblake_service.page_failure import PageFailure
 from weblake_service.web.fetch import Fetched
 
 URL = "https://site.example/docs/page.html"

@@ -12,7 +12,7 @@ import parse_bench as bench
 import pytest
 
 from weblake_service.files import worker
-from weblake_service.files.converted import Task
+from weblake_service.files.conversion_messages import Task
 from weblake_service.files.pdf import choose
 
 parsing = bench.parsing

@@ -18,11 +18,11 @@ from catalogue import proves
 from polling import until
 
 from weblake import aio
-from weblake_service.failures import PageFailure
-from weblake_service.files.converted import Task
-from weblake_service.files.converters import Converters
+from weblake_service.files.conversion_messages import Task
+from weblake_service.files.converter_pool import Converters
 from weblake_service.page import parse_process
 from weblake_service.page.requested_formats import read_wanted
+from weblake_service.page_failure import PageFailure
 
 
 def converting(work: Callable[[Converters], Coroutine[Any, Any, Any]], **options: Any) -> Any:
@@ -50,7 +50,7 @@ def gone(pid: int) -> bool:
 
 @proves(
     "S9",
-    at="src/weblake_service/files/converters.py",
+    at="src/weblake_service/files/converter_pool.py",
     line="killing = asyncio.create_task(process.kill())",
     becomes="killing = asyncio.create_task(asyncio.sleep(0))",
 )
@@ -221,8 +221,8 @@ def test_a_process_is_told_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_killed_service_takes_its_processes_along(tmp_path: Path) -> None:
     program = (
         "import asyncio, sys\n"
-        "from weblake_service.files.converters import Converters\n"
-        "from weblake_service.files.converted import Task\n"
+        "from weblake_service.files.converter_pool import Converters\n"
+        "from weblake_service.files.conversion_messages import Task\n"
         "async def main():\n"
         "    converters = Converters()\n"
         "    body = open(sys.argv[1], 'rb').read()\n"

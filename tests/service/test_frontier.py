@@ -10,7 +10,7 @@ from catalogue import proves
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weblake_service.failures import PageFailure
+from weblake_service.page_failure import PageFailure
 from weblake_service.web.frontier import Frontier
 
 START = "https://site.example/docs/"

@@ -13,7 +13,7 @@ import loopback_site as loopback
 import pytest
 from catalogue import proves
 
-from weblake_service.failures import PageFailure
+from weblake_service.page_failure import PageFailure
 from weblake_service.web import addresses
 from weblake_service.web.fetch import Fetcher
 from weblake_service.web.robots import Robots

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from weblake_service import ids
 from weblake_service.clock import Clock
 from weblake_service.config import Access, ServiceConfig
-from weblake_service.failures import PageFailure
 from weblake_service.faults import Faults
 from weblake_service.jobs import records
 from weblake_service.jobs.fresh_pages import Pages
@@ -25,6 +24,7 @@ from weblake_service.jobs.profiles import Profiles
 from weblake_service.jobs.records import NewJob
 from weblake_service.jobs.running import Jobs
 from weblake_service.jobs.scraping import Scraper
+from weblake_service.page_failure import PageFailure
 from weblake_service.store.database import Store
 
 JOB = ids.scrape_id("00000000-0000-4000-8000-000000000001", 1)

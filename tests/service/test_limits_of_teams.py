@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weblake_service.answers import Refusal
 from weblake_service.clock import Clock
 from weblake_service.config import ServiceConfig, ServiceKey, TeamPlan
-from weblake_service.limits import RateLimit
+from weblake_service.rate_limit import RateLimit
+from weblake_service.responses import Refusal
 
 A, B = "http://site.test/a", "http://site.test/b"
 RED, BLUE = {"Authorization": "Bearer test-key-red"}, {"Authorization": "Bearer test-key-blue"}

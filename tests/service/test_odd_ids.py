@@ -17,7 +17,7 @@ PATHS = ["/v2/batch/scrape/{}", "/v2/crawl/{}", "/v2/scrape/{}", "/v2/batch/scra
 
 @proves(
     "S6",
-    at="src/weblake_service/answers.py",
+    at="src/weblake_service/responses.py",
     line="if parsed is None or str(parsed) != text.lower():",
     becomes="if parsed is None:",
     case="/v2/batch/scrape/{}",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from weblake_service.failures import PageFailure
+from weblake_service.page_failure import PageFailure
 from weblake_service.web.fetch import Fetched, Fetcher
 from weblake_service.web.robots import CLOSED_S, KEPT_S, Robots
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from weblake.cli import discovery
 from weblake_service.config import ServiceKey, TeamPlan
-from weblake_service.failures import PageFailure
+from weblake_service.page_failure import PageFailure
 
 A, B, C = "http://site.test/a", "http://docs.site.test/b", "http://other.test/c"
 UUID = "00000000-0000-4000-8000-00000000000{}"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weblake_service.answers import Refusal
+from weblake_service.responses import Refusal
 from weblake_service.store import schema, search_index
 from weblake_service.store.search_query import MOST_WORDS, in_domains, of_type, read_query, read_times
 from weblake_service.store.search_text import MOST_TEXT, passage, plain

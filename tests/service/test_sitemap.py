@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from catalogue import proves
 
-from weblake_service.failures import PageFailure
+from weblake_service.page_failure import PageFailure
 from weblake_service.web.fetch import Fetched, Fetcher
 from weblake_service.web.robots import Robots
 from weblake_service.web.sitemap import sitemap_urls

@@ -10,9 +10,9 @@ import pytest
 from markdown_it import MarkdownIt
 from selectolax.lexbor import LexborHTMLParser
 
-from weblake_service.failures import PageFailure
 from weblake_service.page.document import page_of
 from weblake_service.page.media import Kind, kind_of
+from weblake_service.page_failure import PageFailure
 from weblake_service.web.fetch import Fetched
 
 parsing = _bench.parsing

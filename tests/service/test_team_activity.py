@@ -11,10 +11,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from weblake.compat import read_time
-from weblake_service.answers import Refusal
 from weblake_service.clock import iso, month_bounds, month_of
 from weblake_service.config import Access, ServiceKey
-from weblake_service.failures import PageFailure
+from weblake_service.page_failure import PageFailure
+from weblake_service.responses import Refusal
 from weblake_service.store import accounts, schema
 
 DAY = 24 * 3600.0

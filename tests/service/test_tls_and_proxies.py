@@ -9,8 +9,8 @@ import loopback_site as loopback
 import pytest
 from secure_site import secure
 
-from weblake_service.failures import PageFailure
 from weblake_service.page.document import scrape
+from weblake_service.page_failure import PageFailure
 
 Site, Handler, site = loopback.Site, loopback.Handler, loopback.site
 fetching, get, failure = loopback.fetching, loopback.get, loopback.failure

@@ -19,7 +19,7 @@ import pytest
 
 from weblake.api import webhooks
 from weblake_service.config import ServiceKey, TeamPlan
-from weblake_service.failures import PageFailure
+from weblake_service.page_failure import PageFailure
 
 A, B = "http://site.test/a", "http://site.test/b"
 SECRET = "test-secret"

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from weblake_service.browser.pictures import pdf, screenshot
-from weblake_service.browser.watching import Watch
-from weblake_service.failures import PageFailure
+from weblake_service.browser.page_monitor import Watch
+from weblake_service.browser.screenshots import pdf, screenshot
+from weblake_service.page_failure import PageFailure
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Page

@@ -10,7 +10,7 @@ import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
-from weblake_service.answers import Refusal
+from weblake_service.responses import Refusal
 
 #: Names the program, where it is not to be looked for.
 SETTING = "WEBLAKE_CHROMIUM"

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from weblake import aio
-from weblake_service.browser.engine import Engine
-from weblake_service.browser.gateway import Gateway
-from weblake_service.browser.settings import Settings
-from weblake_service.failures import PageFailure
+from weblake_service.browser.context_settings import Settings
+from weblake_service.browser.egress_proxy import Gateway
+from weblake_service.browser.playwright_browser import Engine
+from weblake_service.page_failure import PageFailure
 from weblake_service.web.connect import Pools
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ from typing import Any
 import httpx
 
 from weblake import aio
+from weblake_service.browser.browser_identity import Visitor
+from weblake_service.browser.context_settings import private_of, settings_of
+from weblake_service.browser.page_rendering import NotAPage, Visit
 from weblake_service.browser.pool import Lanes
-from weblake_service.browser.settings import private_of, settings_of
-from weblake_service.browser.visit import NotAPage, Visit
-from weblake_service.browser.visitor import Visitor
-from weblake_service.failures import PageFailure
 from weblake_service.page.requested_formats import number
+from weblake_service.page_failure import PageFailure
 from weblake_service.web.addresses import clean_url
 from weblake_service.web.fetch import Fetched
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from weblake_service.browser.settings import Private
+from weblake_service.browser.context_settings import Private
 from weblake_service.web.chain import same_site
 
 if TYPE_CHECKING:

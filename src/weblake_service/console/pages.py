@@ -17,13 +17,13 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from weblake_service.answers import Refusal, not_found, whole_number
 from weblake_service.clock import iso
+from weblake_service.components import Parts
 from weblake_service.config import Access
-from weblake_service.console import browsers, charts, queries
+from weblake_service.console import browser_sessions, charts, queries
 from weblake_service.console.sign_in import SignIn
 from weblake_service.jobs import deliveries
-from weblake_service.parts import Parts
+from weblake_service.responses import Refusal, not_found, whole_number
 from weblake_service.store import accounts
 
 T = TypeVar("T")
@@ -153,11 +153,11 @@ class ConsolePages:
 
     async def sessions(self, request: Request, access: Access) -> Response:
         """The browser sessions of the last day."""
-        return self._page("sessions", access, sessions=await browsers.sessions(self._parts, access.team))
+        return self._page("sessions", access, sessions=await browser_sessions.sessions(self._parts, access.team))
 
     async def session(self, request: Request, access: Access) -> Response:
         """One browser session, with its live view for those who only watch."""
-        found = await browsers.session(self._parts, access.team, str(request.path_params["id"]).lower())
+        found = await browser_sessions.session(self._parts, access.team, str(request.path_params["id"]).lower())
         if found is None:
             not_found("There is no such browser session, or it has been forgotten.")
         return self._page("session", access, session=found)

@@ -12,9 +12,9 @@ from urllib.parse import parse_qs
 from starlette.requests import Request
 from starlette.responses import Response
 
-from weblake_service.answers import read_body
+from weblake_service.components import Parts
 from weblake_service.config import Access
-from weblake_service.parts import Parts
+from weblake_service.responses import read_body
 
 _COOKIE = "weblake_console"
 #: Seconds for which one sign-in holds; and how many are held at once, the oldest going first.

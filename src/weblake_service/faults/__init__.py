@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from weblake_service.faults.active_rules import Faults, PageEffect
 from weblake_service.faults.middleware import FaultDoor
-from weblake_service.faults.reading import read_file, read_rule, read_rules
+from weblake_service.faults.rule_files import read_file, read_rule, read_rules
 from weblake_service.faults.rules import Rule
 from weblake_service.faults.webhooks import FaultyPost
 

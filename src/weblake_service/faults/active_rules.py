@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from weblake_service.failures import PageFailure
 from weblake_service.faults.rules import About, Effect, Rule
+from weblake_service.page_failure import PageFailure
 
 #: A request for one job, or the start of one.
 _JOB = re.compile(r"^/v2/(batch/scrape|scrape|crawl|map|search|parse)(?:/([^/?]+))?(/[^?]*)?(?:\?|$)")

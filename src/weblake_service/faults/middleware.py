@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from weblake import aio
 from weblake_service.faults.active_rules import Faults
-from weblake_service.faults.replies import Spoilt, asked_otherwise, send_instead
+from weblake_service.faults.responses import Spoilt, asked_otherwise, send_instead
 from weblake_service.faults.rules import Effect
 from weblake_service.non_api_paths import is_own_door
 

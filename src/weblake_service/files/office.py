@@ -12,8 +12,8 @@ from html import escape
 
 import anydoc
 
-from weblake_service.files.converted import Converted, Task
-from weblake_service.files.properties import properties_of
+from weblake_service.files.conversion_messages import Converted, Task
+from weblake_service.files.office_properties import properties_of
 
 #: Bytes of pictures that are carried inside the HTML at most; the rest keep their place and their alt text.
 MOST_PICTURES = 32 << 20

@@ -16,7 +16,7 @@ import pypdfium2
 import pypdfium2.raw as pdfium
 from markdown_it import MarkdownIt
 
-from weblake_service.files.converted import Converted, Task
+from weblake_service.files.conversion_messages import Converted, Task
 
 #: The share of a page's words that its markdown must keep.
 KEPT = 0.8

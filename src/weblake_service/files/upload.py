@@ -18,7 +18,7 @@ from python_multipart.multipart import MultipartParser, MultipartState, parse_op
 from starlette.requests import ClientDisconnect, Request
 
 from weblake import aio
-from weblake_service.answers import Refusal, bad_request
+from weblake_service.responses import Refusal, bad_request
 
 #: Bytes of a file at most: 50 MB.
 MOST_FILE = 52_428_800

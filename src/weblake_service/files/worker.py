@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from weblake_service.files.converted import HEAD, MOST_RESULT, Converted, Task, pack
+from weblake_service.files.conversion_messages import HEAD, MOST_RESULT, Converted, Task, pack
 
 #: Linux: send this process a signal when its parent dies.
 _PR_SET_PDEATHSIG = 1
@@ -49,7 +49,7 @@ def convert(task: Task, body: bytes) -> Converted:
 
             result = read_pdf(body, task)
         elif task.kind in {"page", "attributes", "media"}:
-            from weblake_service.files.pages import read_page
+            from weblake_service.files.large_pages import read_page
 
             result = read_page(body, task)
         else:

@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 
-from weblake_service.failures import PageFailure
 from weblake_service.jobs.gathering import MAP_PRICE, SEARCH_PRICE, Gathered
 from weblake_service.jobs.model_job import Finished, ModelJob
 from weblake_service.llm import prompts
@@ -19,6 +18,7 @@ from weblake_service.llm.interface import Message
 from weblake_service.llm.page_wants import EXTRACTION
 from weblake_service.llm.query import json_of
 from weblake_service.llm.schemas import Check, checker, is_object
+from weblake_service.page_failure import PageFailure
 
 #: Actions of one agent at most.
 MOST_STEPS = 20

@@ -7,9 +7,9 @@ from typing import cast
 
 import msgspec
 
-from weblake_service.answers import encode
 from weblake_service.clock import iso, iso_seconds
 from weblake_service.jobs import records
+from weblake_service.responses import encode
 
 #: Bytes of documents in one chunk; one that is larger is a chunk of its own.
 CHUNK_BYTES = 10_485_760

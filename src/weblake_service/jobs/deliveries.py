@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from weblake_service import ids
-from weblake_service.answers import encode
 from weblake_service.clock import iso
+from weblake_service.responses import encode
 
 #: Seconds between one failed try and the next; after the last the delivery is dropped.
 RETRIES = (60.0, 300.0, 900.0)

@@ -6,11 +6,11 @@ import asyncio
 from typing import Any
 
 from weblake import aio
-from weblake_service.failures import PageFailure
 from weblake_service.jobs.gathering import Gathered
 from weblake_service.jobs.model_job import Finished, ModelJob
 from weblake_service.llm.page_parts import extract
 from weblake_service.llm.page_wants import EXTRACTION
+from weblake_service.page_failure import PageFailure
 
 #: Pages that are read where no limit is given, and at most.
 PAGES, MOST_PAGES = 10, 100

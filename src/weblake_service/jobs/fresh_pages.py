@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from weblake_service.browser.needs import what_needs_browser
-from weblake_service.browser.visitor import Visitor
+from weblake_service.browser.browser_identity import Visitor
+from weblake_service.browser.rendering_options import what_needs_browser
 from weblake_service.jobs.profiles import Profiles
 from weblake_service.page.requested_formats import number
 from weblake_service.web.fetch import Fetched

@@ -12,11 +12,11 @@ from sqlite3 import Connection
 import msgspec
 
 from weblake_service import ids
-from weblake_service.answers import Refusal
 from weblake_service.config import ServiceConfig
-from weblake_service.failures import PageFailure
 from weblake_service.jobs.job_run import Tools
 from weblake_service.jobs.scraping import Turn
+from weblake_service.page_failure import PageFailure
+from weblake_service.responses import Refusal
 from weblake_service.routes.targets import target
 from weblake_service.store import search_index
 from weblake_service.store.search_query import read_query

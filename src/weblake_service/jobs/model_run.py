@@ -8,7 +8,6 @@ from sqlite3 import Connection, Row
 
 from weblake import aio
 from weblake_service.config import ServiceConfig
-from weblake_service.failures import PageFailure
 from weblake_service.jobs import model_work, records
 from weblake_service.jobs.agent import gather_as_agent
 from weblake_service.jobs.extract import extract_data
@@ -16,6 +15,7 @@ from weblake_service.jobs.gathering import Gathering
 from weblake_service.jobs.job_run import Tools
 from weblake_service.jobs.model_job import Finished, ModelJob
 from weblake_service.llm.model import LanguageModel
+from weblake_service.page_failure import PageFailure
 from weblake_service.web.interface import Web
 
 #: Seconds that such a job may work where it names no time of its own.

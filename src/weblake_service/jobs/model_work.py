@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
-from weblake_service.answers import encode
 from weblake_service.clock import iso_seconds
 from weblake_service.config import Access
 from weblake_service.jobs import deliveries, records
 from weblake_service.jobs.records import JOB_LIFE
+from weblake_service.responses import encode
 from weblake_service.store import accounts
 
 #: The kinds of jobs that work with a model.

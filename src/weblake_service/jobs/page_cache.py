@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from weblake_service.answers import encode
-from weblake_service.browser.needs import seen_as
+from weblake_service.browser.rendering_options import seen_as
 from weblake_service.page.change_tracking import read_asked
+from weblake_service.responses import encode
 from weblake_service.web.addresses import clean_url
 from weblake_service.web.countries import DEFAULT, country_of
 from weblake_service.web.fetch import Fetched

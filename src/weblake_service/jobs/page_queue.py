@@ -11,8 +11,8 @@ from sqlite3 import Connection, Row
 
 import msgspec
 
-from weblake_service.answers import encode
 from weblake_service.jobs.outcomes import Blocked, Dropped, Outcome, Stored
+from weblake_service.responses import encode
 
 #: How a page that is done stands in the queue: whether it counts towards a crawl's limit.
 _COUNTED, _UNCOUNTED = 1, 2

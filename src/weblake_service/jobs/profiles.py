@@ -11,8 +11,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from sqlite3 import Connection
 
 from weblake_service.clock import Clock
-from weblake_service.failures import PageFailure
 from weblake_service.keyed_locks import Turns
+from weblake_service.page_failure import PageFailure
 from weblake_service.store.database import Store
 
 #: Bytes of one profile, and profiles of one team.

@@ -13,12 +13,12 @@ from sqlite3 import Connection, Row
 import msgspec
 
 from weblake_service import ids
-from weblake_service.answers import Refusal, encode, not_found
 from weblake_service.clock import iso
 from weblake_service.config import Access
 from weblake_service.jobs import deliveries, page_history, page_queue
 from weblake_service.jobs.outcomes import Blocked, Failed, Outcome, Stored
 from weblake_service.jobs.page_queue import Todo
+from weblake_service.responses import Refusal, encode, not_found
 from weblake_service.store import accounts
 
 #: Seconds from a job's end until its data is dropped.

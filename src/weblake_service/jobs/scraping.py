@@ -12,10 +12,8 @@ from functools import partial
 from sqlite3 import Connection
 from urllib.parse import urlsplit
 
-from weblake_service.answers import encode
 from weblake_service.clock import Clock, iso
 from weblake_service.config import ServiceConfig
-from weblake_service.failures import PageFailure
 from weblake_service.jobs import page_cache, page_history
 from weblake_service.jobs.fair_queue import FIRST, Gate
 from weblake_service.jobs.fresh_pages import FreshPage, Pages
@@ -25,6 +23,8 @@ from weblake_service.llm import page_parts, page_wants
 from weblake_service.llm.model import LanguageModel
 from weblake_service.llm.page_parts import Made
 from weblake_service.page.requested_formats import number
+from weblake_service.page_failure import PageFailure
+from weblake_service.responses import encode
 from weblake_service.store import accounts, search_index
 from weblake_service.store.database import Store
 from weblake_service.web.countries import DEFAULT, country_of

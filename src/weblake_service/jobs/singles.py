@@ -8,11 +8,11 @@ from __future__ import annotations
 from sqlite3 import Connection
 
 from weblake_service import ids
-from weblake_service.answers import Refusal, not_found
 from weblake_service.config import Access
 from weblake_service.jobs import records
 from weblake_service.jobs.outcomes import Failed
 from weblake_service.jobs.records import NewJob
+from weblake_service.responses import Refusal, not_found
 from weblake_service.store import accounts
 
 

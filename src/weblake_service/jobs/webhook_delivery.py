@@ -17,9 +17,9 @@ from weblake import aio
 from weblake.api import webhooks
 from weblake_service.clock import Clock
 from weblake_service.config import ServiceConfig
-from weblake_service.failures import PageFailure
 from weblake_service.jobs import deliveries
 from weblake_service.jobs.records import decoded
+from weblake_service.page_failure import PageFailure
 from weblake_service.store.database import Store
 
 _LOG = logging.getLogger("weblake.service")

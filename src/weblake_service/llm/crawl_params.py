@@ -10,12 +10,12 @@ from typing import Any
 from weblake import aio
 from weblake.api import options
 from weblake.errors import InvalidOption
-from weblake_service.answers import Refusal
-from weblake_service.failures import PageFailure
 from weblake_service.llm import prompts
 from weblake_service.llm.interface import Model
 from weblake_service.llm.query import json_of
 from weblake_service.llm.schemas import checker
+from weblake_service.page_failure import PageFailure
+from weblake_service.responses import Refusal
 from weblake_service.web.patterns import Patterns
 
 #: Seconds that a model may take for it.

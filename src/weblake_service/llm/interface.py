@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from weblake_service.failures import PageFailure
+from weblake_service.page_failure import PageFailure
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
 
 from weblake import aio
-from weblake_service.failures import PageFailure
 from weblake_service.llm import prompts
 from weblake_service.llm.changed_fields import changed_fields
 from weblake_service.llm.interface import Model, ModelFailure
 from weblake_service.llm.page_wants import EXTRACTION, FIELDS, entries, tracking, wants_markdown
 from weblake_service.llm.query import json_of, text_of
 from weblake_service.llm.schemas import checker, is_object
+from weblake_service.page_failure import PageFailure
 
 #: Seconds by which a part outlives the page's time, so that cleaning can end first.
 _GRACE_S = 0.05

@@ -5,10 +5,10 @@ from __future__ import annotations
 import base64
 from dataclasses import dataclass
 
-from weblake_service.failures import PageFailure
-from weblake_service.files.converted import Converted, Task
-from weblake_service.files.converters import Converters
+from weblake_service.files.conversion_messages import Converted, Task
+from weblake_service.files.converter_pool import Converters
 from weblake_service.page.requested_formats import Wanted
+from weblake_service.page_failure import PageFailure
 
 #: Page numbers that a warning names at most.
 _NAMED = 10

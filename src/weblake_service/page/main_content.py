@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
 
-from weblake_service.failures import PageFailure
 from weblake_service.page.blocks import Block, Outline
 from weblake_service.page.boilerplate_removal import Subject, sift
 from weblake_service.page.outline import outline
+from weblake_service.page_failure import PageFailure
 
 #: Never content, whatever was asked for.
 _MACHINERY = "script, style, template, link, meta, base, object, embed, applet, canvas, head > title"

@@ -6,8 +6,8 @@ from enum import Enum
 
 from w3lib.encoding import html_to_unicode
 
-from weblake_service.failures import PageFailure
-from weblake_service.files.kinds import HTML, OFFICE_TYPES, PDF, is_html, is_office, is_pdf, kind_of_name
+from weblake_service.files.file_types import HTML, OFFICE_TYPES, PDF, is_html, is_office, is_pdf, kind_of_name
+from weblake_service.page_failure import PageFailure
 
 #: Bytes that are looked at where a server does not say what it sends, or says no more than "bytes".
 _HEAD = 1024

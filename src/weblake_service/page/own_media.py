@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 
 from selectolax.lexbor import LexborHTMLParser
 
-from weblake_service.failures import PageFailure
 from weblake_service.page.links import absolute, base_of, is_web
 from weblake_service.page.media import Kind, kind_of, text_of
 from weblake_service.page.parser_limits import flatten
+from weblake_service.page_failure import PageFailure
 
 #: The formats that name a recording.
 FORMATS = ("audio", "video")

@@ -12,14 +12,14 @@ from functools import partial
 
 import msgspec
 
-from weblake_service.failures import PageFailure
-from weblake_service.files.converted import Converted, Task
-from weblake_service.files.converters import Converters
+from weblake_service.files.conversion_messages import Converted, Task
+from weblake_service.files.converter_pool import Converters
 from weblake_service.page.attributes import read_attributes
 from weblake_service.page.html_page import html_document
 from weblake_service.page.media import text_of
 from weblake_service.page.own_media import read_media
 from weblake_service.page.requested_formats import Wanted
+from weblake_service.page_failure import PageFailure
 
 #: Bytes from which on a page is read in a thread, so that the event loop goes on.
 LARGE = 50_000

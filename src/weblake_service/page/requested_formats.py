@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from weblake_service.failures import PageFailure
+from weblake_service.page_failure import PageFailure
 
 #: Formats made here; the rest needs a browser or a language model.
 FORMATS = frozenset(["markdown", "html", "rawHtml", "links", "images"])

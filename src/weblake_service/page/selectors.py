@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from selectolax.lexbor import LexborHTMLParser, SelectolaxError
 
-from weblake_service.failures import PageFailure
+from weblake_service.page_failure import PageFailure
 
 #: Characters of one selector, and selectors of one request: more than people write by hand, less than hurts.
 _LONGEST = 1000

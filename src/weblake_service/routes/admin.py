@@ -14,11 +14,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from weblake_service.answers import answer, bad_request, not_found, read_object
 from weblake_service.clock import iso
+from weblake_service.components import Parts
 from weblake_service.faults import read_rule, read_rules
 from weblake_service.jobs import deliveries
-from weblake_service.parts import Parts
+from weblake_service.responses import answer, bad_request, not_found, read_object
 from weblake_service.store import accounts
 
 

@@ -7,12 +7,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weblake.api import options
-from weblake_service.answers import bad_request
+from weblake_service.components import Parts
 from weblake_service.config import Access
 from weblake_service.jobs.agent import DEFAULT_CREDITS
 from weblake_service.jobs.records import NewJob
 from weblake_service.llm.page_wants import EXTRACTION
-from weblake_service.parts import Parts
+from weblake_service.responses import bad_request
 from weblake_service.routes import model_jobs
 from weblake_service.routes.intake import once, read_options, read_target, read_webhook
 from weblake_service.routes.replays import Ticket

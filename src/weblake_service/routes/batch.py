@@ -11,13 +11,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weblake.api import options
-from weblake_service.answers import Refusal, bad_request, encode, raw_answer
+from weblake_service.components import Parts
 from weblake_service.config import Access
-from weblake_service.features import check_page_options
+from weblake_service.feature_checks import check_page_options
 from weblake_service.jobs import page_queue, records
 from weblake_service.jobs.page_cache import is_private
 from weblake_service.jobs.records import NewJob
-from weblake_service.parts import Parts
+from weblake_service.responses import Refusal, bad_request, encode, raw_answer
 from weblake_service.routes.intake import check_queue, once, page_options, page_price, read_options, read_webhook
 from weblake_service.routes.jobs import JobRoutes, job_address
 from weblake_service.routes.replays import Ticket

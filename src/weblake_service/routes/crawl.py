@@ -11,17 +11,17 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weblake.api import options
-from weblake_service.answers import answer, bad_request, encode, raw_answer
 from weblake_service.clock import iso
+from weblake_service.components import Parts, asker
 from weblake_service.config import Access
-from weblake_service.failures import PageFailure
-from weblake_service.features import check_crawl_options, check_page_options
+from weblake_service.feature_checks import check_crawl_options, check_page_options
 from weblake_service.jobs import records
 from weblake_service.jobs.crawl import DEFAULT_LIMIT
 from weblake_service.jobs.page_cache import is_private
 from weblake_service.jobs.records import NewJob
 from weblake_service.llm.crawl_params import generate
-from weblake_service.parts import Parts, asker
+from weblake_service.page_failure import PageFailure
+from weblake_service.responses import answer, bad_request, encode, raw_answer
 from weblake_service.routes.intake import (
     check_queue,
     once,

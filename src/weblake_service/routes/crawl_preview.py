@@ -7,10 +7,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weblake.api import options
-from weblake_service.answers import answer, read_object
-from weblake_service.features import missing
+from weblake_service.components import Parts, asker
+from weblake_service.feature_checks import missing
 from weblake_service.llm.crawl_params import generate
-from weblake_service.parts import Parts, asker
+from weblake_service.responses import answer, read_object
 from weblake_service.routes.intake import read_options, read_target
 
 

@@ -9,14 +9,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weblake.api import options
-from weblake_service.answers import bad_request
+from weblake_service.components import Parts
 from weblake_service.config import Access
-from weblake_service.features import check_page_options, missing
+from weblake_service.feature_checks import check_page_options, missing
 from weblake_service.jobs.extract import MOST_PAGES, PAGES
 from weblake_service.jobs.page_cache import is_private
 from weblake_service.jobs.records import NewJob
 from weblake_service.llm.page_wants import EXTRACTION
-from weblake_service.parts import Parts
+from weblake_service.responses import bad_request
 from weblake_service.routes import model_jobs
 from weblake_service.routes.intake import once, page_price, read_options, read_webhook
 from weblake_service.routes.replays import Ticket

@@ -11,13 +11,13 @@ from starlette.responses import Response
 
 from weblake.api import options, webhooks
 from weblake.errors import InvalidOption
-from weblake_service.answers import Refusal, bad_request, encode, read_object
+from weblake_service.components import Parts, asker
 from weblake_service.config import Access, Plan, ServiceConfig
-from weblake_service.failures import PageFailure
 from weblake_service.jobs.scraping import LOCKDOWN_HIT, ZERO_DATA_RETENTION
-from weblake_service.limits import too_many
 from weblake_service.llm import page_wants
-from weblake_service.parts import Parts, asker
+from weblake_service.page_failure import PageFailure
+from weblake_service.rate_limit import too_many
+from weblake_service.responses import Refusal, bad_request, encode, read_object
 from weblake_service.routes.replays import KEEP_STARTS, Ticket
 from weblake_service.routes.targets import refusal, target
 

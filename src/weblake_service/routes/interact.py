@@ -7,13 +7,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weblake.api import options
-from weblake_service.answers import Refusal, answer, encode, job_id, raw_answer
 from weblake_service.browser.chromium import demand_browser
+from weblake_service.components import Parts, asker
 from weblake_service.config import Access
-from weblake_service.failures import PageFailure
-from weblake_service.features import missing
+from weblake_service.feature_checks import missing
 from weblake_service.page.requested_formats import number
-from weblake_service.parts import Parts, asker
+from weblake_service.page_failure import PageFailure
+from weblake_service.responses import Refusal, answer, encode, job_id, raw_answer
 from weblake_service.routes.intake import once, read_options
 from weblake_service.routes.replays import Ticket
 from weblake_service.routes.running_code import CodeRunner, addresses

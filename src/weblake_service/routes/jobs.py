@@ -8,9 +8,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from weblake_service.answers import Refusal, answer, job_id, raw_answer, whole_number
+from weblake_service.components import Parts, asker
 from weblake_service.jobs import chunks, records
-from weblake_service.parts import Parts, asker
+from weblake_service.responses import Refusal, answer, job_id, raw_answer, whole_number
 
 
 class JobRoutes:

@@ -11,10 +11,10 @@ from starlette.routing import Route
 
 from weblake import aio
 from weblake.api import options
-from weblake_service.answers import Refusal, bad_request, encode, raw_answer, read_object
+from weblake_service.components import Parts, asker
 from weblake_service.config import Access
-from weblake_service.failures import PageFailure
-from weblake_service.parts import Parts, asker
+from weblake_service.page_failure import PageFailure
+from weblake_service.responses import Refusal, bad_request, encode, raw_answer, read_object
 from weblake_service.routes.intake import read_options, read_target
 from weblake_service.routes.replays import KEEP_SCRAPES, Ticket
 from weblake_service.store import accounts, search_index

@@ -9,12 +9,12 @@ from typing import TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
-from weblake_service.answers import Refusal, answer, bad_request, encode, job_id, raw_answer
-from weblake_service.features import missing
+from weblake_service.components import Parts, asker
+from weblake_service.feature_checks import missing
 from weblake_service.jobs import model_work, records
 from weblake_service.jobs.records import NewJob
 from weblake_service.llm.schemas import schema_problem
-from weblake_service.parts import Parts, asker
+from weblake_service.responses import Refusal, answer, bad_request, encode, job_id, raw_answer
 from weblake_service.routes.replays import Ticket
 from weblake_service.store import accounts
 

@@ -14,17 +14,17 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weblake.api import options
-from weblake_service.answers import Refusal, answer, encode
+from weblake_service.components import Parts, asker
 from weblake_service.config import Access
-from weblake_service.failures import PageFailure
-from weblake_service.features import check_page_options, format_names
-from weblake_service.files.kinds import EXTENSIONS, kind_of_name, listed
+from weblake_service.feature_checks import check_page_options, format_names
+from weblake_service.files.file_types import EXTENSIONS, kind_of_name, listed
 from weblake_service.files.upload import UploadForm, read_form
 from weblake_service.jobs.outcomes import Stored
 from weblake_service.jobs.page_cache import is_private
 from weblake_service.jobs.scraping import ZERO_DATA_RETENTION, failed
 from weblake_service.llm import page_parts, page_wants
-from weblake_service.parts import Parts, asker
+from weblake_service.page_failure import PageFailure
+from weblake_service.responses import Refusal, answer, encode
 from weblake_service.routes.intake import page_price, read_options
 from weblake_service.routes.replays import KEEP_SCRAPES, Ticket
 from weblake_service.routes.single_call import SingleCall

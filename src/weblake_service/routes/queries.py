@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 
 from weblake.api import options
-from weblake_service.answers import bad_request
+from weblake_service.responses import bad_request
 from weblake_service.routes.intake import naming_options
 
 #: The options of each GET that has some, by the path of its route.

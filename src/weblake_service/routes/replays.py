@@ -16,10 +16,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from weblake.api.options.values import uuid_problem
-from weblake_service.answers import Refusal, bad_request, raw_answer
 from weblake_service.clock import Clock
 from weblake_service.config import Access
 from weblake_service.keyed_locks import Turns
+from weblake_service.responses import Refusal, bad_request, raw_answer
 from weblake_service.store.database import Store
 
 #: Seconds for which the answer to a start is kept: much longer than the job, so that a late repeat starts nothing new.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from weblake_service.answers import Refusal
 from weblake_service.browser.chromium import demand_browser
+from weblake_service.components import Parts
 from weblake_service.page.requested_formats import number
-from weblake_service.parts import Parts
+from weblake_service.responses import Refusal
 from weblake_service.sessions.code.runner import run_code
 from weblake_service.sessions.sessions import Live
 

@@ -10,15 +10,15 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weblake.api import options
-from weblake_service.answers import Refusal, answer, job_id
+from weblake_service.components import Parts, asker
 from weblake_service.config import Access
-from weblake_service.failures import PageFailure
-from weblake_service.features import check_page_options
+from weblake_service.feature_checks import check_page_options
 from weblake_service.jobs import singles
 from weblake_service.jobs.job_run import is_shutdown
 from weblake_service.jobs.page_cache import is_private
 from weblake_service.jobs.scraping import Turn, failed
-from weblake_service.parts import Parts, asker
+from weblake_service.page_failure import PageFailure
+from weblake_service.responses import Refusal, answer, job_id
 from weblake_service.routes.intake import once, page_options, page_price, read_options, read_target
 from weblake_service.routes.replays import KEEP_SCRAPES, Ticket
 from weblake_service.routes.single_call import SingleCall

@@ -11,16 +11,16 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weblake import aio
-from weblake_service.answers import Refusal, encode, raw_answer
+from weblake_service.components import Parts
 from weblake_service.config import Access, Plan
-from weblake_service.failures import PageFailure
 from weblake_service.ids import scrape_id
 from weblake_service.jobs import records, singles
 from weblake_service.jobs.job_run import is_shutdown
 from weblake_service.jobs.outcomes import Failed
 from weblake_service.jobs.records import NewJob
 from weblake_service.jobs.scraping import Scraped, Turn, failed
-from weblake_service.parts import Parts
+from weblake_service.page_failure import PageFailure
+from weblake_service.responses import Refusal, encode, raw_answer
 from weblake_service.routes.intake import once, page_price
 from weblake_service.routes.replays import KEEP_SCRAPES, Ticket
 from weblake_service.routes.search_request import Asked, read_search, result

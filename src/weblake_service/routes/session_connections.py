@@ -10,8 +10,8 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from weblake_service.answers import not_found
-from weblake_service.parts import Parts
+from weblake_service.components import Parts
+from weblake_service.responses import not_found
 from weblake_service.sessions import live_page
 from weblake_service.sessions.cdp import CdpError
 from weblake_service.sessions.external_client import join

@@ -10,12 +10,12 @@ from typing import NoReturn
 import msgspec
 from starlette.responses import Response
 
-from weblake_service.answers import Refusal, encode, raw_answer
+from weblake_service.components import Parts
 from weblake_service.config import Access
 from weblake_service.jobs import records, singles
 from weblake_service.jobs.outcomes import Failed, Stored
 from weblake_service.jobs.records import NewJob
-from weblake_service.parts import Parts
+from weblake_service.responses import Refusal, encode, raw_answer
 from weblake_service.routes.replays import Ticket
 
 

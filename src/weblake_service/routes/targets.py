@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from urllib.parse import urlsplit
 
-from weblake_service.answers import Refusal
-from weblake_service.failures import PageFailure
+from weblake_service.page_failure import PageFailure
+from weblake_service.responses import Refusal
 from weblake_service.web.addresses import blocked, clean_url, is_literal_private, with_scheme
 
 #: A host of plain letters with a top-level name, and printable ASCII behind it: no parser can find fault with that.

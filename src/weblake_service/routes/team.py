@@ -8,10 +8,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from weblake_service.answers import answer, whole_number
 from weblake_service.clock import iso
+from weblake_service.components import Parts, asker
 from weblake_service.jobs import records
-from weblake_service.parts import Parts, asker
+from weblake_service.responses import answer, whole_number
 from weblake_service.store import accounts
 
 

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from weblake import aio
 from weblake_service.browser import chromium
-from weblake_service.browser.folders import Folder
-from weblake_service.browser.settings import Settings
-from weblake_service.failures import PageFailure
+from weblake_service.browser.context_settings import Settings
+from weblake_service.browser.temporary_folders import Folder
+from weblake_service.page_failure import PageFailure
 
 _LOG = logging.getLogger("weblake.service")
 #: Bytes of one message; a picture of a long page has tens of megabytes.

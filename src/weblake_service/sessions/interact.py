@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from weblake_service.answers import Refusal, not_found
-from weblake_service.browser.settings import settings_of
+from weblake_service.browser.context_settings import settings_of
 from weblake_service.clock import Clock
 from weblake_service.config import Access
-from weblake_service.failures import PageFailure
 from weblake_service.ids import Ids
 from weblake_service.keyed_locks import Turns
+from weblake_service.page_failure import PageFailure
+from weblake_service.responses import Refusal, not_found
 from weblake_service.sessions import rows, scraped_page
 from weblake_service.sessions.rows import Wanted
 from weblake_service.sessions.sessions import Ended, Live, Sessions, destroyed

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from weblake import aio
-from weblake_service.failures import PageFailure
 from weblake_service.llm import prompts
 from weblake_service.llm.interface import Message, Model
 from weblake_service.llm.query import json_of
+from weblake_service.page_failure import PageFailure
 from weblake_service.sessions.attached_page import HandsError
 from weblake_service.sessions.cdp import CdpError
 from weblake_service.sessions.multiplexer import Client

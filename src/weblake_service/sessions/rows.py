@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from sqlite3 import Connection, Row
 
-from weblake_service.browser.settings import Settings
+from weblake_service.browser.context_settings import Settings
 from weblake_service.config import Access
 from weblake_service.store import accounts
 

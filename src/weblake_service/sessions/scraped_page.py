@@ -9,8 +9,8 @@ from typing import NoReturn
 
 import msgspec
 
-from weblake_service.answers import Refusal, not_found
 from weblake_service.jobs import records
+from weblake_service.responses import Refusal, not_found
 
 #: The jobs whose documents are pages that were scraped with the job's own options.
 _OF_PAGES = ("scrape", "batch_scrape", "crawl")

@@ -11,10 +11,10 @@ from contextlib import suppress
 from typing import Any
 
 from weblake import aio
-from weblake_service.browser.folders import remove_left
-from weblake_service.browser.gateway import Gateway
-from weblake_service.browser.settings import Settings
-from weblake_service.failures import PageFailure
+from weblake_service.browser.context_settings import Settings
+from weblake_service.browser.egress_proxy import Gateway
+from weblake_service.browser.temporary_folders import remove_left
+from weblake_service.page_failure import PageFailure
 from weblake_service.sessions.cdp import Cdp, CdpError
 from weblake_service.sessions.chromium_process import OwnChromium
 from weblake_service.sessions.code.guard import Guard

@@ -16,9 +16,9 @@ from sqlite3 import Row
 from typing import TypeVar
 
 from weblake import aio
-from weblake_service.answers import Refusal
 from weblake_service.clock import Clock
 from weblake_service.config import ServiceConfig
+from weblake_service.responses import Refusal
 from weblake_service.sessions import rows
 from weblake_service.sessions.rows import Wanted
 from weblake_service.sessions.session import Session

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 import httpx
 
 from weblake import aio
-from weblake_service.browser.engine import Engine
+from weblake_service.browser.context_settings import private_of
+from weblake_service.browser.page_rendering import NotAPage, Visit
+from weblake_service.browser.playwright_browser import Engine
 from weblake_service.browser.pool import Lane
-from weblake_service.browser.settings import private_of
 from weblake_service.browser.site_headers import send_headers
-from weblake_service.browser.visit import NotAPage, Visit
-from weblake_service.failures import PageFailure
 from weblake_service.jobs.profiles import Profiles
 from weblake_service.page.requested_formats import number
+from weblake_service.page_failure import PageFailure
 from weblake_service.sessions.sessions import Live
 from weblake_service.web.addresses import clean_url
 

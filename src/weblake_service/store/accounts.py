@@ -12,9 +12,9 @@ import re
 from contextlib import suppress
 from sqlite3 import Connection, Row
 
-from weblake_service.answers import Refusal, bad_request
 from weblake_service.clock import iso, month_bounds, month_of
 from weblake_service.config import Access
+from weblake_service.responses import Refusal, bad_request
 
 #: Tokens that one credit stands for in the token reports.
 TOKENS_PER_CREDIT = 15

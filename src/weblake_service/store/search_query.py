@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from urllib.parse import urlsplit
 
-from weblake_service.answers import bad_request
+from weblake_service.responses import bad_request
 from weblake_service.store.search_text import phrase
 
 #: Words of a query that count, as in other search engines.

@@ -14,7 +14,7 @@ import socket
 
 import httpx
 
-from weblake_service.failures import PageFailure
+from weblake_service.page_failure import PageFailure
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 

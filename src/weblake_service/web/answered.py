@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
-from weblake_service.files.converters import Converters
+from weblake_service.files.converter_pool import Converters
 from weblake_service.page.document import Page, deadline
 from weblake_service.page.own_media import FORMATS, wanted_media
 from weblake_service.page.parse_process import attributes_of, media_of

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 import httpcore
 import httpx
 
-from weblake_service.failures import PageFailure
+from weblake_service.page_failure import PageFailure
 from weblake_service.web.addresses import clean_url
 
 MAX_REDIRECTS = 10

@@ -10,7 +10,7 @@ from urllib.request import getproxies, proxy_bypass
 import httpcore
 import httpx
 
-from weblake_service.failures import PageFailure
+from weblake_service.page_failure import PageFailure
 from weblake_service.web.addresses import resolve
 from weblake_service.web.streams import Stream, wait_closed
 

@@ -17,7 +17,7 @@ import httpcore
 import httpx
 
 from weblake import aio
-from weblake_service.failures import PageFailure
+from weblake_service.page_failure import PageFailure
 from weblake_service.web.addresses import clean_url
 from weblake_service.web.chain import Chain
 from weblake_service.web.connect import Pools

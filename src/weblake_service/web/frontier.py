@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Mapping
 from urllib.parse import SplitResult
 
-from weblake_service.failures import PageFailure
+from weblake_service.page_failure import PageFailure
 from weblake_service.web import canonical
 from weblake_service.web.patterns import Patterns
 

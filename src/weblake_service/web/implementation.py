@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from weblake_service.browser.browser_identity import Visitor
 from weblake_service.browser.scrape_browser import Browsers
-from weblake_service.browser.visitor import Visitor
 from weblake_service.config import ServiceConfig
-from weblake_service.files.converters import Converters
+from weblake_service.files.converter_pool import Converters
 from weblake_service.files.upload import Upload
 from weblake_service.jobs.fresh_pages import FreshPage
 from weblake_service.page.document import Page, page_of_upload, scrape

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 
-from weblake_service.failures import PageFailure
+from weblake_service.page_failure import PageFailure
 
 #: Bytes that one step of decompression may put out, so that a bomb is noticed before it is held.
 _STEP = 1 << 20

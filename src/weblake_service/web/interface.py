@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from weblake_service.browser.visitor import Visitor
+from weblake_service.browser.browser_identity import Visitor
 from weblake_service.files.upload import Upload
 from weblake_service.jobs.fresh_pages import FreshPage
 from weblake_service.web.fetch import Fetched

@@ -11,7 +11,7 @@ from typing import Any
 
 import re2  # type: ignore[import-untyped]
 
-from weblake_service.failures import PageFailure
+from weblake_service.page_failure import PageFailure
 
 #: Bytes that one compiled pattern may take; a larger one is refused.
 _MEMORY = 1 << 20

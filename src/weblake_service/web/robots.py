@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 
 from protego import Protego
 
-from weblake_service.failures import PageFailure
 from weblake_service.page.media import text_of
+from weblake_service.page_failure import PageFailure
 from weblake_service.web.fetch import Fetcher
 
 #: The name that rules for us are written under; the whole User-Agent would also match those for "Mozilla".

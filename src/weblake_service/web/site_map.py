@@ -10,8 +10,8 @@ from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from weblake import aio
-from weblake_service.failures import PageFailure
 from weblake_service.jobs.fresh_pages import FreshPage
+from weblake_service.page_failure import PageFailure
 from weblake_service.web.canonical import key_of, site_of, split, visited
 from weblake_service.web.interface import Web
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from weblake import aio
 from weblake_service.browser import chromium
-from weblake_service.browser.folders import Folder, remove_left
-from weblake_service.failures import PageFailure
+from weblake_service.browser.temporary_folders import Folder, remove_left
+from weblake_service.page_failure import PageFailure
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Playwright

@@ -28,8 +28,8 @@ from weblake_service.jobs.profiles import Profiles
 from weblake_service.jobs.running import Jobs
 from weblake_service.jobs.scraping import Scraper
 from weblake_service.jobs.webhook_delivery import WebhookDelivery
-from weblake_service.limits import RateLimit
 from weblake_service.llm.model import LanguageModel
+from weblake_service.rate_limit import RateLimit
 from weblake_service.request_log import RequestLog
 from weblake_service.routes.replays import Replays
 from weblake_service.sessions import rows

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from weblake_service.answers import Refusal, bad_request
-from weblake_service.browser.needs import FORMATS as BROWSER_FORMATS
-from weblake_service.browser.needs import check_browser
+from weblake_service.browser.rendering_options import FORMATS as BROWSER_FORMATS
+from weblake_service.browser.rendering_options import check_browser
 from weblake_service.config import Plan, ServiceConfig
 from weblake_service.llm import page_wants
 from weblake_service.llm.settings import lacking
 from weblake_service.page.selectors import selector_problem
+from weblake_service.responses import Refusal, bad_request
 from weblake_service.web.chain import header_problem
 from weblake_service.web.countries import country_problem
 from weblake_service.web.languages import languages_problem

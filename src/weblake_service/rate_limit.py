@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections import deque
 
-from weblake_service.answers import Refusal
 from weblake_service.clock import Clock, iso
 from weblake_service.config import ServiceConfig
+from weblake_service.responses import Refusal
 
 _WINDOW = 60.0
 

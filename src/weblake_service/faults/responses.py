@@ -8,8 +8,8 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import msgspec
 from starlette.types import Message, Scope, Send
 
-from weblake_service.answers import Refusal, encode
 from weblake_service.faults.rules import Effect
+from weblake_service.responses import Refusal, encode
 
 _GARBAGE = b"\x00\xff<html>\xfe{ this is no JSON \x80"
 #: What a chunk without an end moves its cursor on by when it is empty.

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import httpx
 
 from weblake import aio
-from weblake_service.failures import PageFailure
+from weblake_service.page_failure import PageFailure
 from weblake_service.web.addresses import resolve
 from weblake_service.web.connect import proxy_for
 

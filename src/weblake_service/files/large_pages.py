@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from weblake_service.failures import PageFailure
-from weblake_service.files.converted import Converted, Task
+from weblake_service.files.conversion_messages import Converted, Task
 from weblake_service.page.attributes import read_attributes
 from weblake_service.page.html_page import html_document
 from weblake_service.page.own_media import read_media
 from weblake_service.page.requested_formats import Wanted
+from weblake_service.page_failure import PageFailure
 
 
 def read_page(body: bytes, task: Task) -> Converted:

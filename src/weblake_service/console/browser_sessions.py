@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from sqlite3 import Row
 
-from weblake_service.parts import Parts
+from weblake_service.components import Parts
 from weblake_service.sessions import rows
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import msgspec
 
 from weblake.compat import program_command
-from weblake_service.failures import PageFailure
-from weblake_service.files.converted import HEAD, MOST_RESULT, Converted, Task, pack
+from weblake_service.files.conversion_messages import HEAD, MOST_RESULT, Converted, Task, pack
+from weblake_service.page_failure import PageFailure
 
 #: Bytes of address space of one process.
 MEMORY = 2 << 30

@@ -10,15 +10,15 @@ import httpx
 
 from weblake_service.browser.actions import Actions, content
 from weblake_service.browser.branding import branding
-from weblake_service.browser.pictures import HIDDEN, screenshot, viewport_of
+from weblake_service.browser.context_settings import Private
+from weblake_service.browser.page_monitor import Watch
 from weblake_service.browser.pool import Lane
-from weblake_service.browser.settings import Private
+from weblake_service.browser.screenshots import HIDDEN, screenshot, viewport_of
 from weblake_service.browser.site_headers import send_headers
-from weblake_service.browser.watching import Watch
-from weblake_service.failures import PageFailure
 from weblake_service.page.blocked_ads import KNOWN
 from weblake_service.page.media import Kind, kind_of
 from weblake_service.page.requested_formats import items
+from weblake_service.page_failure import PageFailure
 from weblake_service.web.fetch import Fetched
 
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ import httpcore
 import httpx
 
 from weblake_service.browser.ad_hosts import is_ad_host
-from weblake_service.browser.peers import is_own_user
-from weblake_service.browser.upstream import connect_tunnel
-from weblake_service.failures import PageFailure
+from weblake_service.browser.socket_owner import is_own_user
+from weblake_service.browser.upstream_proxy import connect_tunnel
+from weblake_service.page_failure import PageFailure
 from weblake_service.web.addresses import clean_url
 from weblake_service.web.connect import Pools
 

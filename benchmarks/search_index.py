@@ -21,15 +21,15 @@ from uuid import uuid4
 
 from weblake_service.components import Parts, open_store
 from weblake_service.config import Access, ServiceConfig
-from weblake_service.jobs import records
-from weblake_service.jobs.outcomes import Stored
-from weblake_service.jobs.records import NewJob
-from weblake_service.jobs.scraping import Scraped
+from weblake_service.jobs import job_records
+from weblake_service.jobs.job_records import NewJob
+from weblake_service.jobs.page_outcomes import Stored
+from weblake_service.jobs.scraper import Scraped
 from weblake_service.responses import encode
 from weblake_service.store import search_index
 from weblake_service.store.search_query import read_query
 from weblake_service.web.fetch import Fetched
-from weblake_service.web.implementation import RealWeb
+from weblake_service.web.http_web import RealWeb
 
 ACCESS = Access("local", "default")
 WORDS = [f"{a}{b}{c}" for a in ("lake", "stream", "batch", "crawl", "page") for b in "aeiou" for c in range(160)]
@@ -61,7 +61,7 @@ async def store_all(parts: Parts, pages: list[tuple[int, bytes]], *, indexed: bo
 
             def work(db: Connection, url: str = url, scraped: Scraped = scraped) -> None:
                 scraped.keep(db, 1.0)
-                records.store_single(db, NewJob(str(uuid4()), "scrape", ACCESS, url, 1.0), scraped.stored)
+                job_records.store_single(db, NewJob(str(uuid4()), "scrape", ACCESS, url, 1.0), scraped.stored)
 
             await parts.store.write(work)
 

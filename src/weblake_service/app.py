@@ -27,7 +27,7 @@ from weblake_service.routes.extract import ExtractRoutes
 from weblake_service.routes.interact import InteractRoutes
 from weblake_service.routes.map import MapRoutes
 from weblake_service.routes.parse import ParseRoutes
-from weblake_service.routes.queries import check_query
+from weblake_service.routes.query_strings import check_query
 from weblake_service.routes.scrape import ScrapeRoutes
 from weblake_service.routes.search import SearchRoutes
 from weblake_service.routes.session_connections import SessionDoors

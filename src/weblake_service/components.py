@@ -21,21 +21,21 @@ from weblake_service.clock import Clock
 from weblake_service.config import Access, ServiceConfig, ServiceKey, digest
 from weblake_service.faults import Faults, FaultyPost
 from weblake_service.ids import Ids
-from weblake_service.jobs import records
-from weblake_service.jobs.fresh_pages import Pages
+from weblake_service.jobs import job_records
+from weblake_service.jobs.browser_profiles import Profiles
+from weblake_service.jobs.job_manager import Jobs
 from weblake_service.jobs.job_run import Tools
-from weblake_service.jobs.profiles import Profiles
-from weblake_service.jobs.running import Jobs
-from weblake_service.jobs.scraping import Scraper
+from weblake_service.jobs.page_fetcher import Pages
+from weblake_service.jobs.scraper import Scraper
 from weblake_service.jobs.webhook_delivery import WebhookDelivery
-from weblake_service.llm.model import LanguageModel
+from weblake_service.llm.language_model import LanguageModel
 from weblake_service.rate_limit import RateLimit
 from weblake_service.request_log import RequestLog
-from weblake_service.routes.replays import Replays
-from weblake_service.sessions import rows
+from weblake_service.routes.idempotency import Replays
+from weblake_service.sessions import session_records
 from weblake_service.sessions.interact import Interact
+from weblake_service.sessions.playwright_driver import Steering
 from weblake_service.sessions.sessions import Sessions
-from weblake_service.sessions.steering import Steering
 from weblake_service.store import search_index
 from weblake_service.store.database import MEMORY, Store
 from weblake_service.store.schema import DATA_TABLES
@@ -150,8 +150,8 @@ class Parts:
         while True:
             self._clean_now.clear()
             try:
-                await self.store.write(partial(records.drop_expired, at=self.clock.now()))
-                await self.store.write(partial(rows.drop_expired, at=self.clock.now()))
+                await self.store.write(partial(job_records.drop_expired, at=self.clock.now()))
+                await self.store.write(partial(session_records.drop_expired, at=self.clock.now()))
             except Exception:  # noqa: BLE001 - the next round tries again
                 _LOG.exception("The clean-up failed.")
             try:

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from weblake_service.browser.rendering_options import FORMATS as BROWSER_FORMATS
 from weblake_service.browser.rendering_options import check_browser
 from weblake_service.config import Plan, ServiceConfig
-from weblake_service.llm import page_wants
+from weblake_service.llm import model_options
 from weblake_service.llm.settings import lacking
 from weblake_service.page.selectors import selector_problem
 from weblake_service.responses import Refusal, bad_request
-from weblake_service.web.chain import header_problem
+from weblake_service.web.accept_language import languages_problem
 from weblake_service.web.countries import country_problem
-from weblake_service.web.languages import languages_problem
+from weblake_service.web.redirect_chain import header_problem
 
 _LLM = lacking(ServiceConfig())
 _LATER = "a part of the service that comes with a later version"
@@ -51,13 +51,13 @@ def check_page_options(options: Mapping[str, object], plan: Plan | None = None, 
     if problem is not None:
         bad_request(problem)
     for kind in format_names(options):
-        if kind in page_wants.FIELDS and llm:
+        if kind in model_options.FIELDS and llm:
             raise missing(f"The format `{kind}`", llm)
-        if kind not in PLAIN_FORMATS | BROWSER_FORMATS | page_wants.FIELDS.keys():
+        if kind not in PLAIN_FORMATS | BROWSER_FORMATS | model_options.FIELDS.keys():
             raise missing(f"The format `{kind}`", _LATER)
     if llm:
         _check_tracking(options, llm)
-    elif problem := page_wants.problem(options):
+    elif problem := model_options.problem(options):
         bad_request(problem)
     for name, (wire, needs) in _OPTIONS.items():
         if options.get(name):

@@ -226,7 +226,7 @@ class LocalService:
 
 def _real_web(config: ServiceConfig) -> Web:
     # Fetching and parsing take a third of a second to import, and nobody waits for them before the first start.
-    from weblake_service.web.implementation import RealWeb
+    from weblake_service.web.http_web import RealWeb
 
     return RealWeb(config)
 

@@ -16,8 +16,8 @@ from polling import until
 
 from weblake_service.sessions.code.connection import Connection, connected
 from weblake_service.sessions.code.runner import Execution, run_code
+from weblake_service.sessions.open_pages import close_page
 from weblake_service.sessions.page_actions import Hands
-from weblake_service.sessions.pages import close_page
 
 #: Where nobody listens.
 NOWHERE = "ws://127.0.0.1:9/"

@@ -15,7 +15,7 @@ import pytest
 from weblake_service.config import ServiceConfig
 from weblake_service.page_failure import PageFailure
 from weblake_service.server import LocalService
-from weblake_service.web.implementation import RealWeb
+from weblake_service.web.http_web import RealWeb
 
 PAGES = {
     "/": "<title>Home</title><nav><a href='/nav'>n</a></nav><main><h1>Home</h1><a href='/a'>A</a> "

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from weblake_service.page.document import scrape
 from weblake_service.page_failure import PageFailure
+from weblake_service.web.decompression import Body
 from weblake_service.web.fetch import Fetcher
-from weblake_service.web.inflate import Body
 
 Site, Handler, site = loopback.Site, loopback.Handler, loopback.site
 fetching, get, failure = loopback.fetching, loopback.get, loopback.failure
@@ -45,7 +45,7 @@ def test_a_compressed_body_is_read(site: Site, encoding: str, pack: Callable[[by
     assert get(site.page("/z", pack(data), Content_Encoding=encoding)).body == data
 
 
-@proves("S9", at="src/weblake_service/web/inflate.py", line="if len(piece) > room:", becomes="if False:")
+@proves("S9", at="src/weblake_service/web/decompression.py", line="if len(piece) > room:", becomes="if False:")
 def test_s9_a_bomb_is_refused_without_being_held(site: Site) -> None:
     url = site.page("/bomb", gzip.compress(b"0" * (300 << 20), 9), Content_Encoding="gzip")
     problem = failure(url, fetcher_options={"max_body": 4 << 20})

@@ -31,7 +31,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from weblake.errors import InvalidOption
 from weblake_service.config import ServiceConfig
 from weblake_service.server import LocalService
-from weblake_service.sessions import rows
+from weblake_service.sessions import session_records
 
 LOOPS = {"node": "while (true) {}", "python": "while True: pass", "bash": "while :; do :; done"}
 
@@ -54,7 +54,7 @@ def red(lab: BrowserLab) -> Iterator[Sessions]:
     ("seconds", "credits"), [(0, 0), (0.4, 1), (30, 1), (30.0004, 1), (31, 2), (60, 2), (90, 3), (3600, 120), (-1, 0)]
 )
 def test_a_minute_costs_two_credits_and_every_second_counts(seconds: float, credits: int) -> None:
-    assert rows.price(seconds) == credits
+    assert session_records.price(seconds) == credits
 
 
 @proves(
@@ -338,7 +338,7 @@ def test_it_ends_when_its_time_is_over_and_when_it_is_left_alone(red: Sessions) 
     red.lab.service.advance(100)
     until(lambda: red.status(long) == "destroyed")
     # Each is billed to the moment when its time was over, and not to when that was noticed: 900 to 930 s, and 1000 s.
-    until(lambda: red.used() == rows.price(930) + rows.price(1000))
+    until(lambda: red.used() == session_records.price(930) + session_records.price(1000))
 
 
 @pytest.mark.system
@@ -452,7 +452,7 @@ def test_a_session_reaches_what_the_service_may_reach(red: Sessions) -> None:
 
 @proves(
     "S8",
-    at="src/weblake_service/routes/running_code.py",
+    at="src/weblake_service/routes/code_execution.py",
     line="if not self._parts.config.code_execution:",
     becomes="if False:",
 )

@@ -11,8 +11,8 @@ import loopback_site as loopback
 import parse_bench as bench
 import pytest
 
+from weblake_service.page.content_types import Kind, kind_of, kind_of_upload
 from weblake_service.page.document import scrape
-from weblake_service.page.media import Kind, kind_of, kind_of_upload
 
 site, parsing = loopback.site, bench.parsing
 DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"

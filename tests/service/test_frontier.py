@@ -241,7 +241,7 @@ def test_no_pattern_takes_longer_than_its_text_allows(pattern: str) -> None:
 
 @proves(
     "S9",
-    at="src/weblake_service/web/patterns.py",
+    at="src/weblake_service/web/path_patterns.py",
     line="return re2.compile(text, options)",
     becomes="return __import__('re').compile(text)",
 )

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
 
+from weblake_service.page.content_types import Kind, kind_of, text_of
 from weblake_service.page.document import Page, page_of
-from weblake_service.page.media import Kind, kind_of, text_of
 from weblake_service.page.parser_limits import MAX_DEPTH, flatten
 from weblake_service.web.fetch import Fetched
 

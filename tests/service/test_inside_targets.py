@@ -87,7 +87,7 @@ def fetched(work: Any) -> Any:
 
 @proves(
     "S7",
-    at="src/weblake_service/web/connect.py",
+    at="src/weblake_service/web/connection_pools.py",
     line="return Stream(await self._inner.connect_tcp(addresses[-1], port, timeout, local_address, socket_options))",
     becomes="return Stream(await self._inner.connect_tcp(host, port, timeout, local_address, socket_options))",
 )
@@ -142,7 +142,7 @@ def test_s7_no_way_leads_into_the_network(net: Net, way: str) -> None:
 
 @proves(
     "S7",
-    at="src/weblake_service/routes/targets.py",
+    at="src/weblake_service/routes/target_urls.py",
     line="    if _is_private(host):",
     becomes="    if False:",
     case="127.0.0.1",

@@ -17,13 +17,13 @@ from weblake_service import ids
 from weblake_service.clock import Clock
 from weblake_service.config import Access, ServiceConfig
 from weblake_service.faults import Faults
-from weblake_service.jobs import records
-from weblake_service.jobs.fresh_pages import Pages
+from weblake_service.jobs import job_records
+from weblake_service.jobs.browser_profiles import Profiles
+from weblake_service.jobs.job_manager import Jobs
+from weblake_service.jobs.job_records import NewJob
 from weblake_service.jobs.job_run import Tools
-from weblake_service.jobs.profiles import Profiles
-from weblake_service.jobs.records import NewJob
-from weblake_service.jobs.running import Jobs
-from weblake_service.jobs.scraping import Scraper
+from weblake_service.jobs.page_fetcher import Pages
+from weblake_service.jobs.scraper import Scraper
 from weblake_service.page_failure import PageFailure
 from weblake_service.store.database import Store
 
@@ -115,7 +115,7 @@ async def crawl(plan: Plan) -> Seen:
     config = ServiceConfig(concurrency=plan.width, seed=plan.seed)
     new = NewJob(JOB, "crawl", Access("local", "default"), url(0), clock.now(), {"max_age": 0}, {"limit": plan.limit},
                  expected=plan.limit, target=url(0))  # fmt: skip
-    await store.write(partial(records.create, job=new))
+    await store.write(partial(job_records.create, job=new))
     try:
         for stop in [*plan.stops, None]:
             web = Site(plan)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from weblake_service import ids
 from weblake_service.config import ServiceKey
 from weblake_service.page_failure import PageFailure
-from weblake_service.routes.targets import split, target
+from weblake_service.routes.target_urls import split, target
 from weblake_service.store.database import Store
 from weblake_service.web.addresses import with_scheme
 

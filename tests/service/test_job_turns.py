@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from weblake import aio
 from weblake_service.config import Access
-from weblake_service.jobs import page_queue, records
+from weblake_service.jobs import job_records, page_queue
 from weblake_service.jobs.fair_queue import FIRST, Gate, of_one_site
-from weblake_service.jobs.records import NewJob
-from weblake_service.jobs.sources import BatchSource
+from weblake_service.jobs.job_records import NewJob
+from weblake_service.jobs.page_sources import BatchSource
 from weblake_service.store.database import Store
 
 JOB = "00000000-0000-4000-8000-000000000001"
@@ -136,7 +136,7 @@ def test_a_batch_is_read_as_it_is_worked_on_and_not_at_once() -> None:
         urls = [(f"http://site.test/{n}", 0) for n in range(1000)]
 
         def begin(db: Any) -> None:
-            records.create(db, NewJob(JOB, "batch_scrape", Access("t", "k"), urls[0][0], 1.0))
+            job_records.create(db, NewJob(JOB, "batch_scrape", Access("t", "k"), urls[0][0], 1.0))
             page_queue.add(db, JOB, urls, 1.0)
 
         await store.write(begin)

@@ -15,9 +15,9 @@ from cdp_lab import CdpClient, Page, Viewer, chromium, connected
 
 from weblake import aio
 from weblake.loopback import Answer, Asked, LoopbackServer
-from weblake_service.sessions import live_messages as said
 from weblake_service.sessions import live_page, live_view
-from weblake_service.sessions.live_pictures import Picture, Pictures, jpeg_size
+from weblake_service.sessions import viewer_messages as said
+from weblake_service.sessions.live_frames import Picture, Pictures, jpeg_size
 from weblake_service.sessions.live_tabs import Tabs
 from weblake_service.sessions.live_view import LiveView
 

@@ -131,7 +131,7 @@ def test_a_failure_is_its_pages_own_in_a_batch(bench: Any, weblake_llm: Any) -> 
 
 @proves(
     "S1",
-    at="src/weblake_service/llm/endpoint.py",
+    at="src/weblake_service/llm/openai_endpoint.py",
     line='said = f"The language model\'s endpoint answered with {status}"',
     becomes='said = reply.request.headers["authorization"]',
 )

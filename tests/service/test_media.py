@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from weblake_service.page.content_types import Kind, kind_of
 from weblake_service.page.document import Page, page_of
-from weblake_service.page.media import Kind, kind_of
 from weblake_service.page_failure import PageFailure
 from weblake_service.web.fetch import Fetched
 

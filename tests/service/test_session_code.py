@@ -21,8 +21,8 @@ from loopback_site import Site, site  # noqa: F401
 from polling import until
 
 from weblake_service.sessions.code import languages
-from weblake_service.sessions.code.guard import guarding
 from weblake_service.sessions.code.output import MOST
+from weblake_service.sessions.code.page_watchdog import guarding
 from weblake_service.sessions.code.runner import run_code
 
 #: Sleeps by a number of its own, by which it is found among all processes.

@@ -15,9 +15,9 @@ from loopback_site import Site, site  # noqa: F401
 from weblake_service.sessions.attached_page import HandsError
 from weblake_service.sessions.cdp import CdpError
 from weblake_service.sessions.code.connection import Connection, connected
-from weblake_service.sessions.keys import chord
+from weblake_service.sessions.keyboard import chord
+from weblake_service.sessions.open_pages import close_page, front_page, new_page, open_pages, to_front
 from weblake_service.sessions.page_actions import Hands
-from weblake_service.sessions.pages import close_page, front_page, new_page, open_pages, to_front
 
 system = pytest.mark.system
 

@@ -10,8 +10,8 @@ import pytest
 from markdown_it import MarkdownIt
 from selectolax.lexbor import LexborHTMLParser
 
+from weblake_service.page.content_types import Kind, kind_of
 from weblake_service.page.document import page_of
-from weblake_service.page.media import Kind, kind_of
 from weblake_service.page_failure import PageFailure
 from weblake_service.web.fetch import Fetched
 

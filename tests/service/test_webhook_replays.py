@@ -99,7 +99,7 @@ def test_s5_whoever_keeps_the_keys_acts_on_each_delivery_once() -> None:
 
 @proves(
     "S5",
-    at="src/weblake_service/jobs/deliveries.py",
+    at="src/weblake_service/jobs/webhook_queue.py",
     line='delivery_id = ids.delivery_id(job["id"], event, place)',
     becomes="delivery_id = __import__('secrets').token_hex(8)",
 )

@@ -9,8 +9,8 @@ from urllib.parse import unquote
 
 import httpx
 
+from weblake_service.web.accept_language import wanted_languages
 from weblake_service.web.countries import country_of
-from weblake_service.web.languages import wanted_languages
 
 #: Width and height of the page in view.
 _DESKTOP, _PHONE = (1280, 800), (390, 844)

@@ -26,7 +26,7 @@ from weblake_service.browser.socket_owner import is_own_user
 from weblake_service.browser.upstream_proxy import connect_tunnel
 from weblake_service.page_failure import PageFailure
 from weblake_service.web.addresses import clean_url
-from weblake_service.web.connect import Pools
+from weblake_service.web.connection_pools import Pools
 
 if TYPE_CHECKING:
     from playwright.async_api import ProxySettings

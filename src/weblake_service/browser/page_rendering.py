@@ -15,8 +15,8 @@ from weblake_service.browser.page_monitor import Watch
 from weblake_service.browser.pool import Lane
 from weblake_service.browser.screenshots import HIDDEN, screenshot, viewport_of
 from weblake_service.browser.site_headers import send_headers
-from weblake_service.page.blocked_ads import KNOWN
-from weblake_service.page.media import Kind, kind_of
+from weblake_service.page.ad_removal import KNOWN
+from weblake_service.page.content_types import Kind, kind_of
 from weblake_service.page.requested_formats import items
 from weblake_service.page_failure import PageFailure
 from weblake_service.web.fetch import Fetched

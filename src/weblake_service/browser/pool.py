@@ -18,7 +18,7 @@ from weblake_service.browser.context_settings import Settings
 from weblake_service.browser.egress_proxy import Gateway
 from weblake_service.browser.playwright_browser import Engine
 from weblake_service.page_failure import PageFailure
-from weblake_service.web.connect import Pools
+from weblake_service.web.connection_pools import Pools
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from weblake_service.browser.context_settings import Private
-from weblake_service.web.chain import same_site
+from weblake_service.web.redirect_chain import same_site
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Page

@@ -12,7 +12,7 @@ import httpx
 from weblake import aio
 from weblake_service.page_failure import PageFailure
 from weblake_service.web.addresses import resolve
-from weblake_service.web.connect import proxy_for
+from weblake_service.web.connection_pools import proxy_for
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 #: Seconds until the next address of a name is tried, and until the last one, or a proxy, must have answered.

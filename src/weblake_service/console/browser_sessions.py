@@ -7,7 +7,7 @@ from functools import partial
 from sqlite3 import Row
 
 from weblake_service.components import Parts
-from weblake_service.sessions import rows
+from weblake_service.sessions import session_records
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +30,13 @@ class BrowserSession:
 
 async def sessions(parts: Parts, team: str) -> list[BrowserSession]:
     """A team's sessions of the last day, newest first."""
-    work = partial(rows.listed, team=team, active=None, at=parts.clock.now(), scrapes=True)
+    work = partial(session_records.listed, team=team, active=None, at=parts.clock.now(), scrapes=True)
     return [_session(parts, row) for row in await parts.store.read(work)]
 
 
 async def session(parts: Parts, team: str, session_id: str) -> BrowserSession | None:
     """One of them; None where the team has none of that id."""
-    row = await parts.store.read(partial(rows.by_id, session_id=session_id))
+    row = await parts.store.read(partial(session_records.by_id, session_id=session_id))
     return None if row is None or row["team"] != team else _session(parts, row)
 
 

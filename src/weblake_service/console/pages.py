@@ -22,7 +22,7 @@ from weblake_service.components import Parts
 from weblake_service.config import Access
 from weblake_service.console import browser_sessions, charts, queries
 from weblake_service.console.sign_in import SignIn
-from weblake_service.jobs import deliveries
+from weblake_service.jobs import webhook_queue
 from weblake_service.responses import Refusal, not_found, whole_number
 from weblake_service.store import accounts
 
@@ -108,7 +108,7 @@ class ConsolePages:
                 "outcomes": queries.outcomes(db, job),
                 "documents": queries.documents(db, job, first),
                 "failures": queries.failures(db, job),
-                "deliveries": deliveries.recent(db, queries.PAGE, job=job.id),
+                "deliveries": webhook_queue.recent(db, queries.PAGE, job=job.id),
             }
 
         found = await self._parts.store.read(work)
@@ -148,7 +148,7 @@ class ConsolePages:
 
     async def deliveries(self, request: Request, access: Access) -> Response:
         """The webhooks that wait, and what became of the last ones."""
-        work = partial(deliveries.recent, most=200, team=access.team)
+        work = partial(webhook_queue.recent, most=200, team=access.team)
         return self._page("deliveries", access, deliveries=await self._parts.store.read(work))
 
     async def sessions(self, request: Request, access: Access) -> Response:

@@ -14,7 +14,7 @@ import msgspec
 
 from weblake_service.clock import iso
 from weblake_service.console.charts import Bar
-from weblake_service.jobs import records
+from weblake_service.jobs import job_records
 from weblake_service.store import accounts
 
 #: Rows of one list.
@@ -60,7 +60,7 @@ FROM jobs WHERE team = :team AND (ended IS NULL OR ended > :alive)
 
 def list_jobs(db: Connection, team: str, at: float, before: int | None = None) -> tuple[list[Job], int | None]:
     """The latest jobs, running ones first where `before` is None; and what to go on from, None at the end."""
-    given = {"team": team, "alive": at - records.JOB_LIFE, "before": before, "most": PAGE + 1}
+    given = {"team": team, "alive": at - job_records.JOB_LIFE, "before": before, "most": PAGE + 1}
     bound = " AND (:before IS NULL OR rowid < :before)"
     rows = db.execute(f"{_COLUMNS}{bound} ORDER BY rowid DESC LIMIT :most", given).fetchall()
     following = rows[PAGE - 1]["number"] if len(rows) > PAGE else None
@@ -69,13 +69,13 @@ def list_jobs(db: Connection, team: str, at: float, before: int | None = None) -
 
 def running(db: Connection, team: str, at: float) -> list[Job]:
     """The jobs that have pages to scrape, newest first."""
-    given = {"team": team, "alive": at - records.JOB_LIFE}
+    given = {"team": team, "alive": at - job_records.JOB_LIFE}
     return [_job(row) for row in db.execute(f"{_COLUMNS} AND status = 'scraping' ORDER BY rowid DESC LIMIT 100", given)]
 
 
 def find_job(db: Connection, team: str, job_id: str, at: float) -> Job | None:
     """One job; None where this team has none of that id."""
-    given = {"team": team, "alive": at - records.JOB_LIFE, "id": job_id}
+    given = {"team": team, "alive": at - job_records.JOB_LIFE, "id": job_id}
     row = db.execute(f"{_COLUMNS} AND id = :id", given).fetchone()
     return None if row is None else _job(row)
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
-from weblake_service.jobs.gathering import MAP_PRICE, SEARCH_PRICE, Gathered
 from weblake_service.jobs.model_job import Finished, ModelJob
+from weblake_service.jobs.web_tools import MAP_PRICE, SEARCH_PRICE, Gathered
 from weblake_service.llm import prompts
 from weblake_service.llm.interface import Message
-from weblake_service.llm.page_wants import EXTRACTION
+from weblake_service.llm.model_options import EXTRACTION
 from weblake_service.llm.query import json_of
 from weblake_service.llm.schemas import Check, checker, is_object
 from weblake_service.page_failure import PageFailure

@@ -15,10 +15,10 @@ from sqlite3 import Connection
 
 from weblake_service.clock import Clock
 from weblake_service.jobs import page_queue
-from weblake_service.jobs.outcomes import Blocked, Dropped, Outcome
+from weblake_service.jobs.page_outcomes import Blocked, Dropped, Outcome
 from weblake_service.jobs.page_queue import Todo
-from weblake_service.jobs.scraping import Scraped
-from weblake_service.jobs.sources import Verdict
+from weblake_service.jobs.page_sources import Verdict
+from weblake_service.jobs.scraper import Scraped
 from weblake_service.store.database import Store
 from weblake_service.web.interface import Web
 

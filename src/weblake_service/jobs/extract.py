@@ -6,10 +6,10 @@ import asyncio
 from typing import Any
 
 from weblake import aio
-from weblake_service.jobs.gathering import Gathered
 from weblake_service.jobs.model_job import Finished, ModelJob
-from weblake_service.llm.page_parts import extract
-from weblake_service.llm.page_wants import EXTRACTION
+from weblake_service.jobs.web_tools import Gathered
+from weblake_service.llm.model_options import EXTRACTION
+from weblake_service.llm.model_output import extract
 from weblake_service.page_failure import PageFailure
 
 #: Pages that are read where no limit is given, and at most.

@@ -10,11 +10,11 @@ from sqlite3 import Connection, Row
 from weblake_service import ids
 from weblake_service.clock import Clock
 from weblake_service.faults import Faults
-from weblake_service.jobs import records
-from weblake_service.jobs.outcomes import Dropped, Outcome
+from weblake_service.jobs import job_records
+from weblake_service.jobs.page_outcomes import Dropped, Outcome
 from weblake_service.jobs.page_queue import Todo
-from weblake_service.jobs.scraping import Scraped, Scraper, Turn, failed
-from weblake_service.jobs.sources import Source, Verdict
+from weblake_service.jobs.page_sources import Source, Verdict
+from weblake_service.jobs.scraper import Scraped, Scraper, Turn, failed
 from weblake_service.store.database import Store
 
 
@@ -60,7 +60,7 @@ class Run:
         self._job_id: str = job["id"]
         self._kind: str = job["kind"]
         self._team: str = job["team"]
-        self._options = records.decoded(job["options"])
+        self._options = job_records.decoded(job["options"])
         self._source = source
         self._announce = announce
         self._cached_before: float | None = job["created"] if in_order else None
@@ -116,7 +116,7 @@ class Run:
         return before, self._settled
 
     def _end(self, db: Connection) -> bool:
-        return records.end(db, self._job_id, "completed", self._tools.clock.now(), drained=self._source.drained)
+        return job_records.end(db, self._job_id, "completed", self._tools.clock.now(), drained=self._source.drained)
 
     async def _page(self, page: Todo, before: asyncio.Event | None, settled: asyncio.Event | None) -> None:
         try:
@@ -142,7 +142,7 @@ class Run:
         def work(db: Connection) -> list[Todo] | None:
             if scraped is not None:
                 scraped.keep(db, now)
-            return records.settle(db, self._job_id, page, verdict.outcome, now, verdict.found, verdict.mark)
+            return job_records.settle(db, self._job_id, page, verdict.outcome, now, verdict.found, verdict.mark)
 
         added = await self._tools.store.write(work)
         self._source.queued(added or [])

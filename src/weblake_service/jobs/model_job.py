@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sqlite3 import Connection
 from typing import Any
 
-from weblake_service.jobs.gathering import Gathering
+from weblake_service.jobs.web_tools import Gathering
 from weblake_service.llm.interface import Model
 
 #: Records a step at a place: its body, its credits, and what is kept with it.

@@ -18,10 +18,10 @@ import msgspec
 from weblake_service.browser.rendering_options import seen_as
 from weblake_service.page.change_tracking import read_asked
 from weblake_service.responses import encode
+from weblake_service.web.accept_language import wanted_languages
 from weblake_service.web.addresses import clean_url
 from weblake_service.web.countries import DEFAULT, country_of
 from weblake_service.web.fetch import Fetched
-from weblake_service.web.languages import wanted_languages
 
 #: Milliseconds: the contract's default of maxAge, and the one that holds where only the cache is read.
 MAX_AGE = 172_800_000

@@ -11,7 +11,7 @@ from sqlite3 import Connection, Row
 
 import msgspec
 
-from weblake_service.jobs.outcomes import Blocked, Dropped, Outcome, Stored
+from weblake_service.jobs.page_outcomes import Blocked, Dropped, Outcome, Stored
 from weblake_service.responses import encode
 
 #: How a page that is done stands in the queue: whether it counts towards a crawl's limit.

@@ -17,8 +17,8 @@ from weblake import aio
 from weblake.api import webhooks
 from weblake_service.clock import Clock
 from weblake_service.config import ServiceConfig
-from weblake_service.jobs import deliveries
-from weblake_service.jobs.records import decoded
+from weblake_service.jobs import webhook_queue
+from weblake_service.jobs.job_records import decoded
 from weblake_service.page_failure import PageFailure
 from weblake_service.store.database import Store
 
@@ -94,8 +94,8 @@ class WebhookDelivery:
 
     def _look(self, db: Connection, flying: Mapping[int, Row], now: float) -> tuple[list[Row], float | None]:
         """What to begin now, and when to look again: the end of a delivery rings the bell too."""
-        rows = deliveries.startable(db, now, flying, to_one=_TO_ONE, at_once=_AT_ONCE)
-        return rows, deliveries.next_due(db, now)
+        rows = webhook_queue.startable(db, now, flying, to_one=_TO_ONE, at_once=_AT_ONCE)
+        return rows, webhook_queue.next_due(db, now)
 
     def _begin(self, row: Row) -> None:
         self._flying[row["seq"]] = row
@@ -111,7 +111,7 @@ class WebhookDelivery:
 
     async def _one(self, place: int) -> None:
         try:
-            row = await self._store.read(partial(deliveries.find, place=place))
+            row = await self._store.read(partial(webhook_queue.find, place=place))
             if row is not None:
                 await self._note(row, *await self._try(row))
         except Exception:  # noqa: BLE001 - it stays queued
@@ -143,8 +143,8 @@ class WebhookDelivery:
     async def _note(self, row: Row, arrived: bool, answer: str) -> None:
         now = self._clock.now()
         if arrived:
-            await self._store.write(partial(deliveries.acknowledge, place=row["seq"], at=now, answer=answer))
+            await self._store.write(partial(webhook_queue.acknowledge, place=row["seq"], at=now, answer=answer))
             return
-        alive = await self._store.write(partial(deliveries.put_off, place=row["seq"], at=now, answer=answer))
+        alive = await self._store.write(partial(webhook_queue.put_off, place=row["seq"], at=now, answer=answer))
         then = "it is tried again" if alive else "it is dropped, as that was the last try"
         _LOG.warning("Webhook delivery %s of job %s failed (%s): %s.", row["id"], row["job"], answer, then)

@@ -16,7 +16,7 @@ from weblake_service.llm.query import json_of
 from weblake_service.llm.schemas import checker
 from weblake_service.page_failure import PageFailure
 from weblake_service.responses import Refusal
-from weblake_service.web.patterns import Patterns
+from weblake_service.web.path_patterns import Patterns
 
 #: Seconds that a model may take for it.
 _TIMEOUT_S = 60.0

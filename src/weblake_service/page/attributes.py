@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from selectolax.lexbor import LexborHTMLParser
 
-from weblake_service.page.media import Kind, kind_of, text_of
+from weblake_service.page.content_types import Kind, kind_of, text_of
 from weblake_service.page.parser_limits import flatten
 from weblake_service.page.selectors import attribute_selectors, refuse_costly
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from weblake_service.page.blocks import HEADINGS, Block, Outline
-from weblake_service.page.boilerplate_names import Says, words
-from weblake_service.page.sections import drop_sections
+from weblake_service.page.element_classification import Says, words
+from weblake_service.page.section_removal import drop_sections
 
 #: Rows and lines that may say the same twice.
 _MAY_REPEAT = words("tr td th tbody thead p pre dt dd code blockquote")

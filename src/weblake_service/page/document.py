@@ -14,10 +14,10 @@ from weblake import aio
 from weblake_service.files.converter_pool import Converters
 from weblake_service.files.file_types import HTML, PDF, kind_of_name
 from weblake_service.files.upload import Upload
-from weblake_service.page.converted import Readable, as_base64, read_document
+from weblake_service.page.content_types import Kind, fence_of, kind_of, kind_of_upload, refuse, text_of
+from weblake_service.page.file_documents import Readable, as_base64, read_document
 from weblake_service.page.html_page import html_document
 from weblake_service.page.markdown import fenced, without_base64_images
-from weblake_service.page.media import Kind, fence_of, kind_of, kind_of_upload, refuse, text_of
 from weblake_service.page.parse_process import LARGE, read_html
 from weblake_service.page.requested_formats import Wanted, number, read_wanted
 from weblake_service.page_failure import PageFailure

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from selectolax.lexbor import LexborHTMLParser
 
-from weblake_service.page.blocked_ads import drop_ads
+from weblake_service.page.ad_removal import drop_ads
+from weblake_service.page.content_types import text_of
 from weblake_service.page.links import base_of, images_in, links_in, resolve_all, settle_images
 from weblake_service.page.main_content import Content, select_content
 from weblake_service.page.markdown import to_markdown
-from weblake_service.page.media import text_of
 from weblake_service.page.metadata import read_metadata
 from weblake_service.page.parser_limits import flatten
 from weblake_service.page.requested_formats import Wanted

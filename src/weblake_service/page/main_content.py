@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
 
+from weblake_service.page.block_extraction import outline
 from weblake_service.page.blocks import Block, Outline
 from weblake_service.page.boilerplate_removal import Subject, sift
-from weblake_service.page.outline import outline
 from weblake_service.page_failure import PageFailure
 
 #: Never content, whatever was asked for.

@@ -12,7 +12,7 @@ import re
 from html_to_markdown import ConversionOptions, PreprocessingOptions, convert
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from weblake_service.page.anchors import as_block, settle_links
+from weblake_service.page.link_markup import as_block, settle_links
 
 #: Stands where the URL of a base64 image stood.
 IMAGE_PLACEHOLDER = "Base64-Image-Removed"

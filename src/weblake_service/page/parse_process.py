@@ -15,9 +15,9 @@ import msgspec
 from weblake_service.files.conversion_messages import Converted, Task
 from weblake_service.files.converter_pool import Converters
 from weblake_service.page.attributes import read_attributes
+from weblake_service.page.audio_video import read_media
+from weblake_service.page.content_types import text_of
 from weblake_service.page.html_page import html_document
-from weblake_service.page.media import text_of
-from weblake_service.page.own_media import read_media
 from weblake_service.page.requested_formats import Wanted
 from weblake_service.page_failure import PageFailure
 

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from weblake_service.clock import iso
 from weblake_service.components import Parts
 from weblake_service.faults import read_rule, read_rules
-from weblake_service.jobs import deliveries
+from weblake_service.jobs import webhook_queue
 from weblake_service.responses import answer, bad_request, not_found, read_object
 from weblake_service.store import accounts
 
@@ -67,7 +67,7 @@ class AdminRoutes:
 
     async def deliveries(self, request: Request) -> Response:
         """The webhooks that wait, and those that were tried last."""
-        return answer({"deliveries": await self._parts.store.read(deliveries.recent)})
+        return answer({"deliveries": await self._parts.store.read(webhook_queue.recent)})
 
     async def reset(self, request: Request) -> Response:
         """Empties the service."""

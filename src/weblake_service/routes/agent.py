@@ -10,12 +10,12 @@ from weblake.api import options
 from weblake_service.components import Parts
 from weblake_service.config import Access
 from weblake_service.jobs.agent import DEFAULT_CREDITS
-from weblake_service.jobs.records import NewJob
-from weblake_service.llm.page_wants import EXTRACTION
+from weblake_service.jobs.job_records import NewJob
+from weblake_service.llm.model_options import EXTRACTION
 from weblake_service.responses import bad_request
 from weblake_service.routes import model_jobs
-from weblake_service.routes.intake import once, read_options, read_target, read_webhook
-from weblake_service.routes.replays import Ticket
+from weblake_service.routes.idempotency import Ticket
+from weblake_service.routes.request_options import once, read_options, read_target, read_webhook
 
 #: Names in a request that the job keeps elsewhere than in its plan.
 _NOT_PLAN = frozenset({"webhook", "origin", "integration"})

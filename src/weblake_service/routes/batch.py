@@ -14,14 +14,21 @@ from weblake.api import options
 from weblake_service.components import Parts
 from weblake_service.config import Access
 from weblake_service.feature_checks import check_page_options
-from weblake_service.jobs import page_queue, records
+from weblake_service.jobs import job_records, page_queue
+from weblake_service.jobs.job_records import NewJob
 from weblake_service.jobs.page_cache import is_private
-from weblake_service.jobs.records import NewJob
 from weblake_service.responses import Refusal, bad_request, encode, raw_answer
-from weblake_service.routes.intake import check_queue, once, page_options, page_price, read_options, read_webhook
+from weblake_service.routes.idempotency import Ticket
 from weblake_service.routes.jobs import JobRoutes, job_address
-from weblake_service.routes.replays import Ticket
-from weblake_service.routes.targets import refusal, split
+from weblake_service.routes.request_options import (
+    check_queue,
+    once,
+    page_options,
+    page_price,
+    read_options,
+    read_webhook,
+)
+from weblake_service.routes.target_urls import refusal, split
 from weblake_service.store import accounts
 
 _PATH = "/v2/batch/scrape"
@@ -61,13 +68,13 @@ class BatchRoutes:
         def work(db: Connection) -> tuple[str, bytes]:
             needed = len(urls) * page_price(asked)
             accounts.demand(db, access.team, needed, parts.config.plan(access.team).credits, now)
-            check_queue(records.waiting(db, access.team), len(urls), parts.config.plan(access.team), now)
+            check_queue(job_records.waiting(db, access.team), len(urls), parts.config.plan(access.team), now)
             new_id = str(append_to).lower() if append_to else parts.ids.start(db)
             job = NewJob(new_id, "batch_scrape", access, urls[0], now, pages, plan, {}, webhook, most, target=shown)
             if append_to:
                 _append(db, job, urls)
             else:
-                records.create(db, job)
+                job_records.create(db, job)
                 page_queue.add(db, new_id, ((url, 0) for url in urls), now)
             reply: dict[str, object] = {"success": True, "id": new_id, "url": job_address(request, _PATH, new_id)}
             encoded = encode(reply if invalid is None else reply | {"invalidURLs": invalid})
@@ -98,11 +105,11 @@ def _plan(asked: Mapping[str, object]) -> dict[str, object]:
 
 def _append(db: Connection, job: NewJob, urls: list[str]) -> None:
     """Adds URLs, with options of their own where they differ, to a job that runs or has completed."""
-    found = records.find(db, job.id, job.kind, job.access.team, job.at)
+    found = job_records.find(db, job.id, job.kind, job.access.team, job.at)
     if found["status"] in ("failed", "cancelled"):
         raise Refusal(409, f"The batch scrape is {found['status']}: nothing can be appended to it.")
-    records.reopen(db, job.id)
-    own = None if records.decoded(found["options"]) == job.options else job.options
+    job_records.reopen(db, job.id)
+    own = None if job_records.decoded(found["options"]) == job.options else job.options
     page_queue.add(db, job.id, ((url, 0) for url in urls), job.at, own)
     db.execute("UPDATE jobs SET expected = expected + ? WHERE id = ?", (len(urls), job.id))
     accounts.record_activity(db, job.access, job.kind, job.id, job.target, job.at)

@@ -17,13 +17,13 @@ from weblake_service.components import Parts, asker
 from weblake_service.config import Access
 from weblake_service.page_failure import PageFailure
 from weblake_service.responses import Refusal, answer, bad_request, encode, not_found, raw_answer
-from weblake_service.routes.intake import once, read_options
-from weblake_service.routes.replays import Ticket
-from weblake_service.routes.running_code import CodeRunner, addresses
-from weblake_service.sessions import rows
-from weblake_service.sessions.rows import Wanted
+from weblake_service.routes.code_execution import CodeRunner, addresses
+from weblake_service.routes.idempotency import Ticket
+from weblake_service.routes.request_options import once, read_options
+from weblake_service.sessions import session_records
+from weblake_service.sessions.playwright_driver import profile_of
+from weblake_service.sessions.session_records import Wanted
 from weblake_service.sessions.sessions import Live, destroyed
-from weblake_service.sessions.steering import profile_of
 
 #: Seconds of life and without use where nothing is said; the contract's text gives 600 and 300 for the first.
 _TTL, _IDLE = 300, 300
@@ -63,7 +63,7 @@ class BrowserRoutes:
         if status is not None and status not in _STATUSES:
             bad_request("status must be active or destroyed.")
         active, now = _STATUSES.get(status or ""), parts.clock.now()
-        found = await parts.store.read(lambda db: rows.listed(db, team, active=active, at=now))
+        found = await parts.store.read(lambda db: session_records.listed(db, team, active=active, at=now))
         shown = [self._shown(row, str(request.base_url)) for row in found]
         # Between its end and the row that says so a session is neither.
         return answer({"success": True, "sessions": [one for one in shown if status in (None, one["status"])]})
@@ -128,7 +128,7 @@ class BrowserRoutes:
 
     async def _row(self, request: Request, access: Access) -> Row:
         session_id = str(request.path_params["id"]).lower()
-        row = await self._parts.store.read(lambda db: rows.by_id(db, session_id))
+        row = await self._parts.store.read(lambda db: session_records.by_id(db, session_id))
         if row is None or row["scrape"] is not None:
             not_found("Browser session not found")
         if row["team"] != access.team:

@@ -15,14 +15,16 @@ from weblake_service.clock import iso
 from weblake_service.components import Parts, asker
 from weblake_service.config import Access
 from weblake_service.feature_checks import check_crawl_options, check_page_options
-from weblake_service.jobs import records
+from weblake_service.jobs import job_records
 from weblake_service.jobs.crawl import DEFAULT_LIMIT
+from weblake_service.jobs.job_records import NewJob
 from weblake_service.jobs.page_cache import is_private
-from weblake_service.jobs.records import NewJob
 from weblake_service.llm.crawl_params import generate
 from weblake_service.page_failure import PageFailure
 from weblake_service.responses import answer, bad_request, encode, raw_answer
-from weblake_service.routes.intake import (
+from weblake_service.routes.idempotency import Ticket
+from weblake_service.routes.jobs import JobRoutes, job_address
+from weblake_service.routes.request_options import (
     check_queue,
     once,
     page_price,
@@ -30,10 +32,8 @@ from weblake_service.routes.intake import (
     read_target,
     read_webhook,
 )
-from weblake_service.routes.jobs import JobRoutes, job_address
-from weblake_service.routes.replays import Ticket
 from weblake_service.store import accounts
-from weblake_service.web.patterns import Patterns
+from weblake_service.web.path_patterns import Patterns
 
 #: Names in a crawl's options that are kept elsewhere than in its plan.
 _NOT_PLAN = frozenset({"url", "webhook", "scrape_options", "origin", "integration", "zero_data_retention", "prompt"})
@@ -108,10 +108,10 @@ class CrawlRoutes:
 
         def work(db: Connection) -> tuple[str, bytes]:
             accounts.demand(db, access.team, limit * page_price(pages), parts.config.plan(access.team).credits, now)
-            check_queue(records.waiting(db, access.team), 1, parts.config.plan(access.team), now)
+            check_queue(job_records.waiting(db, access.team), 1, parts.config.plan(access.team), now)
             new_id = parts.ids.start(db)
             encoded = encode({"success": True, "id": new_id, "url": job_address(request, "/v2/crawl", new_id)})
-            records.create(
+            job_records.create(
                 db, NewJob(new_id, "crawl", access, url, now, pages, plan, _shown(body), webhook, limit, target)
             )
             ticket.save(db, 200, encoded)

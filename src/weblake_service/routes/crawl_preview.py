@@ -11,7 +11,7 @@ from weblake_service.components import Parts, asker
 from weblake_service.feature_checks import missing
 from weblake_service.llm.crawl_params import generate
 from weblake_service.responses import answer, read_object
-from weblake_service.routes.intake import read_options, read_target
+from weblake_service.routes.request_options import read_options, read_target
 
 
 class CrawlPreviewRoutes:

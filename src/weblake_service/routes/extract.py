@@ -13,14 +13,14 @@ from weblake_service.components import Parts
 from weblake_service.config import Access
 from weblake_service.feature_checks import check_page_options, missing
 from weblake_service.jobs.extract import MOST_PAGES, PAGES
+from weblake_service.jobs.job_records import NewJob
 from weblake_service.jobs.page_cache import is_private
-from weblake_service.jobs.records import NewJob
-from weblake_service.llm.page_wants import EXTRACTION
+from weblake_service.llm.model_options import EXTRACTION
 from weblake_service.responses import bad_request
 from weblake_service.routes import model_jobs
-from weblake_service.routes.intake import once, page_price, read_options, read_webhook
-from weblake_service.routes.replays import Ticket
-from weblake_service.routes.targets import refusal, split
+from weblake_service.routes.idempotency import Ticket
+from weblake_service.routes.request_options import once, page_price, read_options, read_webhook
+from weblake_service.routes.target_urls import refusal, split
 
 #: Names in a request that the job keeps elsewhere than in its plan.
 _NOT_PLAN = frozenset({"webhook", "scrape_options", "origin", "integration", "urls"})

@@ -14,10 +14,10 @@ from weblake_service.feature_checks import missing
 from weblake_service.page.requested_formats import number
 from weblake_service.page_failure import PageFailure
 from weblake_service.responses import Refusal, answer, encode, job_id, raw_answer
-from weblake_service.routes.intake import once, read_options
-from weblake_service.routes.replays import Ticket
-from weblake_service.routes.running_code import CodeRunner, addresses
-from weblake_service.sessions.prompted import follow
+from weblake_service.routes.code_execution import CodeRunner, addresses
+from weblake_service.routes.idempotency import Ticket
+from weblake_service.routes.request_options import once, read_options
+from weblake_service.sessions.prompt_agent import follow
 from weblake_service.sessions.sessions import Live
 
 #: Seconds that a prompt may take where nothing is said.

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weblake_service.components import Parts, asker
-from weblake_service.jobs import chunks, records
+from weblake_service.jobs import job_records, job_status
 from weblake_service.responses import Refusal, answer, job_id, raw_answer, whole_number
 
 
@@ -38,8 +38,8 @@ class JobRoutes:
         url = job_address(request, self._path, job)
 
         def work(db: Connection) -> bytes:
-            row = records.find(db, job, self._kind, team, now)
-            return chunks.status_body(db, row, url, skip=skip, limit=limit, at=now)
+            row = job_records.find(db, job, self._kind, team, now)
+            return job_status.status_body(db, row, url, skip=skip, limit=limit, at=now)
 
         return raw_answer(await self._parts.store.read(work))
 
@@ -48,8 +48,8 @@ class JobRoutes:
         job, team, now = job_id(request, unreadable=404), asker(request).team, self._parts.clock.now()
 
         def work(db: Connection) -> dict[str, object]:
-            records.find(db, job, self._kind, team, now, tell=True)
-            return records.errors(db, job)
+            job_records.find(db, job, self._kind, team, now, tell=True)
+            return job_records.errors(db, job)
 
         return answer(await self._parts.store.read(work))
 
@@ -58,11 +58,11 @@ class JobRoutes:
         job, team, now = job_id(request, unreadable=404), asker(request).team, self._parts.clock.now()
 
         def work(db: Connection) -> None:
-            row = records.find(db, job, self._kind, team, now, tell=True)
+            row = job_records.find(db, job, self._kind, team, now, tell=True)
             if row["status"] in ("completed", "failed"):
                 noun = "Crawl" if self._kind == "crawl" else "Batch scrape"
                 raise Refusal(409, f"{noun} is already {row['status']}")
-            records.end(db, job, "cancelled", now, drained=False)
+            job_records.end(db, job, "cancelled", now, drained=False)
 
         await self._parts.jobs.cancel(job, work)
         return answer({"status": "cancelled"})

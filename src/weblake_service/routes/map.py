@@ -15,12 +15,12 @@ from weblake_service.components import Parts, asker
 from weblake_service.config import Access
 from weblake_service.page_failure import PageFailure
 from weblake_service.responses import Refusal, bad_request, encode, raw_answer, read_object
-from weblake_service.routes.intake import read_options, read_target
-from weblake_service.routes.replays import KEEP_SCRAPES, Ticket
+from weblake_service.routes.idempotency import KEEP_SCRAPES, Ticket
+from weblake_service.routes.request_options import read_options, read_target
 from weblake_service.store import accounts, search_index
+from weblake_service.web.accept_language import languages_problem
 from weblake_service.web.countries import country_problem
-from weblake_service.web.languages import languages_problem
-from weblake_service.web.site_map import Known, arrange, find_urls
+from weblake_service.web.map_urls import Known, arrange, find_urls
 
 #: Credits of one map.
 _PRICE = 1

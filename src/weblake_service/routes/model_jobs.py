@@ -11,11 +11,11 @@ from starlette.responses import Response
 
 from weblake_service.components import Parts, asker
 from weblake_service.feature_checks import missing
-from weblake_service.jobs import model_work, records
-from weblake_service.jobs.records import NewJob
+from weblake_service.jobs import job_records, model_job_records
+from weblake_service.jobs.job_records import NewJob
 from weblake_service.llm.schemas import schema_problem
 from weblake_service.responses import Refusal, answer, bad_request, encode, job_id, raw_answer
-from weblake_service.routes.replays import Ticket
+from weblake_service.routes.idempotency import Ticket
 from weblake_service.store import accounts
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ async def start(parts: Parts, job: NewJob, ticket: Ticket, needed: int, more: Ma
             new_id, job.kind, job.access, job.url, job.at, job.options, job.plan,
             webhook=job.webhook, expected=job.expected, target=job.target,
         )  # fmt: skip
-        records.create(db, new)
+        job_records.create(db, new)
         ticket.save(db, 200, encoded)
         return new_id, encoded
 
@@ -77,7 +77,7 @@ async def read(parts: Parts, request: Request, name: str, what: str, kinds: tupl
     job, team, now = _job_id(parts, request, name, what), asker(request).team, parts.clock.now()
 
     def work(db: Connection) -> dict[str, object]:
-        return model_work.status_body(db, _find(db, job, kinds, team, now), now)
+        return model_job_records.status_body(db, _find(db, job, kinds, team, now), now)
 
     return answer(await _known(parts, what, work))
 
@@ -96,7 +96,7 @@ async def cancel(parts: Parts, request: Request, name: str, what: str, kind: str
         if row["status"] in ("completed", "failed"):
             raise Refusal(409, f"{what} is already {row['status']}.")
         if row["status"] == "scraping":
-            model_work.cancel(db, job, now)
+            model_job_records.cancel(db, job, now)
 
     await parts.jobs.cancel(job, work)
     parts.delivery.wake()
@@ -123,7 +123,7 @@ async def _known(parts: Parts, what: str, work: Callable[[Connection], T]) -> T:
 def _find(db: Connection, job: str, kinds: tuple[str, ...], team: str, at: float) -> Row:
     for kind in kinds[:-1]:
         try:
-            return records.find(db, job, kind, team, at)
+            return job_records.find(db, job, kind, team, at)
         except Refusal:
             continue
-    return records.find(db, job, kinds[-1], team, at)
+    return job_records.find(db, job, kinds[-1], team, at)

@@ -19,14 +19,14 @@ from weblake_service.config import Access
 from weblake_service.feature_checks import check_page_options, format_names
 from weblake_service.files.file_types import EXTENSIONS, kind_of_name, listed
 from weblake_service.files.upload import UploadForm, read_form
-from weblake_service.jobs.outcomes import Stored
 from weblake_service.jobs.page_cache import is_private
-from weblake_service.jobs.scraping import ZERO_DATA_RETENTION, failed
-from weblake_service.llm import page_parts, page_wants
+from weblake_service.jobs.page_outcomes import Stored
+from weblake_service.jobs.scraper import ZERO_DATA_RETENTION, failed
+from weblake_service.llm import model_options, model_output
 from weblake_service.page_failure import PageFailure
 from weblake_service.responses import Refusal, answer, encode
-from weblake_service.routes.intake import page_price, read_options
-from weblake_service.routes.replays import KEEP_SCRAPES, Ticket
+from weblake_service.routes.idempotency import KEEP_SCRAPES, Ticket
+from weblake_service.routes.request_options import page_price, read_options
 from weblake_service.routes.single_call import SingleCall
 from weblake_service.store import accounts
 from weblake_service.web.interface import ParsedFile
@@ -83,9 +83,9 @@ class ParseRoutes:
         timeout_s = (timeout if isinstance(timeout, int) and timeout > 0 else _TIMEOUT) / 1000
         until = time.monotonic() + timeout_s
         try:
-            page = await parts.web.parse(form.read, page_wants.plain(asked), timeout_s)
+            page = await parts.web.parse(form.read, model_options.plain(asked), timeout_s)
             left = max(0.0, until - time.monotonic())
-            made = await page_parts.make(parts.llm.model, parts.llm.lacks, asked, page.document, timeout_s=left)
+            made = await model_output.make(parts.llm.model, parts.llm.lacks, asked, page.document, timeout_s=left)
         except PageFailure as failure:
             return await call.failed(parts, _refusal(failure), failed(failure))
         return await call.stored(parts, _document(call, page, made, asked))
@@ -106,7 +106,7 @@ class ParseRoutes:
         return asked
 
 
-def _document(call: SingleCall, page: ParsedFile, made: page_parts.Made, asked: Mapping[str, object]) -> Stored:
+def _document(call: SingleCall, page: ParsedFile, made: model_output.Made, asked: Mapping[str, object]) -> Stored:
     credits = page.credits + made.credits + (ZERO_DATA_RETENTION if call.private else 0)
     metadata = page.document.get("metadata")
     told: dict[str, object] = dict(metadata) if isinstance(metadata, Mapping) else {}
@@ -114,7 +114,7 @@ def _document(call: SingleCall, page: ParsedFile, made: page_parts.Made, asked: 
     for name in ("proxyUsed", "cacheState"):
         told.pop(name, None)
     told |= {"scrapeId": call.id, "creditsUsed": credits, "concurrencyLimited": False}
-    document = page_parts.added(page.document, made, asked) | {"metadata": told}
+    document = model_output.added(page.document, made, asked) | {"metadata": told}
     warnings = [str(one) for one in (page.document.get("warning"), *made.warnings) if one]
     if warnings:
         document["warning"] = " ".join(warnings)

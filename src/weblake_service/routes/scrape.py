@@ -13,14 +13,14 @@ from weblake.api import options
 from weblake_service.components import Parts, asker
 from weblake_service.config import Access
 from weblake_service.feature_checks import check_page_options
-from weblake_service.jobs import singles
+from weblake_service.jobs import single_scrapes
 from weblake_service.jobs.job_run import is_shutdown
 from weblake_service.jobs.page_cache import is_private
-from weblake_service.jobs.scraping import Turn, failed
+from weblake_service.jobs.scraper import Turn, failed
 from weblake_service.page_failure import PageFailure
 from weblake_service.responses import Refusal, answer, job_id
-from weblake_service.routes.intake import once, page_options, page_price, read_options, read_target
-from weblake_service.routes.replays import KEEP_SCRAPES, Ticket
+from weblake_service.routes.idempotency import KEEP_SCRAPES, Ticket
+from weblake_service.routes.request_options import once, page_options, page_price, read_options, read_target
 from weblake_service.routes.single_call import SingleCall
 from weblake_service.store import accounts
 from weblake_service.web.addresses import with_scheme
@@ -48,7 +48,7 @@ class ScrapeRoutes:
     async def read(self, request: Request) -> Response:
         """A page that was scraped within the last day, alone or in a job."""
         scrape_id, team, now = job_id(request), asker(request).team, self._parts.clock.now()
-        document = await self._parts.store.read(lambda db: singles.read(db, scrape_id, team, now))
+        document = await self._parts.store.read(lambda db: single_scrapes.read(db, scrape_id, team, now))
         return answer({"success": True, "data": msgspec.Raw(document)})
 
     async def _scrape(self, access: Access, body: dict[str, object], ticket: Ticket) -> Response:

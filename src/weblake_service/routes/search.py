@@ -14,17 +14,17 @@ from weblake import aio
 from weblake_service.components import Parts
 from weblake_service.config import Access, Plan
 from weblake_service.ids import scrape_id
-from weblake_service.jobs import records, singles
+from weblake_service.jobs import job_records, single_scrapes
+from weblake_service.jobs.job_records import NewJob
 from weblake_service.jobs.job_run import is_shutdown
-from weblake_service.jobs.outcomes import Failed
-from weblake_service.jobs.records import NewJob
-from weblake_service.jobs.scraping import Scraped, Turn, failed
+from weblake_service.jobs.page_outcomes import Failed
+from weblake_service.jobs.scraper import Scraped, Turn, failed
 from weblake_service.page_failure import PageFailure
 from weblake_service.responses import Refusal, encode, raw_answer
-from weblake_service.routes.intake import once, page_price
-from weblake_service.routes.replays import KEEP_SCRAPES, Ticket
+from weblake_service.routes.idempotency import KEEP_SCRAPES, Ticket
+from weblake_service.routes.request_options import once, page_price
 from weblake_service.routes.search_request import Asked, read_search, result
-from weblake_service.routes.targets import target
+from weblake_service.routes.target_urls import target
 from weblake_service.store import accounts, search_index
 from weblake_service.store.search_index import Found
 
@@ -160,13 +160,13 @@ class SearchRoutes:
             for page in scraped:
                 page.keep(db, now)
             if asked.private:
-                singles.note_private(db, access, search_id, credits, now, "search")
+                single_scrapes.note_private(db, access, search_id, credits, now, "search")
                 return
             if credits:
                 accounts.charge(db, access, credits, now)
             if stored:
                 job = NewJob(search_id, "search", access, asked.text, now, target=asked.text)
-                records.store_single(db, job, *stored)
+                job_records.store_single(db, job, *stored)
             else:
                 accounts.record_activity(db, access, "search", search_id, asked.text, now)
             ticket.save(db, 200, reply)

@@ -10,11 +10,11 @@ import msgspec
 from weblake.api import options
 from weblake_service.config import Plan
 from weblake_service.feature_checks import check_page_options, check_retention, missing
-from weblake_service.jobs.outcomes import Failed
 from weblake_service.jobs.page_cache import is_private
-from weblake_service.jobs.scraping import Scraped
+from weblake_service.jobs.page_outcomes import Failed
+from weblake_service.jobs.scraper import Scraped
 from weblake_service.responses import bad_request
-from weblake_service.routes.intake import read_options
+from weblake_service.routes.request_options import read_options
 from weblake_service.store.search_index import Found
 from weblake_service.store.search_query import MOST_WORDS, Query, in_domains, of_type, read_query, read_times
 

@@ -14,9 +14,9 @@ from weblake_service.components import Parts
 from weblake_service.responses import not_found
 from weblake_service.sessions import live_page
 from weblake_service.sessions.cdp import CdpError
+from weblake_service.sessions.cdp_multiplexer import Client
 from weblake_service.sessions.external_client import join
 from weblake_service.sessions.live_view import LiveView
-from weblake_service.sessions.multiplexer import Client
 from weblake_service.sessions.sessions import Live
 
 CONNECTED = WebSocketState.CONNECTED

@@ -12,11 +12,11 @@ from starlette.responses import Response
 
 from weblake_service.components import Parts
 from weblake_service.config import Access
-from weblake_service.jobs import records, singles
-from weblake_service.jobs.outcomes import Failed, Stored
-from weblake_service.jobs.records import NewJob
+from weblake_service.jobs import job_records, single_scrapes
+from weblake_service.jobs.job_records import NewJob
+from weblake_service.jobs.page_outcomes import Failed, Stored
 from weblake_service.responses import Refusal, encode, raw_answer
-from weblake_service.routes.replays import Ticket
+from weblake_service.routes.idempotency import Ticket
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,9 @@ class SingleCall:
             if keep is not None:
                 keep(db, now)
             if self.private:
-                singles.note_private(db, self.access, self.id, page.credits, now, self.kind)
+                single_scrapes.note_private(db, self.access, self.id, page.credits, now, self.kind)
                 return
-            records.store_single(db, self._job(now), page)
+            job_records.store_single(db, self._job(now), page)
             self.ticket.save(db, 200, reply)
 
         await parts.store.write(work)
@@ -60,9 +60,9 @@ class SingleCall:
 
         def work(db: Connection) -> None:
             if self.private:
-                singles.note_private(db, self.access, self.id, failure.credits, now, self.kind)
+                single_scrapes.note_private(db, self.access, self.id, failure.credits, now, self.kind)
                 return
-            singles.store_failed(db, self._job(now), failure)
+            single_scrapes.store_failed(db, self._job(now), failure)
             self.ticket.save(db, refusal.status, encode(refusal.body()))
 
         await parts.store.write(work)

@@ -10,7 +10,7 @@ from starlette.routing import Route
 
 from weblake_service.clock import iso
 from weblake_service.components import Parts, asker
-from weblake_service.jobs import records
+from weblake_service.jobs import job_records
 from weblake_service.responses import answer, whole_number
 from weblake_service.store import accounts
 
@@ -66,7 +66,7 @@ class TeamRoutes:
         team = asker(request).team
 
         def work(db: Connection) -> tuple[int, float | None]:
-            return records.waiting(db, team), records.last_success(db, team)
+            return job_records.waiting(db, team), job_records.last_success(db, team)
 
         known, latest = await self._parts.store.read(work)
         active = self._parts.scraper.active[team]

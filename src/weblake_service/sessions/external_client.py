@@ -17,7 +17,7 @@ import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from weblake_service.sessions.cdp import CdpError
-from weblake_service.sessions.multiplexer import Client, Message
+from weblake_service.sessions.cdp_multiplexer import Client, Message
 
 #: What is about pages.
 _DOMAINS = frozenset({

@@ -11,10 +11,10 @@ from weblake_service.ids import Ids
 from weblake_service.keyed_locks import Turns
 from weblake_service.page_failure import PageFailure
 from weblake_service.responses import Refusal, not_found
-from weblake_service.sessions import rows, scraped_page
-from weblake_service.sessions.rows import Wanted
+from weblake_service.sessions import scraped_page, session_records
+from weblake_service.sessions.playwright_driver import Steering
+from weblake_service.sessions.session_records import Wanted
 from weblake_service.sessions.sessions import Ended, Live, Sessions, destroyed
-from weblake_service.sessions.steering import Steering
 from weblake_service.store.database import Store
 
 #: Seconds of life of such a browser, and seconds without use: the contract leaves them open.
@@ -43,7 +43,7 @@ class Interact:
         async with self._turns.turn(scrape_id):
             now = self._clock.now()
             page = await self._store.read(partial(scraped_page.find, scrape_id=scrape_id, team=access.team, at=now))
-            row = await self._store.read(partial(rows.of_scrape, scrape_id=scrape_id))
+            row = await self._store.read(partial(session_records.of_scrape, scrape_id=scrape_id))
             if row is not None:
                 live = self._sessions.live(row["id"])
                 if live is None:
@@ -79,7 +79,7 @@ class Interact:
         """
         # A first call that is still bringing the page back is waited for: what it began is stopped too.
         async with self._turns.turn(scrape_id):
-            row = await self._store.read(partial(rows.of_scrape, scrape_id=scrape_id))
+            row = await self._store.read(partial(session_records.of_scrape, scrape_id=scrape_id))
             if row is None:
                 not_found("No browser session exists for this scrape")
             if row["team"] != access.team:

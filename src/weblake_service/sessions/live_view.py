@@ -24,9 +24,9 @@ from time import monotonic
 from typing import Any
 
 from weblake import aio
-from weblake_service.sessions import live_messages as said
+from weblake_service.sessions import viewer_messages as said
 from weblake_service.sessions.cdp import Cdp, CdpError
-from weblake_service.sessions.live_pictures import Picture, Pictures
+from weblake_service.sessions.live_frames import Picture, Pictures
 from weblake_service.sessions.live_tabs import Tabs
 
 Receive = Callable[[], Awaitable[str | bytes | None]]

@@ -10,13 +10,13 @@ import asyncio
 import re
 from typing import Any
 
-from weblake_service.sessions import in_page
+from weblake_service.sessions import element_scripts
+from weblake_service.sessions.accessibility_snapshot import Snapshot
 from weblake_service.sessions.attached_page import Attached, HandsError
 from weblake_service.sessions.cdp import Cdp
-from weblake_service.sessions.element_lookup import Element, Eyes
-from weblake_service.sessions.keys import KEYS, MODIFIERS, chord
-from weblake_service.sessions.pages import front_page, new_page
-from weblake_service.sessions.snapshot import Snapshot
+from weblake_service.sessions.keyboard import KEYS, MODIFIERS, chord
+from weblake_service.sessions.open_pages import front_page, new_page
+from weblake_service.sessions.page_reader import Element, Eyes
 
 #: Seconds that a page may take to load.
 _LOAD = 30.0
@@ -108,7 +108,7 @@ class Hands(Eyes):
     async def fill(self, where: str, text: str) -> None:
         """Puts a text into a field, in place of what it holds."""
         element = await self.find(where)
-        ready = await self.page.call(element.object, in_page.TO_FILL, text)
+        ready = await self.page.call(element.object, element_scripts.TO_FILL, text)
         if ready.get("trouble"):
             raise HandsError(f"{element.name} {ready['trouble']}.")
         if ready.get("done"):
@@ -157,7 +157,7 @@ class Hands(Eyes):
         """Chooses options of a `<select>` by their values or labels; returns the labels of what is chosen."""
         since = self.page.mark()
         element = await self.find(where)
-        reply = await self.page.call(element.object, in_page.SELECT, list(wanted))
+        reply = await self.page.call(element.object, element_scripts.SELECT, list(wanted))
         if reply.get("trouble"):
             raise HandsError(f"{element.name} {reply['trouble']}.")
         await self.page.settle(since, _START, _FOLLOW)
@@ -178,9 +178,9 @@ class Hands(Eyes):
             raise HandsError(f"{way!r} is no direction; there are {', '.join(_WAYS)}.")
         x, y = (step * pixels for step in _WAYS[way])
         if where is None:
-            left, top = await self.page.evaluate(f"({in_page.SCROLL}).call(globalThis, {x}, {y})")
+            left, top = await self.page.evaluate(f"({element_scripts.SCROLL}).call(globalThis, {x}, {y})")
         else:
-            left, top = await self.ask(where, in_page.SCROLL, x, y)
+            left, top = await self.ask(where, element_scripts.SCROLL, x, y)
         return int(left), int(top)
 
     async def into_view(self, where: str) -> None:
@@ -195,11 +195,11 @@ class Hands(Eyes):
             HandsError: It is hidden, disabled or covered.
         """
         element = await self.find(where)
-        trouble = await self.page.call(element.object, in_page.TROUBLE)
+        trouble = await self.page.call(element.object, element_scripts.TROUBLE)
         if trouble and (enabled or trouble == "gone"):
             raise HandsError(f"{element.name} is {trouble}. Take a snapshot to see what can be clicked.")
         x, y = await self._stand(element)
-        cover = await self.page.call(element.object, in_page.COVER, x, y)
+        cover = await self.page.call(element.object, element_scripts.COVER, x, y)
         if cover and enabled:
             raise HandsError(f"{element.name} is covered by {cover}. Close that first, or scroll.")
         return x, y

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import msgspec
 
-from weblake_service.jobs import records
+from weblake_service.jobs import job_records
 from weblake_service.responses import Refusal, not_found
 
 #: The jobs whose documents are pages that were scraped with the job's own options.
@@ -31,7 +31,7 @@ def find(db: Connection, scrape_id: str, team: str, at: float) -> ScrapedPage:
     Raises:
         Refusal: 404 where there is none, 403 where it is another team's, 409 where there is no page to bring back.
     """
-    alive = at - records.JOB_LIFE
+    alive = at - job_records.JOB_LIFE
     job = db.execute(
         "SELECT jobs.*, documents.body FROM documents JOIN jobs ON jobs.id = job"
         " WHERE scrape_id = ? AND (ended IS NULL OR ended > ?)",
@@ -41,7 +41,7 @@ def find(db: Connection, scrape_id: str, team: str, at: float) -> ScrapedPage:
         _demand_team(job, team)
         if job["kind"] not in _OF_PAGES:
             _gone("it was no scrape of a web page")
-        return ScrapedPage(_url(job), records.decoded(job["options"]))
+        return ScrapedPage(_url(job), job_records.decoded(job["options"]))
     # A scrape that failed, or of which nothing was kept, is known without a page.
     job = db.execute("SELECT * FROM jobs WHERE id = ? AND ended > ?", (scrape_id, alive)).fetchone()
     if job is not None and job["kind"] in ("scrape", "parse"):

@@ -16,10 +16,10 @@ from weblake_service.browser.egress_proxy import Gateway
 from weblake_service.browser.temporary_folders import remove_left
 from weblake_service.page_failure import PageFailure
 from weblake_service.sessions.cdp import Cdp, CdpError
+from weblake_service.sessions.cdp_multiplexer import Client, Mux
 from weblake_service.sessions.chromium_process import OwnChromium
-from weblake_service.sessions.code.guard import Guard
-from weblake_service.sessions.multiplexer import Client, Mux
-from weblake_service.web.connect import Pools
+from weblake_service.sessions.code.page_watchdog import Guard
+from weblake_service.web.connection_pools import Pools
 
 _LOG = logging.getLogger("weblake.service")
 #: Seconds until a Chromium must have answered for the first time, on a busy machine.

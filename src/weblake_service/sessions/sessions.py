@@ -19,12 +19,12 @@ from weblake import aio
 from weblake_service.clock import Clock
 from weblake_service.config import ServiceConfig
 from weblake_service.responses import Refusal
-from weblake_service.sessions import rows
-from weblake_service.sessions.rows import Wanted
+from weblake_service.sessions import session_records
 from weblake_service.sessions.session import Session
+from weblake_service.sessions.session_records import Wanted
 from weblake_service.store import accounts
 from weblake_service.store.database import Store
-from weblake_service.web.connect import Pools
+from weblake_service.web.connection_pools import Pools
 
 T = TypeVar("T")
 
@@ -97,7 +97,7 @@ class Sessions:
 
     async def open(self) -> None:
         """Settles what an earlier service left."""
-        left = await self._store.write(partial(rows.end_left, at=self._clock.now()))
+        left = await self._store.write(partial(session_records.end_left, at=self._clock.now()))
         if left:
             _LOG.info("%d browser sessions went with the service before; they are billed as far as it saw them.", left)
         self._closed = False
@@ -130,7 +130,7 @@ class Sessions:
         """
         access, now = wanted.access, self._clock.now()
         plan = self._config.plan(access.team).credits
-        await self._store.read(lambda db: accounts.demand(db, access.team, rows.PER_MINUTE, plan, now))
+        await self._store.read(lambda db: accounts.demand(db, access.team, session_records.PER_MINUTE, plan, now))
         most = self._config.max_browser_sessions
         if self._closed or len(self._live.keys() | self._beginning) >= most:
             raise Refusal(
@@ -154,7 +154,7 @@ class Sessions:
                 if self._closed or live.ending.is_set():
                     raise destroyed()
                 live.created = live.used = self._clock.now()
-                record = partial(rows.record, session_id=session_id, wanted=wanted, at=live.created)
+                record = partial(session_records.record, session_id=session_id, wanted=wanted, at=live.created)
                 await self._store.write(record)
             except BaseException:
                 # Nobody has heard of it, so there is nothing to bill.
@@ -207,14 +207,14 @@ class Sessions:
         live = self._live.get(row["id"])
         if live is not None:
             return await self.destroy(live)
-        again = await self._store.read(lambda db: rows.by_id(db, row["id"]))
+        again = await self._store.read(lambda db: session_records.by_id(db, row["id"]))
         assert again is not None
         return Ended(round(((again["ended"] or again["seen"]) - again["created"]) * 1000), again["credits"])
 
     async def _end(self, live: Live, at: float) -> Ended:
         await self._tidy(live)
         now = self._clock.now()
-        credits = await self._store.write(lambda db: rows.end(db, live.id, at, now))
+        credits = await self._store.write(lambda db: session_records.end(db, live.id, at, now))
         return Ended(round((at - live.created) * 1000), credits)
 
     async def _tidy(self, live: Live) -> None:
@@ -249,7 +249,7 @@ class Sessions:
             used = [(one.id, one.used) for one in living if one.due > now]
             try:
                 if used:
-                    await self._store.write(partial(rows.note_seen, used=used, at=now))
+                    await self._store.write(partial(session_records.note_seen, used=used, at=now))
             except Exception:  # noqa: BLE001 - the next round tries again
                 _LOG.exception("The browser sessions could not be noted.")
             wait = min([_NOTE_EVERY, *(one.due - now for one in living if one.due > now)]) if used else None

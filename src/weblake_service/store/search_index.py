@@ -18,7 +18,7 @@ from selectolax.lexbor import LexborHTMLParser
 from weblake_service.page.parser_limits import flatten
 from weblake_service.store.search_query import Query
 from weblake_service.store.search_text import MOST_TEXT, beginning, passage, plain, words
-from weblake_service.web.canonical import key_of, site_of, split
+from weblake_service.web.canonical_urls import key_of, site_of, split
 
 #: Options whose pages are nobody's but this request's.
 _PRIVATE = ("headers", "lockdown", "zero_data_retention", "actions", "profile")

@@ -19,9 +19,9 @@ import httpx
 from weblake import aio
 from weblake_service.page_failure import PageFailure
 from weblake_service.web.addresses import clean_url
-from weblake_service.web.chain import Chain
-from weblake_service.web.connect import Pools
-from weblake_service.web.inflate import Body
+from weblake_service.web.connection_pools import Pools
+from weblake_service.web.decompression import Body
+from weblake_service.web.redirect_chain import Chain
 
 #: What the service calls itself; robots.txt rules for "weblake" apply to it.
 USER_AGENT = "Mozilla/5.0 (compatible; weblake/0.1)"

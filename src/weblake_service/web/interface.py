@@ -7,7 +7,7 @@ from typing import Protocol
 
 from weblake_service.browser.browser_identity import Visitor
 from weblake_service.files.upload import Upload
-from weblake_service.jobs.fresh_pages import FreshPage
+from weblake_service.jobs.page_fetcher import FreshPage
 from weblake_service.web.fetch import Fetched
 
 

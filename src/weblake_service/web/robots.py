@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from protego import Protego
 
-from weblake_service.page.media import text_of
+from weblake_service.page.content_types import text_of
 from weblake_service.page_failure import PageFailure
 from weblake_service.web.fetch import Fetcher
 

@@ -18,7 +18,7 @@ from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import iterparse
 
 from weblake import aio
-from weblake_service.page.media import text_of
+from weblake_service.page.content_types import text_of
 from weblake_service.page_failure import PageFailure
 from weblake_service.web.fetch import Fetched, Fetcher
 from weblake_service.web.robots import Robots

@@ -19,10 +19,10 @@ from typing import Any
 from weblake_service.sessions.attached_page import HandsError
 from weblake_service.sessions.cdp import CdpError
 from weblake_service.sessions.code import refs_file
-from weblake_service.sessions.code.command_words import parse
+from weblake_service.sessions.code.command_parser import parse
 from weblake_service.sessions.code.connection import Connection, connected
+from weblake_service.sessions.open_pages import close_page, front_page, new_page, open_pages, to_front
 from weblake_service.sessions.page_actions import Hands
-from weblake_service.sessions.pages import close_page, front_page, new_page, open_pages, to_front
 
 #: What a step says: a text for people, and a value for programs (--json).
 Said = tuple[str, object]

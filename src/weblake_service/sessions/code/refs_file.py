@@ -11,8 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from weblake_service.sessions.pages import OpenPage
-from weblake_service.sessions.snapshot import Ref, Snapshot
+from weblake_service.sessions.accessibility_snapshot import Ref, Snapshot
+from weblake_service.sessions.open_pages import OpenPage
 
 _NAME = ".agent-browser.json"
 

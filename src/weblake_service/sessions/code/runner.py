@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weblake import aio
-from weblake_service.sessions.code import keeper
-from weblake_service.sessions.code.guard import Guard, guarding
+from weblake_service.sessions.code import supervisor
 from weblake_service.sessions.code.languages import LanguageMissing, lay_out, search_path
 from weblake_service.sessions.code.output import MOST, Output
+from weblake_service.sessions.code.page_watchdog import Guard, guarding
 
 #: What one process of the code may have; memory is not limited, for node reserves far more than it uses.
 _LIMITS = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": 256 << 20, "RLIMIT_NOFILE": 4096}
@@ -95,7 +95,7 @@ async def _run_in_room(code: str, language: str, cdp_url: str, folder: Path, tim
             "HOME": str(folder),
             "TMPDIR": str(folder),
             "CDP_URL": cdp_url,
-            keeper.MARK: mark,
+            supervisor.MARK: mark,
         }
         return await _run(command, environment, room, folder, timeout_s)
     finally:
@@ -116,7 +116,7 @@ async def _run(
     stdout, stderr = Output(), Output()
     try:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-S", keeper.__file__),
+            *(sys.executable, "-I", "-S", supervisor.__file__),
             stdin=asyncio.subprocess.PIPE,
             stdout=stdout.end,
             stderr=stderr.end,
@@ -145,7 +145,7 @@ async def _run(
         except TimeoutError:
             killed = True
     finally:
-        await _end(process, environment[keeper.MARK])
+        await _end(process, environment[supervisor.MARK])
         with suppress(TimeoutError):
             async with aio.timeout(_CLOSING):
                 await reading
@@ -177,7 +177,7 @@ async def _end(process: asyncio.subprocess.Process, mark: str) -> None:
             with suppress(ProcessLookupError):
                 process.kill()
     # The code killed or stopped its keeper.
-    await asyncio.to_thread(keeper.end_all, lambda: keeper.marked(mark))
+    await asyncio.to_thread(supervisor.end_all, lambda: supervisor.marked(mark))
     with suppress(TimeoutError):
         async with aio.timeout(_CLOSING):
             await process.wait()

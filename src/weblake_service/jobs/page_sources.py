@@ -9,9 +9,9 @@ from functools import partial
 from typing import Protocol
 
 from weblake_service.jobs import page_queue
-from weblake_service.jobs.outcomes import Outcome
+from weblake_service.jobs.page_outcomes import Outcome
 from weblake_service.jobs.page_queue import Todo
-from weblake_service.jobs.scraping import Scraped
+from weblake_service.jobs.scraper import Scraped
 from weblake_service.store.database import Store
 
 #: Pages of a batch that are read ahead, as a multiple of those in flight and a number on top.

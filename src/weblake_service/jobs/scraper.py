@@ -16,12 +16,12 @@ from weblake_service.clock import Clock, iso
 from weblake_service.config import ServiceConfig
 from weblake_service.jobs import page_cache, page_history
 from weblake_service.jobs.fair_queue import FIRST, Gate
-from weblake_service.jobs.fresh_pages import FreshPage, Pages
-from weblake_service.jobs.outcomes import Failed, Stored
+from weblake_service.jobs.page_fetcher import FreshPage, Pages
 from weblake_service.jobs.page_history import Tracked
-from weblake_service.llm import page_parts, page_wants
-from weblake_service.llm.model import LanguageModel
-from weblake_service.llm.page_parts import Made
+from weblake_service.jobs.page_outcomes import Failed, Stored
+from weblake_service.llm import model_options, model_output
+from weblake_service.llm.language_model import LanguageModel
+from weblake_service.llm.model_output import Made
 from weblake_service.page.requested_formats import number
 from weblake_service.page_failure import PageFailure
 from weblake_service.responses import encode
@@ -123,7 +123,7 @@ class Scraper:
         self, url: str, options: Mapping[str, object], team: str, turn: Turn, queued_ms: int | None
     ) -> Scraped:
         now, until = self._clock.now(), time.monotonic() + number(options.get("timeout"), 60_000) / 1000
-        plain = page_wants.plain(options)
+        plain = model_options.plain(options)
         want = page_cache.wanted(url, options, now if turn.cached_before is None else turn.cached_before)
         hit = await self._store.read(partial(page_cache.look_up, want=want)) if want is not None else None
         if hit is not None:
@@ -136,7 +136,7 @@ class Scraper:
             self._store, team, url, options, page.document, fresh=hit is None, found=turn.found
         )
         previous = tracked.previous if tracked is not None else None
-        made = await page_parts.make(
+        made = await model_output.make(
             self._llm.model,
             self._llm.lacks,
             options,
@@ -213,7 +213,7 @@ def _document(
     metadata["concurrencyLimited"] = told.queued_ms is not None
     if told.queued_ms is not None:
         metadata["concurrencyQueueDurationMs"] = told.queued_ms
-    document = page_parts.added(made, by_model, options) | {"metadata": metadata}
+    document = model_output.added(made, by_model, options) | {"metadata": metadata}
     warnings = [made.get("warning"), *by_model.warnings]
     country = country_of(options)
     if country.code != DEFAULT:

@@ -10,9 +10,9 @@ from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from weblake import aio
-from weblake_service.jobs.fresh_pages import FreshPage
+from weblake_service.jobs.page_fetcher import FreshPage
 from weblake_service.page_failure import PageFailure
-from weblake_service.web.canonical import key_of, site_of, split, visited
+from weblake_service.web.canonical_urls import key_of, site_of, split, visited
 from weblake_service.web.interface import Web
 
 #: URLs that a map returns where no limit is given.

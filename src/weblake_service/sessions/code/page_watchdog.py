@@ -15,7 +15,7 @@ from typing import Any
 from weblake import aio
 from weblake_service.sessions.attached_page import HandsError
 from weblake_service.sessions.cdp import Cdp, CdpError
-from weblake_service.sessions.pages import front_page
+from weblake_service.sessions.open_pages import front_page
 
 #: Seconds that the browser may take to answer here.
 _ANSWER = 5.0

@@ -8,7 +8,7 @@ from typing import cast
 import msgspec
 
 from weblake_service.clock import iso, iso_seconds
-from weblake_service.jobs import records
+from weblake_service.jobs import job_records
 from weblake_service.responses import encode
 
 #: Bytes of documents in one chunk; one that is larger is a chunk of its own.
@@ -26,7 +26,7 @@ def status_body(db: Connection, job: Row, url: str, *, skip: int, limit: int | N
         skip: How many documents the caller has already.
         limit: Documents in the chunk at most; 100 where None.
     """
-    ended = job["status"] in records.ENDED
+    ended = job["status"] in job_records.ENDED
     documents = _cut(db, job, skip, limit)
     reached = skip + len(documents)
     more = reached < job["documents"] or not ended
@@ -37,7 +37,7 @@ def status_body(db: Connection, job: Row, url: str, *, skip: int, limit: int | N
         "total": attempted if ended else attempted + _still_expected(job, attempted),
         "completed": job["documents"],
         "creditsUsed": job["credits"],
-        "expiresAt": iso_seconds((job["ended"] if ended else at) + records.JOB_LIFE),
+        "expiresAt": iso_seconds((job["ended"] if ended else at) + job_records.JOB_LIFE),
         "next": _next(url, reached, limit) if more else None,
         "createdAt": iso(job["created"]),
     }

@@ -12,7 +12,14 @@ from collections.abc import Iterator
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from weblake_service.page.blocks import HEADINGS, Block, Outline
-from weblake_service.page.boilerplate_names import SAYING_TAGS, Says, said_by_names, said_by_role, said_by_tag, words
+from weblake_service.page.element_classification import (
+    SAYING_TAGS,
+    Says,
+    said_by_names,
+    said_by_role,
+    said_by_tag,
+    words,
+)
 
 _INLINE = words(
     "a abbr acronym b bdi bdo big cite code data del dfn em font i ins kbd label mark nobr picture q rp rt ruby s "

@@ -15,8 +15,8 @@ import msgspec
 from weblake_service import ids
 from weblake_service.clock import iso
 from weblake_service.config import Access
-from weblake_service.jobs import deliveries, page_history, page_queue
-from weblake_service.jobs.outcomes import Blocked, Failed, Outcome, Stored
+from weblake_service.jobs import page_history, page_queue, webhook_queue
+from weblake_service.jobs.page_outcomes import Blocked, Failed, Outcome, Stored
 from weblake_service.jobs.page_queue import Todo
 from weblake_service.responses import Refusal, encode, not_found
 from weblake_service.store import accounts
@@ -58,7 +58,7 @@ def create(db: Connection, job: NewJob) -> None:
     )  # fmt: skip
     accounts.record_activity(db, job.access, job.kind, job.id, job.target, job.at)
     if job.webhook is not None:
-        deliveries.enqueue(db, row(db, job.id), "started", job.at)
+        webhook_queue.enqueue(db, row(db, job.id), "started", job.at)
 
 
 def row(db: Connection, job_id: str) -> Row:
@@ -118,11 +118,11 @@ def settle(
     if isinstance(outcome, Stored):
         _store_document(db, job, outcome, at)
         if job["webhook"] is not None:
-            deliveries.enqueue(db, job, "page", at, document=outcome.body, place=page.place)
+            webhook_queue.enqueue(db, job, "page", at, document=outcome.body, place=page.place)
     elif isinstance(outcome, Failed):
         _note_failure(db, job, page, outcome, at)
         if job["webhook"] is not None:
-            deliveries.enqueue(db, job, "page", at, failure=(page.url, outcome.error), place=page.place)
+            webhook_queue.enqueue(db, job, "page", at, failure=(page.url, outcome.error), place=page.place)
     elif isinstance(outcome, Blocked):
         db.execute("INSERT INTO robots_blocked VALUES (?, ?)", (job_id, page.url))
         if outcome.why:
@@ -160,7 +160,7 @@ def end(db: Connection, job_id: str, status: str, at: float, error: str | None =
     if status == "completed":
         page_history.note_crawl(db, job)
     if job["webhook"] is not None and status in ("completed", "failed"):
-        deliveries.enqueue(db, row(db, job_id), status, at, place=job["documents"] + job["failed"])
+        webhook_queue.enqueue(db, row(db, job_id), status, at, place=job["documents"] + job["failed"])
     return True
 
 

@@ -14,14 +14,14 @@ import msgspec
 from weblake_service import ids
 from weblake_service.config import ServiceConfig
 from weblake_service.jobs.job_run import Tools
-from weblake_service.jobs.scraping import Turn
+from weblake_service.jobs.scraper import Turn
 from weblake_service.page_failure import PageFailure
 from weblake_service.responses import Refusal
-from weblake_service.routes.targets import target
+from weblake_service.routes.target_urls import target
 from weblake_service.store import search_index
 from weblake_service.store.search_query import read_query
 from weblake_service.web.interface import Web
-from weblake_service.web.site_map import Known, arrange, find_urls
+from weblake_service.web.map_urls import Known, arrange, find_urls
 
 #: Credits of one map, and of every ten results of a search that are begun.
 MAP_PRICE, SEARCH_PRICE, PER = 1, 2, 10

@@ -10,13 +10,13 @@ from weblake_service.browser.scrape_browser import Browsers
 from weblake_service.config import ServiceConfig
 from weblake_service.files.converter_pool import Converters
 from weblake_service.files.upload import Upload
-from weblake_service.jobs.fresh_pages import FreshPage
+from weblake_service.jobs.page_fetcher import FreshPage
 from weblake_service.page.document import Page, page_of_upload, scrape
-from weblake_service.web.answered import Replay, Witness, scrape_answer
+from weblake_service.web.accept_language import speaking
 from weblake_service.web.fetch import Fetched, Fetcher
 from weblake_service.web.frontier import Frontier
 from weblake_service.web.interface import CrawlQueue
-from weblake_service.web.languages import speaking
+from weblake_service.web.recorded_responses import Replay, Witness, scrape_answer
 from weblake_service.web.robots import Robots
 from weblake_service.web.sitemap import sitemap_urls
 

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from weblake_service.files.converter_pool import Converters
+from weblake_service.page.audio_video import FORMATS, wanted_media
 from weblake_service.page.document import Page, deadline
-from weblake_service.page.own_media import FORMATS, wanted_media
 from weblake_service.page.parse_process import attributes_of, media_of
 from weblake_service.page.requested_formats import number
 from weblake_service.page.selectors import attribute_selectors

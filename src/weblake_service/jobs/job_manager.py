@@ -10,13 +10,13 @@ from functools import partial
 from sqlite3 import Connection, Row
 
 from weblake_service.config import ServiceConfig
-from weblake_service.jobs import model_work, records
+from weblake_service.jobs import job_records, model_job_records
 from weblake_service.jobs.crawl import CrawlSource
 from weblake_service.jobs.fair_queue import of_one_site
 from weblake_service.jobs.job_run import Run, Tools, is_shutdown
-from weblake_service.jobs.model_run import ModelRun
-from weblake_service.jobs.sources import BatchSource, Source
-from weblake_service.llm.model import LanguageModel
+from weblake_service.jobs.model_job_run import ModelRun
+from weblake_service.jobs.page_sources import BatchSource, Source
+from weblake_service.llm.language_model import LanguageModel
 from weblake_service.web.interface import Web
 
 _LOG = logging.getLogger("weblake.service")
@@ -51,12 +51,12 @@ class Jobs:
 
     async def resume(self) -> None:
         """Goes on with every job that an earlier process left running."""
-        for job_id in await self._tools.store.read(records.running):
+        for job_id in await self._tools.store.read(job_records.running):
             await self.launch(job_id)
 
     async def launch(self, job_id: str) -> None:
         """Starts to work on a recorded job, or tells its run that it has more to do."""
-        row = await self._tools.store.read(partial(records.find_running, job_id=job_id))
+        row = await self._tools.store.read(partial(job_records.find_running, job_id=job_id))
         if row is None:
             return
         if (run := self._runs.get(job_id)) is not None:
@@ -87,14 +87,14 @@ class Jobs:
 
     def _new_run(self, row: Row) -> Run | ModelRun:
         announce = self._announce if row["webhook"] is not None else _nothing
-        if row["kind"] in model_work.KINDS:
+        if row["kind"] in model_job_records.KINDS:
             return ModelRun(self._tools, self._web, self._config, self._llm, row, announce)
         at_once = of_one_site(self._config.plan(row["team"]).concurrency)
         in_order = self._config.seed is not None
         return Run(self._tools, row, self._source(row), announce, at_once=at_once, in_order=in_order)
 
     def _source(self, row: Row) -> Source:
-        plan = records.decoded(row["plan"])
+        plan = job_records.decoded(row["plan"])
         asked = plan.get("max_concurrency")
         most = self._config.plan(row["team"]).concurrency
         width = min(asked, most) if isinstance(asked, int) else most
@@ -131,7 +131,7 @@ class Jobs:
             else:
                 return
             await asyncio.sleep(_LOCKED_AGAIN)
-            row = await self._tools.store.read(partial(records.find_running, job_id=job_id))
+            row = await self._tools.store.read(partial(job_records.find_running, job_id=job_id))
             if row is None:
                 return
             run = self._runs[job_id] = self._new_run(row)
@@ -141,7 +141,7 @@ class Jobs:
         while True:
             try:
                 await self._tools.store.write(
-                    partial(records.end, job_id=job_id, status="failed", at=now, error=error, drained=False)
+                    partial(job_records.end, job_id=job_id, status="failed", at=now, error=error, drained=False)
                 )
             except Exception:  # noqa: BLE001 - a full disk may have room again
                 _LOG.exception("The failure of job %s could not be noted.", job_id)

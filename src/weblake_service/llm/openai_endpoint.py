@@ -25,7 +25,7 @@ from weblake_service.llm.interface import (
     ModelFailure,
 )
 from weblake_service.llm.settings import API_KEY, BASE_URL, MODEL, PAGE_CHARS
-from weblake_service.web.connect import proxy_for
+from weblake_service.web.connection_pools import proxy_for
 
 #: Bytes of a reply at most; a model that repeats itself for ever ends here.
 _MOST_REPLY = 4 << 20

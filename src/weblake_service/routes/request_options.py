@@ -13,13 +13,13 @@ from weblake.api import options, webhooks
 from weblake.errors import InvalidOption
 from weblake_service.components import Parts, asker
 from weblake_service.config import Access, Plan, ServiceConfig
-from weblake_service.jobs.scraping import LOCKDOWN_HIT, ZERO_DATA_RETENTION
-from weblake_service.llm import page_wants
+from weblake_service.jobs.scraper import LOCKDOWN_HIT, ZERO_DATA_RETENTION
+from weblake_service.llm import model_options
 from weblake_service.page_failure import PageFailure
 from weblake_service.rate_limit import too_many
 from weblake_service.responses import Refusal, bad_request, encode, read_object
-from weblake_service.routes.replays import KEEP_STARTS, Ticket
-from weblake_service.routes.targets import refusal, target
+from weblake_service.routes.idempotency import KEEP_STARTS, Ticket
+from weblake_service.routes.target_urls import refusal, target
 
 #: Names in a batch's options that are not about its pages.
 _PAGE_NAMES = frozenset(options.PageOptions.__annotations__) | {"zero_data_retention"}
@@ -45,7 +45,7 @@ async def once(
     act: Callable[[Access, dict[str, object], Ticket], Awaitable[Response]],
     keep: float = KEEP_STARTS,
 ) -> Response:
-    """Reads the JSON object in a request's body and acts on it, once for each idempotency key; see replays.py.
+    """Reads the JSON object in a request's body and acts on it, once for each idempotency key; see `idempotency.py`.
 
     Args:
         parts: The service.
@@ -97,7 +97,7 @@ def page_options(asked: Mapping[str, object]) -> dict[str, object]:
 
 def page_price(asked: Mapping[str, object]) -> int:
     """Credits that one page costs at most."""
-    of_model = page_wants.price(asked)
+    of_model = model_options.price(asked)
     if asked.get("lockdown"):
         return LOCKDOWN_HIT + of_model
     return 1 + of_model + (ZERO_DATA_RETENTION if asked.get("zero_data_retention") else 0)

@@ -8,13 +8,13 @@ from sqlite3 import Connection, Row
 
 from weblake import aio
 from weblake_service.config import ServiceConfig
-from weblake_service.jobs import model_work, records
+from weblake_service.jobs import job_records, model_job_records
 from weblake_service.jobs.agent import gather_as_agent
 from weblake_service.jobs.extract import extract_data
-from weblake_service.jobs.gathering import Gathering
 from weblake_service.jobs.job_run import Tools
 from weblake_service.jobs.model_job import Finished, ModelJob
-from weblake_service.llm.model import LanguageModel
+from weblake_service.jobs.web_tools import Gathering
+from weblake_service.llm.language_model import LanguageModel
 from weblake_service.page_failure import PageFailure
 from weblake_service.web.interface import Web
 
@@ -38,8 +38,8 @@ class ModelRun:
         self._tools = tools
         self._announce = announce
         self._row = row
-        self._plan = records.decoded(row["plan"])
-        self._options = records.decoded(row["options"])
+        self._plan = job_records.decoded(row["plan"])
+        self._options = job_records.decoded(row["options"])
         self._llm = llm
         self._gathering = Gathering(tools, web, config, row["id"], row["kind"], row["team"])
 
@@ -61,7 +61,7 @@ class ModelRun:
         else:
             now = self._tools.clock.now()
             await self._tools.store.write(
-                partial(model_work.finish, job_id=job_id, result=done.shown, credits=done.credits, at=now)
+                partial(model_job_records.finish, job_id=job_id, result=done.shown, credits=done.credits, at=now)
             )
 
     async def _work(self) -> Finished:
@@ -72,7 +72,7 @@ class ModelRun:
             self._gathering,
             self._plan,
             self._options,
-            await self._tools.store.read(partial(model_work.steps, job_id=self._row["id"])),
+            await self._tools.store.read(partial(model_job_records.steps, job_id=self._row["id"])),
             self._record,
         )
         return await _WORK[kind](job)
@@ -87,7 +87,7 @@ class ModelRun:
         now = self._tools.clock.now()
 
         def work(db: Connection) -> None:
-            if model_work.add_step(db, self._row["id"], place, step, credits, now) and keep is not None:
+            if model_job_records.add_step(db, self._row["id"], place, step, credits, now) and keep is not None:
                 keep(db, now)
 
         await self._tools.store.write(work)
@@ -95,4 +95,4 @@ class ModelRun:
 
     async def _fail(self, error: str) -> None:
         now = self._tools.clock.now()
-        await self._tools.store.write(partial(model_work.fail, job_id=self._row["id"], error=error, at=now))
+        await self._tools.store.write(partial(model_job_records.fail, job_id=self._row["id"], error=error, at=now))

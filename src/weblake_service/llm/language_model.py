@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from weblake_service.config import ServiceConfig
-from weblake_service.llm.endpoint import Endpoint
 from weblake_service.llm.interface import Model, ModelFailure
+from weblake_service.llm.openai_endpoint import Endpoint
 from weblake_service.llm.settings import check, lacking
 
 

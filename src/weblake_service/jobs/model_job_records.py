@@ -14,8 +14,8 @@ import msgspec
 
 from weblake_service.clock import iso_seconds
 from weblake_service.config import Access
-from weblake_service.jobs import deliveries, records
-from weblake_service.jobs.records import JOB_LIFE
+from weblake_service.jobs import job_records, webhook_queue
+from weblake_service.jobs.job_records import JOB_LIFE
 from weblake_service.responses import encode
 from weblake_service.store import accounts
 
@@ -34,7 +34,7 @@ def steps(db: Connection, job_id: str) -> dict[int, dict[str, Any]]:
 
 def add_step(db: Connection, job_id: str, place: int, step: Mapping[str, object], credits: int, at: float) -> bool:
     """Records and bills a step; says False, and does nothing, where the job has ended or the step is there already."""
-    job = records.find_running(db, job_id)
+    job = job_records.find_running(db, job_id)
     if job is None:
         return False
     added = db.execute("INSERT OR IGNORE INTO model_work VALUES (?, ?, ?)", (job_id, place, encode(step)))
@@ -42,34 +42,34 @@ def add_step(db: Connection, job_id: str, place: int, step: Mapping[str, object]
         return False
     _bill(db, job, credits, at)
     if job["webhook"] is not None:
-        deliveries.enqueue(db, job, "action", at, place=place)
+        webhook_queue.enqueue(db, job, "action", at, place=place)
     return True
 
 
 def finish(db: Connection, job_id: str, result: Mapping[str, object], credits: int, at: float) -> None:
     """Ends a job with its result (`data`, and what else its status shows), and drops its steps."""
-    job = records.find_running(db, job_id)
+    job = job_records.find_running(db, job_id)
     if job is None:
         return
     db.execute("DELETE FROM model_work WHERE job = ?", (job_id,))
     db.execute("INSERT INTO model_work VALUES (?, ?, ?)", (job_id, _RESULT, encode(result)))
     _bill(db, job, credits, at)
-    records.end(db, job_id, "completed", at, drained=False)
+    job_records.end(db, job_id, "completed", at, drained=False)
 
 
 def fail(db: Connection, job_id: str, error: str, at: float) -> None:
     """Ends a job without a result; what its steps cost stays paid."""
     db.execute("DELETE FROM model_work WHERE job = ?", (job_id,))
-    records.end(db, job_id, "failed", at, error=error, drained=False)
+    job_records.end(db, job_id, "failed", at, error=error, drained=False)
 
 
 def cancel(db: Connection, job_id: str, at: float) -> None:
     """Ends a job because somebody says so."""
     db.execute("DELETE FROM model_work WHERE job = ?", (job_id,))
-    records.end(db, job_id, "cancelled", at, drained=False)
-    job = records.row(db, job_id)
+    job_records.end(db, job_id, "cancelled", at, drained=False)
+    job = job_records.row(db, job_id)
     if job["webhook"] is not None:
-        deliveries.enqueue(db, job, "cancelled", at)
+        webhook_queue.enqueue(db, job, "cancelled", at)
 
 
 def status_body(db: Connection, job: Row, at: float) -> dict[str, object]:
@@ -90,7 +90,7 @@ def status_body(db: Connection, job: Row, at: float) -> dict[str, object]:
     if job["kind"] == "extract":
         body["tokensUsed"] = job["credits"] * accounts.TOKENS_PER_CREDIT
     else:
-        body["model"] = records.decoded(job["plan"]).get("model", "")
+        body["model"] = job_records.decoded(job["plan"]).get("model", "")
     return body | ({"error": job["error"]} if job["error"] is not None else {})
 
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from weblake_service.browser.browser_identity import Visitor
 from weblake_service.browser.rendering_options import what_needs_browser
-from weblake_service.jobs.profiles import Profiles
+from weblake_service.jobs.browser_profiles import Profiles
 from weblake_service.page.requested_formats import number
 from weblake_service.web.fetch import Fetched
 

@@ -6,7 +6,7 @@ from starlette.requests import Request
 
 from weblake.api import options
 from weblake_service.responses import bad_request
-from weblake_service.routes.intake import naming_options
+from weblake_service.routes.request_options import naming_options
 
 #: The options of each GET that has some, by the path of its route.
 _QUERIES = {

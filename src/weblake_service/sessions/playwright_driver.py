@@ -21,7 +21,7 @@ from weblake_service.browser.page_rendering import NotAPage, Visit
 from weblake_service.browser.playwright_browser import Engine
 from weblake_service.browser.pool import Lane
 from weblake_service.browser.site_headers import send_headers
-from weblake_service.jobs.profiles import Profiles
+from weblake_service.jobs.browser_profiles import Profiles
 from weblake_service.page.requested_formats import number
 from weblake_service.page_failure import PageFailure
 from weblake_service.sessions.sessions import Live

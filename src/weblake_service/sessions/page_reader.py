@@ -9,9 +9,9 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from weblake_service.sessions import in_page
+from weblake_service.sessions import element_scripts
+from weblake_service.sessions.accessibility_snapshot import Snapshot, take_snapshot
 from weblake_service.sessions.attached_page import Attached, HandsError
-from weblake_service.sessions.snapshot import Snapshot, take_snapshot
 
 #: Seconds that something may take to show, and that an element may take to be there.
 _SHOW, _APPEAR = 30.0, 5.0
@@ -97,7 +97,7 @@ class Eyes:
 
     async def wait_for(self, css: str, timeout_s: float = _SHOW) -> None:
         """Waits until an element for a CSS selector is visible."""
-        if not await self._until(f"({in_page.SHOWS})({json.dumps(css)})", timeout_s):
+        if not await self._until(f"({element_scripts.SHOWS})({json.dumps(css)})", timeout_s):
             raise HandsError(f"{css} did not become visible within {timeout_s:g} s. Take a snapshot to see what is.")
 
     # Finding
@@ -155,12 +155,12 @@ class Eyes:
     async def is_visible(self, where: str) -> bool:
         """Whether there is such an element, and it is visible."""
         if _REF.fullmatch(where.strip()):
-            return bool(await self.ask(where, in_page.VISIBLE))
-        return bool(await self.page.evaluate(f"({in_page.SHOWS})({json.dumps(where)})"))
+            return bool(await self.ask(where, element_scripts.VISIBLE))
+        return bool(await self.page.evaluate(f"({element_scripts.SHOWS})({json.dumps(where)})"))
 
     async def is_enabled(self, where: str) -> bool:
         """Whether an element is not disabled."""
-        return not await self.ask(where, in_page.TROUBLE)
+        return not await self.ask(where, element_scripts.TROUBLE)
 
     async def is_checked(self, where: str) -> bool:
         """Whether a checkbox, radio button or switch is set.
@@ -168,7 +168,7 @@ class Eyes:
         Raises:
             HandsError: It is none of these.
         """
-        checked = await self.ask(where, in_page.CHECKED)
+        checked = await self.ask(where, element_scripts.CHECKED)
         if checked is None:
             raise HandsError(f"{where} is no checkbox, radio button or switch.")
         return bool(checked)

@@ -12,7 +12,7 @@ from weblake import aio
 from weblake_service.llm import prompts
 from weblake_service.llm.changed_fields import changed_fields
 from weblake_service.llm.interface import Model, ModelFailure
-from weblake_service.llm.page_wants import EXTRACTION, FIELDS, entries, tracking, wants_markdown
+from weblake_service.llm.model_options import EXTRACTION, FIELDS, entries, tracking, wants_markdown
 from weblake_service.llm.query import json_of, text_of
 from weblake_service.llm.schemas import checker, is_object
 from weblake_service.page_failure import PageFailure

@@ -18,7 +18,7 @@ from weblake_service.llm.query import json_of
 from weblake_service.page_failure import PageFailure
 from weblake_service.sessions.attached_page import HandsError
 from weblake_service.sessions.cdp import CdpError
-from weblake_service.sessions.multiplexer import Client
+from weblake_service.sessions.cdp_multiplexer import Client
 from weblake_service.sessions.page_actions import Hands
 from weblake_service.sessions.sessions import Live
 

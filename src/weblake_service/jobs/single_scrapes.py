@@ -9,16 +9,16 @@ from sqlite3 import Connection
 
 from weblake_service import ids
 from weblake_service.config import Access
-from weblake_service.jobs import records
-from weblake_service.jobs.outcomes import Failed
-from weblake_service.jobs.records import NewJob
+from weblake_service.jobs import job_records
+from weblake_service.jobs.job_records import NewJob
+from weblake_service.jobs.page_outcomes import Failed
 from weblake_service.responses import Refusal, not_found
 from weblake_service.store import accounts
 
 
 def store_failed(db: Connection, job: NewJob, failure: Failed) -> None:
     """Records a single scrape that failed, so that its id in the activity list tells why."""
-    records.create(db, job)
+    job_records.create(db, job)
     db.execute(
         "INSERT INTO page_errors (id, job, at, url, code, error) VALUES (?, ?, ?, ?, ?, ?)",
         (ids.error_id(job.id, 1), job.id, job.at, job.url, failure.code, failure.error),
@@ -44,7 +44,7 @@ def read(db: Connection, scrape_id: str, team: str, at: float) -> bytes:
     Raises:
         Refusal: 404; there is none, it is another team's, nothing was kept of it, or it failed (its text says why).
     """
-    alive = at - records.JOB_LIFE
+    alive = at - job_records.JOB_LIFE
     found = db.execute(
         "SELECT body FROM documents JOIN jobs ON jobs.id = job"
         " WHERE scrape_id = ? AND team = ? AND (ended IS NULL OR ended > ?)",

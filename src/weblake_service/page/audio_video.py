@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 
 from selectolax.lexbor import LexborHTMLParser
 
+from weblake_service.page.content_types import Kind, kind_of, text_of
 from weblake_service.page.links import absolute, base_of, is_web
-from weblake_service.page.media import Kind, kind_of, text_of
 from weblake_service.page.parser_limits import flatten
 from weblake_service.page_failure import PageFailure
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from sqlite3 import Connection
 from uuid import uuid4
 
-from weblake_service.components import Parts, open_store
+from weblake_service.components import ServiceComponents, open_store
 from weblake_service.config import Access, ServiceConfig
 from weblake_service.jobs import job_records
 from weblake_service.jobs.job_records import NewJob
@@ -47,7 +47,7 @@ def page(number: int) -> bytes:
     return f"<html><head><title>{title}</title></head><body><main>{items}</main></body></html>".encode()
 
 
-async def store_all(parts: Parts, pages: list[tuple[int, bytes]], *, indexed: bool) -> None:
+async def store_all(parts: ServiceComponents, pages: list[tuple[int, bytes]], *, indexed: bool) -> None:
     """Stores pages, so many at a time."""
     waiting = iter(pages)
 
@@ -72,7 +72,9 @@ async def main(count: int) -> None:
     config = ServiceConfig(allow_private=True)
     with tempfile.TemporaryDirectory() as directory:
         paths = {indexed: Path(directory) / f"{indexed}.db" for indexed in (False, True)}
-        services = {indexed: Parts(open_store(path), RealWeb(config), config) for indexed, path in paths.items()}
+        services = {
+            indexed: ServiceComponents(open_store(path), RealWeb(config), config) for indexed, path in paths.items()
+        }
         wall, cpu = dict.fromkeys(paths, 0.0), dict.fromkeys(paths, 0.0)
         # In turns, so that whatever else the machine does falls on both.
         for first in range(0, count, ROUND):
@@ -93,7 +95,7 @@ async def main(count: int) -> None:
     print(f"database: {sizes[False]} MB without, {sizes[True]} MB with")
 
 
-async def ask(parts: Parts) -> None:
+async def ask(parts: ServiceComponents) -> None:
     await parts.store.write(search_index.catch_up)
     for text in ("lakea7", "lakea7 streame3 pageu9", '"lakea1 lakea2"', "lakea0", "site:site.test", "lakea7 -lakea0"):
         took = []

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from weblake_service.browser.rendering_options import FORMATS as BROWSER_FORMATS
-from weblake_service.browser.rendering_options import check_browser
+from weblake_service.browser.rendering_options import require_browser_for
 from weblake_service.config import Plan, ServiceConfig
 from weblake_service.llm import model_options
-from weblake_service.llm.settings import lacking
+from weblake_service.llm.settings import missing_settings
 from weblake_service.page.selectors import selector_problem
-from weblake_service.responses import Refusal, bad_request
+from weblake_service.responses import ErrorResponse, bad_request
 from weblake_service.web.accept_language import languages_problem
 from weblake_service.web.countries import country_problem
 from weblake_service.web.redirect_chain import header_problem
 
-_LLM = lacking(ServiceConfig())
+_LLM = missing_settings(ServiceConfig())
 _LATER = "a part of the service that comes with a later version"
 
 #: The formats that a page fetched over HTTP can be turned into.
@@ -29,9 +29,9 @@ _OPTIONS = {
 }
 
 
-def missing(what: str, needs: str) -> Refusal:
+def not_configured(what: str, needs: str) -> ErrorResponse:
     """The refusal of something that is not set up."""
-    return Refusal(503, f"{what} needs {needs}, which this service does not have.", code="FEATURE_NOT_CONFIGURED")
+    return ErrorResponse(503, f"{what} needs {needs}, which this service does not have.", code="FEATURE_NOT_CONFIGURED")
 
 
 def check_page_options(options: Mapping[str, object], plan: Plan | None = None, *, llm: str = _LLM) -> None:
@@ -52,22 +52,22 @@ def check_page_options(options: Mapping[str, object], plan: Plan | None = None, 
         bad_request(problem)
     for kind in format_names(options):
         if kind in model_options.FIELDS and llm:
-            raise missing(f"The format `{kind}`", llm)
+            raise not_configured(f"The format `{kind}`", llm)
         if kind not in PLAIN_FORMATS | BROWSER_FORMATS | model_options.FIELDS.keys():
-            raise missing(f"The format `{kind}`", _LATER)
+            raise not_configured(f"The format `{kind}`", _LATER)
     if llm:
         _check_tracking(options, llm)
     elif problem := model_options.problem(options):
         bad_request(problem)
     for name, (wire, needs) in _OPTIONS.items():
         if options.get(name):
-            raise missing(f"The option `{wire}`", needs)
+            raise not_configured(f"The option `{wire}`", needs)
     _check_parsers(options)
     if options.get("proxy") == "enhanced":
-        raise missing("The option `proxy: enhanced`", "a proxy service")
+        raise not_configured("The option `proxy: enhanced`", "a proxy service")
     check_retention(options, plan)
     _check_profile(options)
-    check_browser(options)
+    require_browser_for(options)
 
 
 def _check_profile(options: Mapping[str, object]) -> None:
@@ -81,9 +81,9 @@ def _check_parsers(options: Mapping[str, object]) -> None:
     for parser in parsers if isinstance(parsers, list | tuple) else ():
         kind, own = (parser.get("type"), parser) if isinstance(parser, Mapping) else (parser, {})
         if kind == "image" or own.get("mode") == "ocr":
-            raise missing(f"The parser `{kind}` with text recognition", "an OCR engine")
+            raise not_configured(f"The parser `{kind}` with text recognition", "an OCR engine")
         if own.get("blocks"):
-            raise missing("The option `blocks` of the pdf parser", _LATER)
+            raise not_configured("The option `blocks` of the pdf parser", _LATER)
 
 
 def _check_tracking(options: Mapping[str, object], llm: str) -> None:
@@ -93,22 +93,22 @@ def _check_tracking(options: Mapping[str, object], llm: str) -> None:
             continue
         modes = entry.get("modes")
         if isinstance(modes, list | tuple) and "json" in modes:
-            raise missing("The mode `json` of changeTracking", llm)
+            raise not_configured("The mode `json` of changeTracking", llm)
         for name in ("prompt", "schema"):
             if entry.get(name):
-                raise missing(f"The option `{name}` of changeTracking", llm)
+                raise not_configured(f"The option `{name}` of changeTracking", llm)
 
 
 def check_retention(options: Mapping[str, object], plan: Plan | None = None) -> None:
     """Refuses zero data retention, unless the team's plan has it."""
     if options.get("zero_data_retention") and not (plan is not None and plan.zero_data_retention):
-        raise Refusal(403, "Zero data retention is not enabled for this account.", code="ZDR_NOT_ENABLED")
+        raise ErrorResponse(403, "Zero data retention is not enabled for this account.", code="ZDR_NOT_ENABLED")
 
 
 def check_crawl_options(asked: Mapping[str, object], plan: Plan | None = None, *, llm: str = _LLM) -> None:
     """The same for the options of a crawl itself."""
     if asked.get("prompt") and llm:
-        raise missing("The option `prompt`", llm)
+        raise not_configured("The option `prompt`", llm)
     check_retention(asked, plan)
 
 

@@ -6,6 +6,6 @@ from __future__ import annotations
 _BEGINNINGS = ("/console/", "/sessions/")
 
 
-def is_own_door(path: str) -> bool:
+def is_outside_api(path: str) -> bool:
     """Whether a path asks for a sign-in or a word of its own, and not for an API key."""
     return path == "/" or path.startswith(_BEGINNINGS)

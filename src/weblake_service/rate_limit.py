@@ -7,7 +7,7 @@ from collections import deque
 
 from weblake_service.clock import Clock, iso
 from weblake_service.config import ServiceConfig
-from weblake_service.responses import Refusal
+from weblake_service.responses import ErrorResponse
 
 _WINDOW = 60.0
 
@@ -49,13 +49,13 @@ class RateLimit:
             times.popleft()
         if len(times) >= most:
             wait = max(1, math.ceil(times[0] + _WINDOW - now)) if times else int(_WINDOW)
-            raise too_many(f"Rate limit exceeded: {most} {what} a minute", wait, now)
+            raise rate_limited(f"Rate limit exceeded: {most} {what} a minute", wait, now)
         times.append(now)
 
 
-def too_many(what: str, wait: int, now: float) -> Refusal:
+def rate_limited(what: str, wait: int, now: float) -> ErrorResponse:
     """A 429 that tells programs and people how long to wait."""
-    return Refusal(
+    return ErrorResponse(
         429,
         f"{what}, please retry after {wait}s, resets at {iso(now + wait)}",
         code="RATE_LIMITED",

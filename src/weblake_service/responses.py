@@ -15,7 +15,7 @@ _ENCODER = msgspec.json.Encoder()
 _LARGEST = 10**12
 
 
-class Refusal(Exception):
+class ErrorResponse(Exception):
     """The request is answered with an error: status, text for a person, stable code, details."""
 
     def __init__(
@@ -49,34 +49,34 @@ def encode(value: object) -> bytes:
     try:
         return _ENCODER.encode(value)
     except UnicodeEncodeError:
-        return _ENCODER.encode(_storable(value))
+        return _ENCODER.encode(_check_storable(value))
 
 
-def answer(body: object, status: int = 200) -> Response:
+def json_response(body: object, status: int = 200) -> Response:
     """A JSON reply."""
-    return raw_answer(encode(body), status)
+    return encoded_json_response(encode(body), status)
 
 
-def raw_answer(body: bytes, status: int = 200) -> Response:
+def encoded_json_response(body: bytes, status: int = 200) -> Response:
     """A reply of JSON that is encoded already."""
     return Response(body, status, media_type="application/json")
 
 
-def refused(refusal: Refusal) -> Response:
+def error_response(refusal: ErrorResponse) -> Response:
     """The reply for a refusal."""
-    response = answer(refusal.body(), refusal.status)
+    response = json_response(refusal.body(), refusal.status)
     response.headers.update(refusal.headers)
     return response
 
 
 def bad_request(message: str) -> NoReturn:
     """Refuses a request whose content is wrong."""
-    raise Refusal(400, message, code="BAD_REQUEST", details=[{"message": message}])
+    raise ErrorResponse(400, message, code="BAD_REQUEST", details=[{"message": message}])
 
 
 def not_found(what: str = "Job not found") -> NoReturn:
     """Refuses a request for something that is not there, or not for this team."""
-    raise Refusal(404, what)
+    raise ErrorResponse(404, what)
 
 
 async def read_body(request: Request, limit: int) -> bytes:
@@ -98,13 +98,13 @@ async def read_object(request: Request, limit: int) -> dict[str, object]:
     try:
         value: object = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Refusal(400, f"The body is not valid JSON: {error}.", code="BAD_REQUEST_INVALID_JSON") from None
+        raise ErrorResponse(400, f"The body is not valid JSON: {error}.", code="BAD_REQUEST_INVALID_JSON") from None
     if not isinstance(value, dict):
         bad_request("The body must be a JSON object.")
     return value
 
 
-def job_id(request: Request, name: str = "id", *, unreadable: int = 400) -> str:
+def read_job_id(request: Request, name: str = "id", *, unreadable: int = 400) -> str:
     """The job id in the path, in its canonical spelling.
 
     Raises:
@@ -118,11 +118,11 @@ def job_id(request: Request, name: str = "id", *, unreadable: int = 400) -> str:
     if parsed is None or str(parsed) != text.lower():
         if unreadable == 404:
             not_found()
-        raise Refusal(400, "Invalid job ID", code="BAD_REQUEST", details=[{"message": "A job id is a UUID."}])
+        raise ErrorResponse(400, "Invalid job ID", code="BAD_REQUEST", details=[{"message": "A job id is a UUID."}])
     return str(parsed)
 
 
-def whole_number(request: Request, name: str, *, least: int, most: int | None, default: int | None) -> int | None:
+def read_integer(request: Request, name: str, *, least: int, most: int | None, default: int | None) -> int | None:
     """A whole number from the query string, or the default where it is absent; one beyond all lists is the largest."""
     text = request.query_params.get(name)
     if text is None:
@@ -134,15 +134,15 @@ def whole_number(request: Request, name: str, *, least: int, most: int | None, d
     return number
 
 
-def _too_large(limit: int) -> Refusal:
-    return Refusal(413, f"The body is larger than {limit} bytes.")
+def _too_large(limit: int) -> ErrorResponse:
+    return ErrorResponse(413, f"The body is larger than {limit} bytes.")
 
 
-def _storable(value: object) -> object:
+def _check_storable(value: object) -> object:
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, dict):
-        return {_storable(key): _storable(entry) for key, entry in value.items()}
+        return {_check_storable(key): _check_storable(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_storable(entry) for entry in value]
+        return [_check_storable(entry) for entry in value]
     return value

@@ -15,7 +15,7 @@ _QUIET = logging.getLogger("weblake.service.sockets")
 _QUIET.setLevel(logging.WARNING)
 
 
-def socket_protocol() -> type[Any] | Literal["none"]:
+def websocket_protocol() -> type[Any] | Literal["none"]:
     """What uvicorn takes as its `ws`: a protocol, or none."""
     if find_spec("websockets") is None:
         return "none"

@@ -76,7 +76,7 @@ def product() -> list[Path]:
 @proves(
     "S10",
     at="src/weblake_service/files/worker.py",
-    line="reply = pack(convert(msgspec.json.decode(task, type=Task), body))",
+    line="reply = pack(convert(msgspec.json.decode(task, type=ConversionTask), body))",
     becomes="reply = pack(convert(__import__('pickle').loads(task), body))",
 )
 @proves("S10", at="src/weblake/api/contract.py", line="text(), Loader=loader)", becomes="text(), Loader=yaml.Loader)")

@@ -97,7 +97,7 @@ def test_a_page_that_crashes_fails_alone(lab: BrowserLab) -> None:
 
     lab.site.stop.clear()
     lab.site.pages |= {"/crashing": page, "/held": held}
-    until(lambda: not lab.service._parts.web._browsers._lanes._after)  # type: ignore[union-attr]
+    until(lambda: not lab.service._parts.web._browsers._contexts._after)  # type: ignore[union-attr]
     replies: list[httpx.Response] = []
     asking = threading.Thread(target=lambda: replies.append(shot(lab, "/crashing", waitFor=3000)))
     asking.start()

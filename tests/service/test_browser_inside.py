@@ -218,7 +218,7 @@ def test_blocked_advertisements_are_not_asked_for(net: Net) -> None:
 
 
 def test_the_way_out_of_the_browser_is_nobody_else_s(net: Net) -> None:
-    """The gateway listens on loopback, where others are too: without its password it does nothing."""
+    """The egress proxy listens on loopback, where others are too: without its password it does nothing."""
     held, arrived = threading.Event(), threading.Event()
 
     def page(handler: Any) -> None:
@@ -231,9 +231,9 @@ def test_the_way_out_of_the_browser_is_nobody_else_s(net: Net) -> None:
     asking.start()
     try:
         assert arrived.wait(30)
-        lanes = net.lab.service._parts.web._browsers._lanes  # type: ignore[union-attr]
-        (lane,) = lanes._busy
-        port = lane.gateway._server.sockets[0].getsockname()[1]
+        contexts = net.lab.service._parts.web._browsers._contexts  # type: ignore[union-attr]
+        (pooled,) = contexts._busy
+        port = pooled.egress_proxy._server.sockets[0].getsockname()[1]
         before = len(net.public.requests)
         for target in ("GET http://public.example/ HTTP/1.1", "CONNECT public.example:80 HTTP/1.1"):
             with socket.create_connection((PRIVATE, port), 5) as client:

@@ -228,15 +228,19 @@ def test_the_name_and_password_of_a_url_go_to_its_site(lab: BrowserLab) -> None:
 
 
 def test_a_context_that_is_used_again_remembers_nothing(lab: BrowserLab) -> None:
-    lanes = lab.service._parts.web._browsers._lanes  # type: ignore[union-attr]
+    contexts = lab.service._parts.web._browsers._contexts  # type: ignore[union-attr]
     before = lab.site.pages["/tick"].count
     uses = []
     for number, key in enumerate(["red-key", "red-key", "blue-key"], 1):
         data = lab.scrape(lab.site.url("/counting"), key, waitFor=300, maxAge=0)
         assert f"storage 0 cookie 0 database 0 tick {before + number} done" in data["markdown"]
         team = "red" if key == "red-key" else "blue"
-        until(lambda team=team: not lanes._busy and not lanes._after and any(one.team == team for one in lanes._free))
-        mine = [one.uses for one in lanes._free if one.team == team]
+        until(
+            lambda team=team: (
+                not contexts._busy and not contexts._after and any(one.team == team for one in contexts._free)
+            )
+        )
+        mine = [one.uses for one in contexts._free if one.team == team]
         uses.append((len(mine), sum(mine)))
     assert uses[1] == (uses[0][0], uses[0][1] + 1)
 

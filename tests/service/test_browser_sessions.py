@@ -120,7 +120,7 @@ def test_code_without_end_is_ended_in_every_language_and_the_page_stays(red: Ses
     assert parts is not None
     live = parts.sessions.live(made["id"])
     assert live is not None
-    assert live.session.gateway.failures == {}
+    assert live.session.egress_proxy.failures == {}
 
 
 @pytest.mark.system

@@ -12,8 +12,8 @@ import parse_bench as bench
 import pytest
 
 from weblake_service.files import worker
-from weblake_service.files.conversion_messages import Task
-from weblake_service.files.pdf import choose
+from weblake_service.files.conversion_messages import ConversionTask
+from weblake_service.files.pdf import choose_text
 
 parsing = bench.parsing
 
@@ -116,18 +116,19 @@ def test_a_panic_of_a_converter_is_a_broken_file(monkeypatch: pytest.MonkeyPatch
         raise Panic
 
     monkeypatch.setattr("weblake_service.files.office.read_office", panic)
-    assert worker.convert(Task("office"), b"").problem == "broken"
+    assert worker.convert(ConversionTask("office"), b"").problem == "broken"
 
 
 def test_a_page_keeps_its_markdown_only_with_its_words() -> None:
     plain = "one two three four five six seven eight nine ten"
     assert (
-        choose("# one two three four\n\nfive six seven eight", plain) == "# one two three four\n\nfive six seven eight"
+        choose_text("# one two three four\n\nfive six seven eight", plain)
+        == "# one two three four\n\nfive six seven eight"
     )
-    assert choose("# one two three four five six seven", plain) == plain
-    assert choose("", plain) == plain
-    assert choose("# found by the other alone", "") == "# found by the other alone"
-    assert choose("", "") == ""
+    assert choose_text("# one two three four five six seven", plain) == plain
+    assert choose_text("", plain) == plain
+    assert choose_text("# found by the other alone", "") == "# found by the other alone"
+    assert choose_text("", "") == ""
 
 
 def test_an_archive_with_many_parts_is_bounded(parsing: Any) -> None:

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from weblake_service import ids
 from weblake_service.clock import Clock
 from weblake_service.config import Access, ServiceConfig
-from weblake_service.faults import Faults
+from weblake_service.faults import ActiveFaults
 from weblake_service.jobs import job_records
-from weblake_service.jobs.browser_profiles import Profiles
-from weblake_service.jobs.job_manager import Jobs
+from weblake_service.jobs.browser_profiles import BrowserProfiles
+from weblake_service.jobs.job_manager import JobManager
 from weblake_service.jobs.job_records import NewJob
-from weblake_service.jobs.job_run import Tools
-from weblake_service.jobs.page_fetcher import Pages
+from weblake_service.jobs.job_run import JobServices
+from weblake_service.jobs.page_fetcher import PageFetcher
 from weblake_service.jobs.scraper import Scraper
 from weblake_service.page_failure import PageFailure
 from weblake_service.store.database import Store
@@ -120,8 +120,10 @@ async def crawl(plan: Plan) -> Seen:
         for stop in [*plan.stops, None]:
             web = Site(plan)
             settled = await store.read(lambda db: {row[0] for row in db.execute("SELECT url FROM pages WHERE done")})
-            scraper = Scraper(store, clock, config, Pages(web.scrape, web.remake, web.browse, Profiles(store, clock)))
-            jobs = Jobs(Tools(store, clock, scraper, Faults()), web, config, lambda: None)
+            scraper = Scraper(
+                store, clock, config, PageFetcher(web.scrape, web.remake, web.browse, BrowserProfiles(store, clock))
+            )
+            jobs = JobManager(JobServices(store, clock, scraper, ActiveFaults()), web, config, lambda: None)
             await jobs.resume()
             running = asyncio.gather(*jobs._tasks.values())
             reached = asyncio.create_task(web.after(stop)) if stop is not None else running

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from weblake import aio
 from weblake_service.config import Access
 from weblake_service.jobs import job_records, page_queue
-from weblake_service.jobs.fair_queue import FIRST, Gate, of_one_site
+from weblake_service.jobs.fair_queue import NO_JOB, FairQueue, limit_of_one_site
 from weblake_service.jobs.job_records import NewJob
 from weblake_service.jobs.page_sources import BatchSource
 from weblake_service.store.database import Store
@@ -23,10 +23,10 @@ JOB = "00000000-0000-4000-8000-000000000001"
 
 async def order(room: int, wishes: list[tuple[str, str]]) -> list[str]:
     """In which order wishes (line, site) get the only places, one of which is given back at a time."""
-    gate, got, open_ = Gate(lambda team: room), [], asyncio.Event()
+    gate, got, open_ = FairQueue(lambda team: room), [], asyncio.Event()
 
     async def wish(line: str, site: str) -> None:
-        async with gate.place("team", site, line):
+        async with gate.acquire("team", site, line):
             got.append(line)
             await open_.wait()
 
@@ -34,31 +34,31 @@ async def order(room: int, wishes: list[tuple[str, str]]) -> list[str]:
     await asyncio.sleep(0)
     open_.set()
     await asyncio.gather(*tasks)
-    assert gate.held("team") == 0
+    assert gate.in_use("team") == 0
     return got
 
 
 def test_jobs_take_turns_and_single_calls_go_first() -> None:
-    wishes = [("big", "a")] * 5 + [("small", "b"), ("small", "b"), (FIRST, "c")]
-    assert asyncio.run(order(1, wishes)) == ["big", FIRST, "big", "small", "big", "small", "big", "big"]
+    wishes = [("big", "a")] * 5 + [("small", "b"), ("small", "b"), (NO_JOB, "c")]
+    assert asyncio.run(order(1, wishes)) == ["big", NO_JOB, "big", "small", "big", "small", "big", "big"]
 
 
 def test_one_place_in_eight_is_kept_from_any_one_site() -> None:
     async def main() -> None:
-        gate = Gate(lambda team: 8)
+        gate = FairQueue(lambda team: 8)
         slow = [asyncio.create_task(hold(gate, "slow.test")) for _ in range(20)]
         await asyncio.sleep(0)
-        assert gate.held("team") == of_one_site(8) == 7
-        async with aio.timeout(5), gate.place("team", "fast.test", "other") as waited:
+        assert gate.in_use("team") == limit_of_one_site(8) == 7
+        async with aio.timeout(5), gate.acquire("team", "fast.test", "other") as waited:
             assert not waited
-            assert gate.held("team") == 8
+            assert gate.in_use("team") == 8
         for task in slow:
             task.cancel()
         await asyncio.gather(*slow, return_exceptions=True)
-        assert gate.held("team") == 0
+        assert gate.in_use("team") == 0
 
-    async def hold(gate: Gate, site: str) -> None:
-        async with gate.place("team", site, "job"):
+    async def hold(gate: FairQueue, site: str) -> None:
+        async with gate.acquire("team", site, "job"):
             await asyncio.Event().wait()
 
     asyncio.run(main())
@@ -70,11 +70,11 @@ def test_one_place_in_eight_is_kept_from_any_one_site() -> None:
 )
 def test_places_are_never_overdrawn_or_lost_whoever_gives_up(room: int, wishes: list[tuple[str, str, bool]]) -> None:
     async def main() -> None:
-        gate, inside, most, served = Gate(lambda team: room), 0, 0, 0
+        gate, inside, most, served = FairQueue(lambda team: room), 0, 0, 0
 
         async def wish(line: str, site: str) -> None:
             nonlocal inside, most, served
-            async with gate.place("team", site, line):
+            async with gate.acquire("team", site, line):
                 inside += 1
                 most = max(most, inside)
                 try:
@@ -90,7 +90,7 @@ def test_places_are_never_overdrawn_or_lost_whoever_gives_up(room: int, wishes: 
                 task.cancel()
         await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 10)
         assert most <= room
-        assert gate.held("team") == 0
+        assert gate.in_use("team") == 0
         assert served >= sum(not gives_up for _, _, gives_up in wishes)
 
     asyncio.run(main())
@@ -153,7 +153,7 @@ def test_a_batch_is_read_as_it_is_worked_on_and_not_at_once() -> None:
         assert await source.refill()
         more = source.take()
         assert more is not None
-        assert (more.place, more.ahead) == (1001, 1000)
+        assert (more.place, more.pages_ahead) == (1001, 1000)
         store.close()
 
     asyncio.run(main())

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from weblake_service.clock import Clock
 from weblake_service.config import ServiceConfig, ServiceKey, TeamPlan
 from weblake_service.rate_limit import RateLimit
-from weblake_service.responses import Refusal
+from weblake_service.responses import ErrorResponse
 
 A, B = "http://site.test/a", "http://site.test/b"
 RED, BLUE = {"Authorization": "Bearer test-key-red"}, {"Authorization": "Bearer test-key-blue"}
@@ -36,7 +36,7 @@ def test_no_minute_holds_more_and_the_wait_is_the_shortest(gaps: list[float], mo
             limit.take("red")
             taken.append(now)
             continue
-        with pytest.raises(Refusal) as caught:
+        with pytest.raises(ErrorResponse) as caught:
             limit.take("red")
         wait = int(caught.value.headers["Retry-After"])
         assert caught.value.status == 429

@@ -199,10 +199,10 @@ def test_the_cache_is_bounded_and_keeps_the_youngest() -> None:
 
     def fill(db: Connection) -> list[str]:
         for at, url in enumerate(urls):
-            page_cache.keep(db, page_cache.pack(url, {}, Fetched(url, 200, body=b"x")), float(at))
-        page_cache.shrink(db, 3)
-        wanted = {url: page_cache.wanted(url, {"min_age": 1}, 100.0) for url in urls}
-        return [url for url, want in wanted.items() if want is not None and page_cache.look_up(db, want) is not None]
+            page_cache.store(db, page_cache.pack(url, {}, Fetched(url, 200, body=b"x")), float(at))
+        page_cache.evict(db, 3)
+        wanted = {url: page_cache.cache_query(url, {"min_age": 1}, 100.0) for url in urls}
+        return [url for url, want in wanted.items() if want is not None and page_cache.find(db, want) is not None]
 
     try:
         assert store.write_now(fill) == urls[-3:]

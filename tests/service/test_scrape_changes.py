@@ -286,7 +286,7 @@ def test_a_version_is_stored_with_its_page_or_not_at_all(cancelled: bool) -> Non
         (todo,) = page_queue.waiting(db, job.id)
         if cancelled:
             job_records.end(db, job.id, "cancelled", 101.0, drained=False)
-        version = page_history.version(b"key", "One")
+        version = page_history.new_version(b"key", "One")
         job_records.settle(db, job.id, todo, Stored("s", b"{}", 1, "http://a.test/", version), 102.0)
         return int(db.execute("SELECT count(*) FROM page_history").fetchone()[0])
 

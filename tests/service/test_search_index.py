@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weblake_service.responses import Refusal
+from weblake_service.responses import ErrorResponse
 from weblake_service.store import schema, search_index
 from weblake_service.store.search_query import MOST_WORDS, in_domains, of_type, read_query, read_times
 from weblake_service.store.search_text import MOST_TEXT, passage, plain
@@ -161,7 +161,7 @@ def test_files_and_domains(db: sqlite3.Connection) -> None:
     query = read_query("report")
     of_type(query, "pdf")
     assert len(search_index.search(db, "local", query, 10)[0]) == 2
-    with pytest.raises(Refusal, match="no domain"):
+    with pytest.raises(ErrorResponse, match="no domain"):
         in_domains(read_query("x"), ["///"])
 
 
@@ -271,7 +271,7 @@ def test_times_are_counted_back_from_now(db: sqlite3.Connection) -> None:
     assert names("cdr:1,cd_min:1/10/2027,cd_max:1/14/2027") == ["days"]
     assert names("cdr:1,cd_max:12/31/2026") == ["weeks", "years"]
     for bad in ("yesterday", "qdr:x", "cdr:1,cd_min:2026-01-01", "cdr:1,cd_min:13/45/2026", "qdr:d99999", "cd_max:"):
-        with pytest.raises(Refusal) as refused:
+        with pytest.raises(ErrorResponse) as refused:
             names(bad)
         assert refused.value.status == 400, bad
 
@@ -295,7 +295,7 @@ def test_long_queries_count_their_first_words(db: sqlite3.Connection) -> None:
     assert query.cut
     assert len(query.groups) == MOST_WORDS
     assert find(db, "common " * 80) == [A]
-    with pytest.raises(Refusal, match="empty"):
+    with pytest.raises(ErrorResponse, match="empty"):
         read_query(" \n ")
 
 
@@ -312,12 +312,12 @@ def test_any_query_finds_something_or_nothing_and_never_fails(text: str, before:
     db = shared()
     typed = before + text
     if not typed.strip():
-        with pytest.raises(Refusal, match="empty"):
+        with pytest.raises(ErrorResponse, match="empty"):
             read_query(typed)
         return
     try:
         query = read_query(typed)
-    except Refusal:
+    except ErrorResponse:
         # The one other thing that is refused: a site that is no host.
         assert "site:" in typed.lower()
         return

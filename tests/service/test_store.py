@@ -17,7 +17,7 @@ from weblake_service.clock import Clock, iso, iso_seconds, month_bounds
 from weblake_service.config import Access
 from weblake_service.jobs import job_records, page_cache, page_queue, webhook_queue
 from weblake_service.jobs.page_outcomes import Failed, Stored
-from weblake_service.jobs.page_queue import Todo
+from weblake_service.jobs.page_queue import QueuedPage
 from weblake_service.store import accounts
 from weblake_service.store.database import DatabaseLocked, Store
 from weblake_service.web.fetch import Fetched
@@ -184,12 +184,12 @@ def rows_of(table: str, db: sqlite3.Connection) -> int:
     return int(count)
 
 
-def new_job(store: Store, kind: str = "batch_scrape", pages: int = 2) -> list[Todo]:
+def new_job(store: Store, kind: str = "batch_scrape", pages: int = 2) -> list[QueuedPage]:
     job = job_records.NewJob(
         JOB, kind, ACCESS, "http://a.test/", 100.0, expected=pages, webhook={"url": "http://r.test/"}
     )
 
-    def work(db: sqlite3.Connection) -> list[Todo]:
+    def work(db: sqlite3.Connection) -> list[QueuedPage]:
         job_records.create(db, job)
         page_queue.add(db, JOB, [(f"http://a.test/{n}", 0) for n in range(pages)], 100.0)
         return page_queue.waiting(db, JOB)
@@ -207,7 +207,7 @@ def test_a_page_is_settled_once(store: Store, kind: str) -> None:
     for _ in range(3):
         store.write_now(lambda db: job_records.settle(db, JOB, first, stored(), 101.0))
     store.write_now(lambda db: job_records.settle(db, JOB, first, Failed("X", "late"), 101.0))
-    job = store.write_now(lambda db: job_records.row(db, JOB))
+    job = store.write_now(lambda db: job_records.get(db, JOB))
     assert (job["documents"], job["failed"], job["credits"], job["known"]) == (1, 0, 1, 1)
     assert store.write_now(accounts.counts)["pages_billed"] == 1
     left = store.write_now(lambda db: page_queue.waiting(db, JOB))
@@ -221,7 +221,7 @@ def test_a_job_ends_when_nothing_waits_and_announces_it_once(store: Store) -> No
         store.write_now(lambda db, page=page: job_records.settle(db, JOB, page, stored(f"s{page.place}"), 101.0))
     for _ in range(2):
         assert store.write_now(lambda db: job_records.end(db, JOB, "completed", 102.0)) is True
-    assert len(store.write_now(lambda db: webhook_queue.startable(db, 200.0, {}, to_one=10, at_once=10))) == 1
+    assert len(store.write_now(lambda db: webhook_queue.ready(db, 200.0, {}, to_one=10, at_once=10))) == 1
 
 
 def test_a_cancelled_job_takes_no_more_pages(store: Store) -> None:
@@ -230,7 +230,7 @@ def test_a_cancelled_job_takes_no_more_pages(store: Store) -> None:
     assert store.write_now(lambda db: job_records.settle(db, JOB, first, stored(), 103.0)) is None
     assert store.write_now(accounts.counts).get("pages_billed") is None
     assert store.write_now(lambda db: job_records.waiting(db, "team")) == 0
-    assert store.write_now(lambda db: webhook_queue.startable(db, 200.0, {}, to_one=10, at_once=10)) == []
+    assert store.write_now(lambda db: webhook_queue.ready(db, 200.0, {}, to_one=10, at_once=10)) == []
 
 
 def test_expired_jobs_leave_nothing_behind(store: Store) -> None:
@@ -249,8 +249,8 @@ def test_the_cache_keeps_the_newest(store: Store) -> None:
     for number in range(10):
         url = f"http://a.test/{number}"
         entry = page_cache.pack(url, {}, Fetched(url, 200, body=b"x"))
-        store.write_now(lambda db, entry=entry, number=number: page_cache.keep(db, entry, 100.0 + number))
-    store.write_now(lambda db: page_cache.shrink(db, 3))
+        store.write_now(lambda db, entry=entry, number=number: page_cache.store(db, entry, 100.0 + number))
+    store.write_now(lambda db: page_cache.evict(db, 3))
     left = store.write_now(lambda db: [row["stored"] for row in db.execute("SELECT stored FROM page_cache ORDER BY 1")])
     assert left == [107.0, 108.0, 109.0]
 

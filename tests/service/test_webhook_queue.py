@@ -44,7 +44,7 @@ def queue(
 
 
 def startable(db: sqlite3.Connection, at: float, flying: Any = None, **bounds: int) -> list[sqlite3.Row]:
-    return webhook_queue.startable(db, at, flying or {}, **({"to_one": 4, "at_once": 64} | bounds))
+    return webhook_queue.ready(db, at, flying or {}, **({"to_one": 4, "at_once": 64} | bounds))
 
 
 def test_what_became_of_the_last_deliveries(db: sqlite3.Connection) -> None:
@@ -53,7 +53,7 @@ def test_what_became_of_the_last_deliveries(db: sqlite3.Connection) -> None:
     queue(db, 3, "completed", 300.0)
     for row in startable(db, 300.0):
         if row["job"] == str(UUID(int=1)):
-            assert webhook_queue.put_off(db, row["seq"], 300.0, "500")
+            assert webhook_queue.schedule_retry(db, row["seq"], 300.0, "500")
         else:
             webhook_queue.acknowledge(db, row["seq"], 301.0, "204")
     newest, other, waiting = webhook_queue.recent(db)
@@ -78,7 +78,7 @@ def test_a_delivery_is_dropped_after_its_fourth_failure(db: sqlite3.Connection) 
     queue(db, 1, "completed", 0.0)
     now, waits = 0.0, []
     while rows := startable(db, now):
-        alive = webhook_queue.put_off(db, rows[0]["seq"], now, "500")
+        alive = webhook_queue.schedule_retry(db, rows[0]["seq"], now, "500")
         due = webhook_queue.next_due(db, now)
         assert alive == (due is not None)
         if due is None:
@@ -89,7 +89,7 @@ def test_a_delivery_is_dropped_after_its_fourth_failure(db: sqlite3.Connection) 
     assert waits == [60.0, 300.0, 900.0]
     (past,) = webhook_queue.recent(db)
     assert (past["state"], past["tries"]) == ("dropped", 4)
-    assert not webhook_queue.put_off(db, 1, now, "500")
+    assert not webhook_queue.schedule_retry(db, 1, now, "500")
     webhook_queue.acknowledge(db, 1, now, "204")
     assert len(webhook_queue.recent(db)) == 1
 

@@ -135,10 +135,10 @@ def test_s8_the_control_api_answers_to_this_machine_only() -> None:
     """A caller from elsewhere, as uvicorn tells it; the key does not help."""
     import asyncio
 
-    from weblake_service.middleware import Front
+    from weblake_service.middleware import AccessMiddleware
 
     with LocalService(keys="test-key", host="0.0.0.0") as service:
-        front = Front(None, service._parts)  # type: ignore[arg-type]
+        front = AccessMiddleware(None, service._parts)  # type: ignore[arg-type]
         for path in ("/_weblake/reset", "/_weblake/health", "/_weblake/faults"):
             sent: list[Any] = []
             scope = {"type": "http", "method": "POST", "path": path, "client": ("192.0.2.7", 4000), "headers": []}

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Visitor:
+class BrowserIdentity:
     """Who visits, and with which profile."""
 
     team: str
     #: The profile's cookies and storage as JSON; empty for a new one, None for none.
     profile: bytes | None = None
     #: Whether the profile is to be given back.
-    keeps: bool = False
+    saves_profile: bool = False

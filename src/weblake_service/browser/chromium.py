@@ -10,7 +10,7 @@ import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
-from weblake_service.responses import Refusal
+from weblake_service.responses import ErrorResponse
 
 #: Names the program, where it is not to be looked for.
 SETTING = "WEBLAKE_CHROMIUM"
@@ -40,7 +40,7 @@ def what_is_missing() -> str:
     return f"Chromium for weblake[browser] ({how}; {SETTING} may name any Chromium or Chrome)"
 
 
-def demand_browser(what: str) -> None:
+def require_browser(what: str) -> None:
     """Makes sure that there is a browser for something.
 
     Raises:
@@ -48,10 +48,12 @@ def demand_browser(what: str) -> None:
     """
     missing = what_is_missing()
     if missing:
-        raise Refusal(503, f"{what} needs {missing}, which this service does not have.", code="FEATURE_NOT_CONFIGURED")
+        raise ErrorResponse(
+            503, f"{what} needs {missing}, which this service does not have.", code="FEATURE_NOT_CONFIGURED"
+        )
 
 
-def in_sandbox() -> bool:
+def uses_sandbox() -> bool:
     """Whether Chromium's own sandbox is used."""
     said = os.environ.get(SANDBOX, "").lower()
     return said != "off" and (said == "on" or not hasattr(os, "geteuid") or os.geteuid() != 0)

@@ -19,13 +19,14 @@ _BY_SETTING = frozenset(["user-agent", "accept-language", "cookie"])
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ContextSettings:
     """How a context is made; two requests with equal ones may use the same."""
 
     mobile: bool
     verify: bool
-    user_agent: str
-    languages: str
+    #: As the request's headers say; empty for the browser's own.
+    requested_user_agent: str
+    accept_language: str
     #: A name of the tz database.
     timezone: str
 
@@ -36,8 +37,8 @@ class Settings:
             "device_scale_factor": self.scale,
             "is_mobile": self.mobile,
             "has_touch": self.mobile,
-            "user_agent": self.agent(version),
-            "locale": self.spoken[0] if self.spoken else "en-US",
+            "user_agent": self.user_agent(version),
+            "locale": self.languages[0] if self.languages else "en-US",
             "timezone_id": self.timezone,
             "ignore_https_errors": not self.verify,
             "accept_downloads": False,
@@ -55,18 +56,18 @@ class Settings:
         return 2 if self.mobile else 1
 
     @property
-    def spoken(self) -> list[str]:
+    def languages(self) -> list[str]:
         """The languages without their weights, the best one first."""
-        named = (one.partition(";")[0].strip() for one in self.languages.split(","))
+        named = (one.partition(";")[0].strip() for one in self.accept_language.split(","))
         return [one for one in named if one and one != "*"]
 
-    def agent(self, version: str) -> str:
+    def user_agent(self, version: str) -> str:
         """What the browser calls itself."""
-        return self.user_agent or _user_agent(version.partition(".")[0], self.mobile)
+        return self.requested_user_agent or _user_agent(version.partition(".")[0], self.mobile)
 
 
 @dataclass(frozen=True, slots=True)
-class Private:
+class SiteCredentials:
     """What belongs to one request and to its site alone."""
 
     #: Headers for the site that was asked for, and for no other.
@@ -78,20 +79,20 @@ class Private:
         return bool(self.headers or self.cookies or self.login)
 
 
-def settings_of(options: Mapping[str, object]) -> Settings:
+def context_settings_of(options: Mapping[str, object]) -> ContextSettings:
     """The settings that the options (snake_case) ask for."""
     given = _headers(options)
     languages = given.get("accept-language") or wanted_languages(options) or "en-US"
-    return Settings(
+    return ContextSettings(
         mobile=options.get("mobile") is True,
         verify=options.get("skip_tls_verification") is False,
-        user_agent=given.get("user-agent", ""),
-        languages=languages,
+        requested_user_agent=given.get("user-agent", ""),
+        accept_language=languages,
         timezone=country_of(options).timezone,
     )
 
 
-def private_of(url: httpx.URL, options: Mapping[str, object]) -> Private:
+def site_credentials_of(url: httpx.URL, options: Mapping[str, object]) -> SiteCredentials:
     """What the request sends to this site: headers, cookies, and the name and password in the URL."""
     given = _headers(options)
     login = None
@@ -100,7 +101,7 @@ def private_of(url: httpx.URL, options: Mapping[str, object]) -> Private:
         origin = str(url.copy_with(userinfo=b"", path="", query=None, fragment=None)).rstrip("/")
         login = {"username": name, "password": password, "origin": origin}
     headers = {name: value for name, value in given.items() if name not in _BY_SETTING and name != "accept-encoding"}
-    return Private(headers, _cookies(given.get("cookie", ""), url), login)
+    return SiteCredentials(headers, _cookies(given.get("cookie", ""), url), login)
 
 
 def _headers(options: Mapping[str, object]) -> dict[str, str]:

@@ -45,11 +45,11 @@ _HALF_CLOSED = 30.0
 _BROKEN = (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException, httpcore.ProxyError, OSError)
 
 
-class TooMuch(Exception):
+class ByteLimitExceeded(Exception):
     """The page has loaded more than one page may."""
 
 
-class Gateway:
+class EgressProxy:
     """The proxy of one context, on a port of its own; `begin` before each page, `aclose` at the end.
 
     With `own_user_only` it serves a whole Chromium, which can be given no password: it serves whatever this user runs.
@@ -93,13 +93,13 @@ class Gateway:
             task.cancel()
         await asyncio.gather(*self._open, return_exceptions=True)
 
-    def why(self, url: str) -> PageFailure | None:
+    def failure_of(self, url: str) -> PageFailure | None:
         """Why the host of a URL could not be reached; None where it could."""
         try:
             parsed = httpx.URL(url)
         except (httpx.InvalidURL, ValueError):
             return None
-        return self.failures.get(_place(parsed))
+        return self.failures.get(_host_and_port(parsed))
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
@@ -110,22 +110,24 @@ class Gateway:
         try:
             if self._own_user_only and not is_own_user(writer.get_extra_info("peername")):
                 return
-            await self._talk(h11.Connection(h11.SERVER, max_incomplete_event_size=_HEAD), reader, writer)
-        except (*_BROKEN, h11.ProtocolError, PageFailure, TooMuch):
+            await self._handle_connection(h11.Connection(h11.SERVER, max_incomplete_event_size=_HEAD), reader, writer)
+        except (*_BROKEN, h11.ProtocolError, PageFailure, ByteLimitExceeded):
             # The browser sees a connection that breaks; what it means stands in `failures`.
             pass
         except Exception:  # noqa: BLE001 - one connection never ends the others
-            _LOG.exception("The browser's gateway failed in an unforeseen way.")
+            _LOG.exception("The browser's egress proxy failed in an unforeseen way.")
         finally:
             writer.transport.abort()
 
-    async def _talk(self, peer: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _handle_connection(
+        self, peer: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         while True:
             event = await _next(peer, reader)
             if not isinstance(event, h11.Request):
                 return
-            if not self._own_user_only and not self._knows(event):
-                if not await _ask_for_login(peer, reader, writer):
+            if not self._own_user_only and not self._is_authenticated(event):
+                if not await _require_login(peer, reader, writer):
                     return
                 continue
             target = event.target.decode("latin-1")
@@ -140,11 +142,11 @@ class Gateway:
                 return
             peer.start_next_cycle()
 
-    def _knows(self, asked: h11.Request) -> bool:
+    def _is_authenticated(self, asked: h11.Request) -> bool:
         given = [value for name, value in asked.headers if name == b"proxy-authorization"]
         return len(given) == 1 and hmac.compare_digest(given[0], self._known)
 
-    def _judge(self, url: httpx.URL) -> None:
+    def _resolve_target(self, url: httpx.URL) -> None:
         if self._block_ads and is_ad_host(url.host):
             raise PageFailure("SCRAPE_SITE_ERROR", f"{url.host} serves advertisements, and `blockAds` keeps it out.")
         clean_url(str(url), allow_private=self._allow_private)
@@ -153,14 +155,14 @@ class Gateway:
         self, url: httpx.URL, early: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         try:
-            self._judge(url)
+            self._resolve_target(url)
             far_reader, far_writer = await connect_tunnel(
                 url, allow_private=self._allow_private, trust_env=self._trust_env
             )
         except PageFailure as failure:
-            self.failures[_place(url)] = failure
+            self.failures[_host_and_port(url)] = failure
             raise
-        self.failures.pop(_place(url), None)
+        self.failures.pop(_host_and_port(url), None)
         try:
             writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
             far_writer.write(early)
@@ -180,7 +182,7 @@ class Gateway:
             far_writer.transport.abort()
 
     async def _relay(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, count: bool) -> None:
-        with suppress(OSError, TooMuch):
+        with suppress(OSError, ByteLimitExceeded):
             while part := await source.read(_CHUNK):
                 if count:
                     self._count(len(part))
@@ -201,7 +203,7 @@ class Gateway:
     ) -> None:
         answered = False
         try:
-            self._judge(url)
+            self._resolve_target(url)
             pool = await self._pools.pool_for(url, verify=False)
             request = _request(url, asked, _body(peer, reader))
             try:
@@ -213,17 +215,17 @@ class Gateway:
                 response = await pool.handle_async_request(_request(url, asked, None))
             try:
                 answered = True
-                self.failures.pop(_place(url), None)
+                self.failures.pop(_host_and_port(url), None)
                 await self._answer(response, peer, writer)
             finally:
                 await response.aclose()
         except PageFailure as failure:
-            self.failures[_place(url)] = failure
+            self.failures[_host_and_port(url)] = failure
             raise
         except _BROKEN as error:
             said = "broke off its answer" if answered else "does not answer"
             message = f"{url.host} {said} ({str(error) or type(error).__name__}). Check that the site is up."
-            self.failures[_place(url)] = PageFailure("SCRAPE_SITE_ERROR", message, reached=answered)
+            self.failures[_host_and_port(url)] = PageFailure("SCRAPE_SITE_ERROR", message, reached=answered)
             raise
 
     async def _answer(self, response: httpcore.Response, peer: h11.Connection, writer: asyncio.StreamWriter) -> None:
@@ -241,10 +243,10 @@ class Gateway:
         self._left -= size
         if self._left < 0:
             self.overflowed = True
-            raise TooMuch
+            raise ByteLimitExceeded
 
 
-def _place(url: httpx.URL) -> str:
+def _host_and_port(url: httpx.URL) -> str:
     return f"{url.host.lower()}:{url.port or (443 if url.scheme in {'https', 'wss'} else 80)}"
 
 
@@ -262,7 +264,7 @@ def _request(url: httpx.URL, asked: h11.Request, body: AsyncIterator[bytes] | No
     )
 
 
-async def _ask_for_login(peer: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+async def _require_login(peer: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
     """Asks a client for its password; whether it may try again on this connection."""
     async for _ in _body(peer, reader):
         pass

@@ -17,7 +17,7 @@ _QUIET, _MOST_QUIET = 0.15, 3.0
 _LOAD = 10_000
 
 
-class Watch:
+class PageMonitor:
     """Watches one page from before its first request."""
 
     def __init__(self, page: Page) -> None:
@@ -30,7 +30,7 @@ class Watch:
         self.failed: tuple[str, str] | None = None
         self.crashed = asyncio.Event()
         #: Whether something happened that may outlive the page in its context.
-        self.odd = False
+        self.not_reusable = False
         self._heard: dict[str, Callable[[Any], None]] = {
             "request": self._on_request,
             "requestfinished": self._on_end,
@@ -38,12 +38,12 @@ class Watch:
             "response": self._on_response,
             "crash": lambda _: self.crashed.set(),
             "popup": self._on_popup,
-            "download": lambda _: self._mark_odd(),
+            "download": lambda _: self._mark_not_reusable(),
         }
         for event, listener in self._heard.items():
             page.on(event, listener)  # type: ignore[call-overload]
 
-    def leave(self) -> None:
+    def detach(self) -> None:
         """Watches no more: the page may live on in other hands."""
         for event, listener in self._heard.items():
             self._page.remove_listener(event, listener)
@@ -56,7 +56,7 @@ class Watch:
             if (parts := urlsplit(frame.url)).scheme in {"http", "https"}
         }
 
-    async def settle(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Waits until the page is loaded and has been quiet for a moment, though not for long."""
         from playwright.async_api import TimeoutError as TooSlow
 
@@ -71,11 +71,11 @@ class Watch:
                 return
             await asyncio.sleep(0.02)
 
-    def _mark_odd(self) -> None:
-        self.odd = True
+    def _mark_not_reusable(self) -> None:
+        self.not_reusable = True
 
     def _on_popup(self, popup: Page) -> None:
-        self.odd = True
+        self.not_reusable = True
         task = asyncio.get_running_loop().create_task(popup.close())
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from weblake import aio
 from weblake_service.browser import chromium
-from weblake_service.browser.temporary_folders import Folder, remove_left
+from weblake_service.browser.temporary_folders import TemporaryFolder, remove_abandoned
 from weblake_service.page_failure import PageFailure
 
 if TYPE_CHECKING:
@@ -25,21 +25,21 @@ _LOG = logging.getLogger("weblake.service")
 _START = 60_000
 #: Seconds that a browser may take to close; then its pipes are cut.
 _CLOSE = 3.0
-#: A port that nothing listens on: the way out of a context that has no gateway.
+#: A port that nothing listens on: the way out of a context that has no egress proxy.
 _NOWHERE = "http://127.0.0.1:9"
 
 
-class Engine:
+class PlaywrightBrowser:
     """One running Chromium and the driver that holds it."""
 
-    def __init__(self, playwright: Playwright, browser: Browser, folder: Folder | None = None) -> None:
+    def __init__(self, playwright: Playwright, browser: Browser, folder: TemporaryFolder | None = None) -> None:
         self.playwright = playwright
         self.browser = browser
         self._folder = folder
         self._gone = False
 
     @classmethod
-    async def start(cls) -> Engine:
+    async def start(cls) -> PlaywrightBrowser:
         """Starts Chromium.
 
         Raises:
@@ -51,15 +51,15 @@ class Engine:
         if program is None:
             missing = chromium.what_is_missing()
             raise PageFailure("FEATURE_NOT_CONFIGURED", f"A browser needs {missing}.", status=503)
-        await asyncio.to_thread(remove_left)
-        folder = await asyncio.to_thread(Folder)
+        await asyncio.to_thread(remove_abandoned)
+        folder = await asyncio.to_thread(TemporaryFolder)
         playwright = None
         try:
             playwright = await async_playwright().start()
             browser = await playwright.chromium.launch(
                 executable_path=program,
                 args=chromium.arguments(),
-                chromium_sandbox=chromium.in_sandbox(),
+                chromium_sandbox=chromium.uses_sandbox(),
                 env=chromium.environment(folder.path),
                 proxy={"server": _NOWHERE},
                 handle_sigint=False,

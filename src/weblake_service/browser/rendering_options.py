@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from weblake_service.browser.chromium import demand_browser
+from weblake_service.browser.chromium import require_browser
 from weblake_service.page.requested_formats import items
 
 #: Formats that a browser makes.
@@ -13,33 +13,33 @@ FORMATS = frozenset(["screenshot", "branding"])
 _OPTIONS = {"actions": "actions", "wait_for": "waitFor", "mobile": "mobile", "profile": "profile"}
 
 
-def what_needs_browser(options: Mapping[str, object]) -> str:
+def option_that_needs_browser(options: Mapping[str, object]) -> str:
     """The first of the options (snake_case) that needs a browser, in words; empty where none does."""
     for entry in items(options.get("formats")):
-        if (kind := _kind(entry)) in FORMATS:
+        if (kind := _format_type(entry)) in FORMATS:
             return f"The format `{kind}`"
     return next((f"The option `{wire}`" for name, wire in _OPTIONS.items() if options.get(name)), "")
 
 
-def check_browser(options: Mapping[str, object]) -> None:
+def require_browser_for(options: Mapping[str, object]) -> None:
     """Makes sure that there is a browser where the options need one.
 
     Raises:
         Refusal: 503 FEATURE_NOT_CONFIGURED with the name of what is missing.
     """
-    what = what_needs_browser(options)
+    what = option_that_needs_browser(options)
     if what:
-        demand_browser(what)
+        require_browser(what)
 
 
-def seen_as(options: Mapping[str, object]) -> str:
+def rendering_key(options: Mapping[str, object]) -> str:
     """How a page is looked at in the browser, as a text that is the same for the same look; empty for no browser."""
-    if not what_needs_browser(options):
+    if not option_that_needs_browser(options):
         return ""
-    formats = [entry for entry in items(options.get("formats")) if _kind(entry) in FORMATS]
+    formats = [entry for entry in items(options.get("formats")) if _format_type(entry) in FORMATS]
     look = {name: options[name] for name in (*_OPTIONS, "block_ads") if options.get(name) not in (None, [])}
     return json.dumps([look, formats], sort_keys=True, default=str)
 
 
-def _kind(entry: object) -> object:
+def _format_type(entry: object) -> object:
     return entry.get("type") if isinstance(entry, Mapping) else entry

@@ -32,7 +32,7 @@ async def screenshot(page: Page, asked: Mapping[str, object], style: str = "") -
     if isinstance(viewport, Mapping):
         await page.set_viewport_size(viewport_of(viewport))
     try:
-        return await _taken(page, asked, style)
+        return await _capture(page, asked, style)
     finally:
         if isinstance(viewport, Mapping) and before is not None:
             await page.set_viewport_size(before)
@@ -43,7 +43,7 @@ def viewport_of(asked: Mapping[str, Any]) -> ViewportSize:
     return {"width": int(asked["width"]), "height": int(asked["height"])}
 
 
-async def _taken(page: Page, asked: Mapping[str, object], style: str) -> str:
+async def _capture(page: Page, asked: Mapping[str, object], style: str) -> str:
     quality = asked.get("quality")
     how: dict[str, Any] = {"type": "png", "scale": "css", "animations": "disabled", "timeout": 0, "style": style}
     if isinstance(quality, int):
@@ -53,7 +53,7 @@ async def _taken(page: Page, asked: Mapping[str, object], style: str) -> str:
         size = page.viewport_size
         if size is not None and await page.evaluate(_HEIGHT) > _TALLEST:
             how["clip"] = {"x": 0, "y": 0, "width": size["width"], "height": _TALLEST}
-    return _data(f"image/{how['type']}", await page.screenshot(**how))
+    return _data_uri(f"image/{how['type']}", await page.screenshot(**how))
 
 
 async def pdf(page: Page, asked: Mapping[str, object]) -> str:
@@ -65,8 +65,8 @@ async def pdf(page: Page, asked: Mapping[str, object]) -> str:
         scale=float(scale) if isinstance(scale, int | float) else 1.0,
         print_background=True,
     )
-    return _data("application/pdf", made)
+    return _data_uri("application/pdf", made)
 
 
-def _data(kind: str, body: bytes) -> str:
+def _data_uri(kind: str, body: bytes) -> str:
     return f"data:{kind};base64,{base64.b64encode(body).decode('ascii')}"

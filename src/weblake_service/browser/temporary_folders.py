@@ -22,7 +22,7 @@ _PREFIX = "weblake-browser-"
 _LOCK = ".in-use"
 
 
-class Folder:
+class TemporaryFolder:
     """A fresh folder in the temporary directory, of this process; `remove` ends it. Used in any thread."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Folder:
             os.close(self._lock)
 
 
-def remove_left() -> None:
+def remove_abandoned() -> None:
     """Removes the folders of services that were killed: a browser's profile may hold its user's cookies."""
     if flock is None:
         return

@@ -31,7 +31,7 @@ async def connect_tunnel(url: httpx.URL, *, allow_private: bool, trust_env: bool
     if proxy:
         if not allow_private:
             await _refuse_closed(url.host, port)
-        return await _by_proxy(httpx.URL(proxy if "://" in proxy else f"http://{proxy}"), url.host, port)
+        return await _connect_by_proxy(httpx.URL(proxy if "://" in proxy else f"http://{proxy}"), url.host, port)
     addresses = await resolve(url.host, port, allow_private=allow_private)
     said = ""
     for place, address in enumerate(addresses, 1):
@@ -53,7 +53,7 @@ async def _refuse_closed(host: str, port: int) -> None:
             raise
 
 
-async def _by_proxy(proxy: httpx.URL, host: str, port: int) -> Streams:
+async def _connect_by_proxy(proxy: httpx.URL, host: str, port: int) -> Streams:
     named = f"[{host}]" if ":" in host else host
     login = f"{unquote(proxy.username)}:{unquote(proxy.password)}"
     auth = f"Proxy-Authorization: Basic {base64.b64encode(login.encode()).decode()}\r\n" if proxy.userinfo else ""
@@ -66,14 +66,14 @@ async def _by_proxy(proxy: httpx.URL, host: str, port: int) -> Streams:
             writer.write(f"CONNECT {named}:{port} HTTP/1.1\r\nHost: {named}:{port}\r\n{auth}\r\n".encode())
             head = await reader.readuntil(b"\r\n\r\n")
     except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
-        raise _no_proxy(host, str(error) or type(error).__name__) from error
+        raise _proxy_failure(host, str(error) or type(error).__name__) from error
     status = head.split(None, 2)[1:2]
     if status != [b"200"]:
         writer.transport.abort()
-        raise _no_proxy(host, f"it answered {b''.join(status).decode('latin-1') or 'nothing'}")
+        raise _proxy_failure(host, f"it answered {b''.join(status).decode('latin-1') or 'nothing'}")
     return reader, writer
 
 
-def _no_proxy(host: str, why: str) -> PageFailure:
+def _proxy_failure(host: str, why: str) -> PageFailure:
     message = f"The proxy did not reach {host} ({why}). Check the proxy settings of the service."
     return PageFailure("SCRAPE_PROXY_SELECTION_ERROR", message)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from sqlite3 import Row
 
-from weblake_service.components import Parts
+from weblake_service.components import ServiceComponents
 from weblake_service.sessions import session_records
 
 
@@ -28,19 +28,19 @@ class BrowserSession:
     view: str
 
 
-async def sessions(parts: Parts, team: str) -> list[BrowserSession]:
+async def sessions(parts: ServiceComponents, team: str) -> list[BrowserSession]:
     """A team's sessions of the last day, newest first."""
     work = partial(session_records.listed, team=team, active=None, at=parts.clock.now(), scrapes=True)
     return [_session(parts, row) for row in await parts.store.read(work)]
 
 
-async def session(parts: Parts, team: str, session_id: str) -> BrowserSession | None:
+async def session(parts: ServiceComponents, team: str, session_id: str) -> BrowserSession | None:
     """One of them; None where the team has none of that id."""
     row = await parts.store.read(partial(session_records.by_id, session_id=session_id))
     return None if row is None or row["team"] != team else _session(parts, row)
 
 
-def _session(parts: Parts, row: Row) -> BrowserSession:
+def _session(parts: ServiceComponents, row: Row) -> BrowserSession:
     live = parts.sessions.live(row["id"])
     return BrowserSession(
         row["id"],

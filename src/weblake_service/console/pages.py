@@ -18,12 +18,12 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from weblake_service.clock import iso
-from weblake_service.components import Parts
+from weblake_service.components import ServiceComponents
 from weblake_service.config import Access
 from weblake_service.console import browser_sessions, charts, queries
 from weblake_service.console.sign_in import SignIn
 from weblake_service.jobs import webhook_queue
-from weblake_service.responses import Refusal, not_found, whole_number
+from weblake_service.responses import ErrorResponse, not_found, read_integer
 from weblake_service.store import accounts
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ _Page = Callable[[Request, Access], Awaitable[Response]]
 class ConsolePages:
     """The pages; every one but the first asks for a sign-in."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts
         self._sign_in = SignIn(parts)
         self._templates = Environment(
@@ -91,14 +91,14 @@ class ConsolePages:
 
     async def jobs(self, request: Request, access: Access) -> Response:
         """All jobs of the last day, newest first."""
-        before = whole_number(request, "before", least=1, most=None, default=None)
+        before = read_integer(request, "before", least=1, most=None, default=None)
         work = partial(queries.list_jobs, team=access.team, at=self._parts.clock.now(), before=before)
         jobs, following = await self._parts.store.read(work)
         return self._page("jobs", access, jobs=jobs, following=following)
 
     async def job(self, request: Request, access: Access) -> Response:
         """One job: how far it is, how its pages came out, its documents, and what went wrong."""
-        first = whole_number(request, "first", least=0, most=None, default=0)
+        first = read_integer(request, "first", least=0, most=None, default=0)
         assert first is not None
 
         def work(db: Connection) -> dict[str, object]:
@@ -196,7 +196,7 @@ class ConsolePages:
                 return self._page("sign_in", None, 200 if request.url.path == "/" else 401, refused=False)
             try:
                 return await page(request, access)
-            except Refusal as refusal:
+            except ErrorResponse as refusal:
                 return self._page("error", access, refusal.status, error=refusal.error)
 
         return endpoint

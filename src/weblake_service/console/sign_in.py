@@ -12,7 +12,7 @@ from urllib.parse import parse_qs
 from starlette.requests import Request
 from starlette.responses import Response
 
-from weblake_service.components import Parts
+from weblake_service.components import ServiceComponents
 from weblake_service.config import Access
 from weblake_service.responses import read_body
 
@@ -26,7 +26,7 @@ _MOST_FORM = 10_000
 class SignIn:
     """The people who are signed in at this service."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts
         self._known: OrderedDict[str, tuple[Access, float]] = OrderedDict()
 
@@ -38,7 +38,7 @@ class SignIn:
     async def enter(self, request: Request, response: Response) -> bool:
         """Signs in whoever sends a key in a form; says whether it is one."""
         form = parse_qs((await read_body(request, _MOST_FORM)).decode("utf-8", "replace"))
-        access = self._parts.access(f"Bearer {form.get('key', [''])[0].strip()}")
+        access = self._parts.authenticate(f"Bearer {form.get('key', [''])[0].strip()}")
         if access is None:
             return False
         word = secrets.token_urlsafe(32)

@@ -9,7 +9,7 @@ import msgspec
 from starlette.types import Message, Scope, Send
 
 from weblake_service.faults.rules import Effect
-from weblake_service.responses import Refusal, encode
+from weblake_service.responses import ErrorResponse, encode
 
 _GARBAGE = b"\x00\xff<html>\xfe{ this is no JSON \x80"
 #: What a chunk without an end moves its cursor on by when it is empty.
@@ -19,13 +19,13 @@ _STILL = "scraping"
 _BODILESS = (204, 304)
 
 
-async def send_instead(effect: Effect, send: Send) -> None:
+async def send_fault_response(effect: Effect, send: Send) -> None:
     """Answers in the service's place."""
     if effect.not_found:
-        status, body = 404, encode(Refusal(404, "Job not found").body())
+        status, body = 404, encode(ErrorResponse(404, "Job not found").body())
     else:
         status = effect.status if effect.status is not None else 500
-        body = _body(effect, status)
+        body = _json_body(effect, status)
     headers = {"content-type": "application/json", **{name.lower(): value for name, value in effect.headers.items()}}
     if effect.retry_after is not None:
         headers["retry-after"] = str(effect.retry_after)
@@ -38,7 +38,7 @@ async def send_instead(effect: Effect, send: Send) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def asked_otherwise(effect: Effect, scope: Scope) -> Scope:
+def altered_request(effect: Effect, scope: Scope) -> Scope:
     """The request with the chunk that the effect wants it to have asked for."""
     if effect.chunk_documents is None and not effect.duplicate_document:
         return scope
@@ -50,7 +50,7 @@ def asked_otherwise(effect: Effect, scope: Scope) -> Scope:
     return {**scope, "query_string": urlencode(query).encode("latin-1")}
 
 
-class Spoilt:
+class AlteredResponse:
     """A reply on its way out, made shorter, senseless, different, or nothing."""
 
     def __init__(self, effect: Effect, scope: Scope, send: Send) -> None:
@@ -102,7 +102,7 @@ class Spoilt:
             return
         body = b"".join(self._parts)
         if self._start["status"] == 200:
-            body = _told_otherwise(self._effect, self._scope, body)
+            body = _altered_status(self._effect, self._scope, body)
         await self._pass({**self._start, "headers": _with_length(self._start, body)})
         await self._pass({"type": "http.response.body", "body": body})
 
@@ -114,7 +114,7 @@ def _is_rewritten(effect: Effect) -> bool:
     )  # fmt: skip
 
 
-def _told_otherwise(effect: Effect, scope: Scope, body: bytes) -> bytes:
+def _altered_status(effect: Effect, scope: Scope, body: bytes) -> bytes:
     """A status reply as the effect wants it."""
     head: dict[str, Any] = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     data: list[msgspec.Raw] = msgspec.json.decode(head.pop("data", msgspec.Raw(b"[]")), type=list[msgspec.Raw])
@@ -151,7 +151,7 @@ def _with_length(start: Message, body: bytes) -> list[tuple[bytes, bytes]]:
     return [*kept, (b"content-length", str(len(body)).encode())]
 
 
-def _body(effect: Effect, status: int) -> bytes:
+def _json_body(effect: Effect, status: int) -> bytes:
     if effect.body is msgspec.UNSET:
-        return encode(Refusal(status, f"Injected fault: status {status}.", code=effect.code).body())
+        return encode(ErrorResponse(status, f"Injected fault: status {status}.", code=effect.code).body())
     return effect.body.encode() if isinstance(effect.body, str) else encode(effect.body)

@@ -45,7 +45,7 @@ def read_rule(value: object, begin: str = "") -> Rule:
         rule = msgspec.convert(given, Rule)
         rule.check()
     except ValueError as error:
-        raise ValueError(f"{begin}{error}{_known(str(error))}") from None
+        raise ValueError(f"{begin}{error}{_known_names(str(error))}") from None
     return rule
 
 
@@ -71,7 +71,7 @@ def read_file(path: str | Path) -> list[Rule]:
         ) from None
 
 
-def _known(error: str) -> str:
+def _known_names(error: str) -> str:
     """What there is, for those who misspelt it."""
     if "unknown field" not in error:
         return ""

@@ -17,7 +17,7 @@ HEAD = struct.Struct(">IQ")
 MOST_RESULT = 96 << 20
 
 
-class Task(msgspec.Struct, omit_defaults=True):
+class ConversionTask(msgspec.Struct, omit_defaults=True):
     """What is to be made of a file."""
 
     #: `pdf`, `office`, or of HTML `page`, `attributes` or `media`; what kind of office file it is shows in its bytes.
@@ -36,7 +36,7 @@ class Task(msgspec.Struct, omit_defaults=True):
     options: dict[str, Any] = {}
 
 
-class Converted(msgspec.Struct, omit_defaults=True):
+class ConversionResult(msgspec.Struct, omit_defaults=True):
     """What became of it: the HTML of a text document, the markdown of a PDF or a spreadsheet, or why neither."""
 
     #: A whole HTML document.
@@ -64,7 +64,7 @@ class Converted(msgspec.Struct, omit_defaults=True):
     peak: int = 0
 
 
-def pack(message: Task | Converted, body_length: int = 0) -> bytes:
+def pack(message: ConversionTask | ConversionResult, body_length: int = 0) -> bytes:
     """A message without the bytes behind it."""
     encoded = msgspec.json.encode(message)
     return HEAD.pack(len(encoded), body_length) + encoded

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from weblake.compat import program_command
-from weblake_service.files.conversion_messages import HEAD, MOST_RESULT, Converted, Task, pack
+from weblake_service.files.conversion_messages import HEAD, MOST_RESULT, ConversionResult, ConversionTask, pack
 from weblake_service.page_failure import PageFailure
 
 #: Bytes of address space of one process.
@@ -33,7 +33,7 @@ _ENVIRONMENT = frozenset(_KEPT_NAMES.split())
 _GONE = (BrokenPipeError, ConnectionResetError, asyncio.IncompleteReadError)
 
 
-class Converters:
+class ConverterPool:
     """Converts documents, so many at a time; used on one event loop and closed with `aclose`.
 
     `most` is the number of processes, `memory` the bytes of each, `idle` the seconds that one waits for more work.
@@ -44,21 +44,21 @@ class Converters:
         self._idle_s = idle
         self._slots = asyncio.Semaphore(most)
         self._uploads = asyncio.Semaphore(most + 1)
-        self._idle: list[_Process] = []
-        self._busy: set[_Process] = set()
+        self._idle: list[_ConverterProcess] = []
+        self._busy: set[_ConverterProcess] = set()
 
-    def turn(self) -> asyncio.Semaphore:
+    def slot(self) -> asyncio.Semaphore:
         """A context in which an uploaded file is held in memory: few are, and the others wait on disk."""
         return self._uploads
 
-    async def convert(self, task: Task, body: bytes) -> Converted:
+    async def convert(self, task: ConversionTask, body: bytes) -> ConversionResult:
         """Returns what became of a file; the caller sets the deadline, and cancelling ends the process.
 
         Raises:
             PageFailure: The process died of the file, so most likely for want of memory.
         """
         async with self._slots:
-            process = self._waiting() or await _Process.start(self._memory)
+            process = self._waiting() or await _ConverterProcess.start(self._memory)
             self._busy.add(process)
             try:
                 result = await process.convert(task, body)
@@ -84,7 +84,7 @@ class Converters:
         """The running processes."""
         return [process.pid for process in (*self._idle, *self._busy)]
 
-    def _waiting(self) -> _Process | None:
+    def _waiting(self) -> _ConverterProcess | None:
         """A process without work; one that died while it waited is left out."""
         while self._idle:
             process = self._idle.pop()
@@ -92,20 +92,20 @@ class Converters:
                 return process
         return None
 
-    async def _keep(self, process: _Process, result: Converted) -> None:
+    async def _keep(self, process: _ConverterProcess, result: ConversionResult) -> None:
         if result.peak > _GROWN:
             await process.kill()
             return
         self._idle.append(process)
         process.timer = asyncio.get_running_loop().call_later(self._idle_s, self._retire, process)
 
-    def _retire(self, process: _Process) -> None:
+    def _retire(self, process: _ConverterProcess) -> None:
         if process in self._idle:
             self._idle.remove(process)
             process.end()
 
 
-class _Process:
+class _ConverterProcess:
     """One converting process."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
@@ -113,7 +113,7 @@ class _Process:
         self.timer: asyncio.TimerHandle | None = None
 
     @classmethod
-    async def start(cls, memory: int) -> _Process:
+    async def start(cls, memory: int) -> _ConverterProcess:
         environment = {name: value for name, value in os.environ.items() if name.upper() in _ENVIRONMENT}
         process = await asyncio.create_subprocess_exec(
             # Not `-m`: a module in the directory that the service was started in is not imported.
@@ -133,7 +133,7 @@ class _Process:
     def alive(self) -> bool:
         return self._process.returncode is None
 
-    async def convert(self, task: Task, body: bytes) -> Converted:
+    async def convert(self, task: ConversionTask, body: bytes) -> ConversionResult:
         if self.timer is not None:
             self.timer.cancel()
         source, sink = self._process.stdin, self._process.stdout
@@ -144,10 +144,10 @@ class _Process:
             await source.drain()
             length, _ = HEAD.unpack(await sink.readexactly(HEAD.size))
             if length > MOST_RESULT:
-                raise _died()
-            return msgspec.json.decode(await sink.readexactly(length), type=Converted)
+                raise _process_died()
+            return msgspec.json.decode(await sink.readexactly(length), type=ConversionResult)
         except (*_GONE, msgspec.DecodeError) as error:
-            raise _died() from error
+            raise _process_died() from error
 
     def end(self) -> None:
         """Ends it without waiting; it has nothing to do."""
@@ -162,7 +162,7 @@ class _Process:
         await self._process.wait()
 
 
-def _died() -> PageFailure:
+def _process_died() -> PageFailure:
     message = (
         "It could not be converted: it needs more memory than one file or page may have, or broke the converter. "
         "Split it, or save it anew and try again."

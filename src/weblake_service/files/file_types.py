@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 
 @dataclass(frozen=True, slots=True)
-class FileKind:
+class FileType:
     """One kind of file that POST /v2/parse takes."""
 
     #: Its name, which is also what the converter calls it.
@@ -20,18 +20,18 @@ class FileKind:
 
 _OPEN_XML = "application/vnd.openxmlformats-officedocument"
 
-HTML = FileKind("html", (".html", ".htm"), ("text/html", "application/xhtml+xml"))
-PDF = FileKind("pdf", (".pdf",), ("application/pdf", "application/x-pdf"))
+HTML = FileType("html", (".html", ".htm"), ("text/html", "application/xhtml+xml"))
+PDF = FileType("pdf", (".pdf",), ("application/pdf", "application/x-pdf"))
 #: The kinds of POST /v2/parse, in the order in which the contract names them.
 KINDS = (
     HTML,
     PDF,
-    FileKind("docx", (".docx",), (f"{_OPEN_XML}.wordprocessingml.document",)),
-    FileKind("doc", (".doc",), ("application/msword",)),
-    FileKind("odt", (".odt",), ("application/vnd.oasis.opendocument.text",)),
-    FileKind("rtf", (".rtf",), ("application/rtf", "text/rtf")),
-    FileKind("xlsx", (".xlsx",), (f"{_OPEN_XML}.spreadsheetml.sheet",)),
-    FileKind("xls", (".xls",), ("application/vnd.ms-excel",)),
+    FileType("docx", (".docx",), (f"{_OPEN_XML}.wordprocessingml.document",)),
+    FileType("doc", (".doc",), ("application/msword",)),
+    FileType("odt", (".odt",), ("application/vnd.oasis.opendocument.text",)),
+    FileType("rtf", (".rtf",), ("application/rtf", "text/rtf")),
+    FileType("xlsx", (".xlsx",), (f"{_OPEN_XML}.spreadsheetml.sheet",)),
+    FileType("xls", (".xls",), ("application/vnd.ms-excel",)),
 )
 EXTENSIONS = tuple(extension for kind in KINDS for extension in kind.extensions)
 #: Kinds beyond those that a web server may send and that the same converter reads.
@@ -55,7 +55,7 @@ _OLE, _ZIP, _RTF = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", b"PK\x03\x04", b"{\\rtf"
 _DIRECTORY = 256 << 10
 
 
-def kind_of_name(name: str) -> FileKind | None:
+def type_of_name(name: str) -> FileType | None:
     """The kind that a file's extension names; None for one that is not converted."""
     extension = PurePosixPath(name.lower()).suffix
     return next((kind for kind in KINDS if extension in kind.extensions), None)

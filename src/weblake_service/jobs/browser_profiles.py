@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from sqlite3 import Connection
 
 from weblake_service.clock import Clock
-from weblake_service.keyed_locks import Turns
+from weblake_service.keyed_locks import KeyedLocks
 from weblake_service.page_failure import PageFailure
 from weblake_service.store.database import Store
 
@@ -19,16 +19,16 @@ from weblake_service.store.database import Store
 LARGEST, MOST = 8 << 20, 1_000
 
 
-class Profiles:
+class BrowserProfiles:
     """The profiles of one service; used on one event loop."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._turns = Turns()
+        self._turns = KeyedLocks()
 
     @asynccontextmanager
-    async def saver(self, team: str, name: str, wait_s: float) -> AsyncIterator[None]:
+    async def locked(self, team: str, name: str, wait_s: float) -> AsyncIterator[None]:
         """Is the only saver of a profile while the block runs; waits so many seconds for another one to end.
 
         Raises:
@@ -36,7 +36,7 @@ class Profiles:
         """
         async with AsyncExitStack() as stack:
             try:
-                await stack.enter_async_context(self._turns.turn((team, name), wait_s))
+                await stack.enter_async_context(self._turns.lock((team, name), wait_s))
             except TimeoutError:
                 message = (
                     f"Another session is saving to the profile {name!r}, and only one may at a time. "

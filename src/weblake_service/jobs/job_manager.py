@@ -12,10 +12,10 @@ from sqlite3 import Connection, Row
 from weblake_service.config import ServiceConfig
 from weblake_service.jobs import job_records, model_job_records
 from weblake_service.jobs.crawl import CrawlSource
-from weblake_service.jobs.fair_queue import of_one_site
-from weblake_service.jobs.job_run import Run, Tools, is_shutdown
+from weblake_service.jobs.fair_queue import limit_of_one_site
+from weblake_service.jobs.job_run import JobRun, JobServices, is_shutdown
 from weblake_service.jobs.model_job_run import ModelRun
-from weblake_service.jobs.page_sources import BatchSource, Source
+from weblake_service.jobs.page_sources import BatchSource, PageSource
 from weblake_service.llm.language_model import LanguageModel
 from weblake_service.web.interface import Web
 
@@ -26,16 +26,16 @@ _NOTE_AGAIN = 5.0
 _LOCKED_AGAIN, _TRIES = 1.0, 10
 
 
-def _nothing() -> None:
+def _no_webhook() -> None:
     """Tells nobody: the job has no webhook."""
 
 
-class Jobs:
+class JobManager:
     """The running jobs. `announce` is called after every change that has queued a webhook."""
 
     def __init__(
         self,
-        tools: Tools,
+        tools: JobServices,
         web: Web,
         config: ServiceConfig,
         announce: Callable[[], None],
@@ -46,7 +46,7 @@ class Jobs:
         self._config = config
         self._announce = announce
         self._llm = llm or LanguageModel(config)
-        self._runs: dict[str, Run | ModelRun] = {}
+        self._runs: dict[str, JobRun | ModelRun] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def resume(self) -> None:
@@ -85,16 +85,16 @@ class Jobs:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _new_run(self, row: Row) -> Run | ModelRun:
-        announce = self._announce if row["webhook"] is not None else _nothing
+    def _new_run(self, row: Row) -> JobRun | ModelRun:
+        announce = self._announce if row["webhook"] is not None else _no_webhook
         if row["kind"] in model_job_records.KINDS:
             return ModelRun(self._tools, self._web, self._config, self._llm, row, announce)
-        at_once = of_one_site(self._config.plan(row["team"]).concurrency)
+        at_once = limit_of_one_site(self._config.plan(row["team"]).concurrency)
         in_order = self._config.seed is not None
-        return Run(self._tools, row, self._source(row), announce, at_once=at_once, in_order=in_order)
+        return JobRun(self._tools, row, self._new_source(row), announce, at_once=at_once, in_order=in_order)
 
-    def _source(self, row: Row) -> Source:
-        plan = job_records.decoded(row["plan"])
+    def _new_source(self, row: Row) -> PageSource:
+        plan = job_records.decode_object(row["plan"])
         asked = plan.get("max_concurrency")
         most = self._config.plan(row["team"]).concurrency
         width = min(asked, most) if isinstance(asked, int) else most
@@ -102,7 +102,7 @@ class Jobs:
             return CrawlSource(self._tools.store, self._tools.clock, self._web, row["id"], row["url"], plan, width)
         return BatchSource(self._tools.store, row["id"], width)
 
-    async def _work(self, job_id: str, run: Run | ModelRun) -> None:
+    async def _work(self, job_id: str, run: JobRun | ModelRun) -> None:
         try:
             await self._persist(job_id, run)
         except Exception as error:  # noqa: BLE001 - the job has to end, whatever it was
@@ -118,7 +118,7 @@ class Jobs:
         # Pages that were appended between the last look and this line would otherwise wait for a restart.
         await self.launch(job_id)
 
-    async def _persist(self, job_id: str, run: Run | ModelRun) -> None:
+    async def _persist(self, job_id: str, run: JobRun | ModelRun) -> None:
         """Runs a job to its end, from where it stands once more where another program had the database locked."""
         for tries in range(_TRIES):
             try:

@@ -16,9 +16,9 @@ from weblake_service import ids
 from weblake_service.clock import iso
 from weblake_service.config import Access
 from weblake_service.jobs import page_history, page_queue, webhook_queue
-from weblake_service.jobs.page_outcomes import Blocked, Failed, Outcome, Stored
-from weblake_service.jobs.page_queue import Todo
-from weblake_service.responses import Refusal, encode, not_found
+from weblake_service.jobs.page_outcomes import BlockedByRobots, Failed, Outcome, Stored
+from weblake_service.jobs.page_queue import QueuedPage
+from weblake_service.responses import ErrorResponse, encode, not_found
 from weblake_service.store import accounts
 
 #: Seconds from a job's end until its data is dropped.
@@ -58,10 +58,10 @@ def create(db: Connection, job: NewJob) -> None:
     )  # fmt: skip
     accounts.record_activity(db, job.access, job.kind, job.id, job.target, job.at)
     if job.webhook is not None:
-        webhook_queue.enqueue(db, row(db, job.id), "started", job.at)
+        webhook_queue.enqueue(db, get(db, job.id), "started", job.at)
 
 
-def row(db: Connection, job_id: str) -> Row:
+def get(db: Connection, job_id: str) -> Row:
     """The job's row; the job is known to exist."""
     found: Row | None = db.execute("SELECT * FROM jobs WHERE id = ?", (job_id,)).fetchone()
     assert found is not None
@@ -89,7 +89,7 @@ def find(db: Connection, job_id: str, kind: str, team: str, at: float, *, tell: 
     if found is not None and found["team"] == team:
         return found
     if found is not None and tell:
-        raise Refusal(403, "Forbidden: the job belongs to another team.", code="FORBIDDEN")
+        raise ErrorResponse(403, "Forbidden: the job belongs to another team.", code="FORBIDDEN")
     not_found()
 
 
@@ -101,19 +101,19 @@ def running(db: Connection) -> list[str]:
 def settle(
     db: Connection,
     job_id: str,
-    page: Todo,
+    page: QueuedPage,
     outcome: Outcome,
     at: float,
     found: Sequence[tuple[str, int]] = (),
     mark: int = 0,
-) -> list[Todo] | None:
+) -> list[QueuedPage] | None:
     """Records how a page went, with everything that hangs on it; `found` are the URLs it led to.
 
     Returns:
         The queued places of `found`; None where the page is settled already or the job has ended meanwhile.
     """
     job = find_running(db, job_id)
-    if job is None or not page_queue.leave(db, job, page, outcome, mark):
+    if job is None or not page_queue.remove(db, job, page, outcome, mark):
         return None
     if isinstance(outcome, Stored):
         _store_document(db, job, outcome, at)
@@ -123,7 +123,7 @@ def settle(
         _note_failure(db, job, page, outcome, at)
         if job["webhook"] is not None:
             webhook_queue.enqueue(db, job, "page", at, failure=(page.url, outcome.error), place=page.place)
-    elif isinstance(outcome, Blocked):
+    elif isinstance(outcome, BlockedByRobots):
         db.execute("INSERT INTO robots_blocked VALUES (?, ?)", (job_id, page.url))
         if outcome.why:
             db.execute("UPDATE jobs SET warning = ? WHERE id = ? AND warning IS NULL", (outcome.why, job_id))
@@ -137,7 +137,7 @@ def store_single(db: Connection, job: NewJob, *pages: Stored) -> None:
     """Records a single scrape, or the pages of a search, as a job that ended as soon as it began."""
     create(db, job)
     for page in pages:
-        _store_document(db, row(db, job.id), page, job.at)
+        _store_document(db, get(db, job.id), page, job.at)
     db.execute("UPDATE jobs SET status = 'completed', ended = ? WHERE id = ?", (job.at, job.id))
 
 
@@ -150,7 +150,7 @@ def end(db: Connection, job_id: str, status: str, at: float, error: str | None =
     Returns:
         Whether the job has ended: False where it must go on.
     """
-    job = row(db, job_id)
+    job = get(db, job_id)
     if job["status"] != "scraping":
         return True
     if drained and db.execute("SELECT 1 FROM pages WHERE job = ? AND done = 0 LIMIT 1", (job_id,)).fetchone():
@@ -160,7 +160,7 @@ def end(db: Connection, job_id: str, status: str, at: float, error: str | None =
     if status == "completed":
         page_history.note_crawl(db, job)
     if job["webhook"] is not None and status in ("completed", "failed"):
-        webhook_queue.enqueue(db, row(db, job_id), status, at, place=job["documents"] + job["failed"])
+        webhook_queue.enqueue(db, get(db, job_id), status, at, place=job["documents"] + job["failed"])
     return True
 
 
@@ -215,13 +215,13 @@ def drop_expired(db: Connection, at: float) -> None:
     db.execute("DELETE FROM replays WHERE forget <= ?", (at,))
 
 
-def decoded(blob: bytes | str) -> dict[str, object]:
+def decode_object(blob: bytes | str) -> dict[str, object]:
     """A column that holds a JSON object."""
     value: dict[str, object] = msgspec.json.decode(blob)
     return value
 
 
-def _note_failure(db: Connection, job: Row, page: Todo, failure: Failed, at: float) -> None:
+def _note_failure(db: Connection, job: Row, page: QueuedPage, failure: Failed, at: float) -> None:
     db.execute(
         "INSERT INTO page_errors VALUES (?, ?, ?, ?, ?, ?)",
         (ids.error_id(job["id"], page.place), job["id"], at, page.url, failure.code, failure.error),
@@ -241,5 +241,5 @@ def _store_document(db: Connection, job: Row, page: Stored, at: float) -> None:
     )
     accounts.charge(db, Access(job["team"], job["key_name"]), page.credits, at)
     if page.version is not None:
-        page_history.keep(db, page.version, at, job)
+        page_history.store(db, page.version, at, job)
     accounts.count(db, "pages_billed")

@@ -27,14 +27,14 @@ def status_body(db: Connection, job: Row, url: str, *, skip: int, limit: int | N
         limit: Documents in the chunk at most; 100 where None.
     """
     ended = job["status"] in job_records.ENDED
-    documents = _cut(db, job, skip, limit)
+    documents = _chunk(db, job, skip, limit)
     reached = skip + len(documents)
     more = reached < job["documents"] or not ended
     attempted = job["documents"] + job["failed"]
     head: dict[str, object] = {
         "success": job["status"] != "failed",
         "status": job["status"],
-        "total": attempted if ended else attempted + _still_expected(job, attempted),
+        "total": attempted if ended else attempted + _remaining(job, attempted),
         "completed": job["documents"],
         "creditsUsed": job["credits"],
         "expiresAt": iso_seconds((job["ended"] if ended else at) + job_records.JOB_LIFE),
@@ -51,7 +51,7 @@ def status_body(db: Connection, job: Row, url: str, *, skip: int, limit: int | N
     return encode(head | {"data": documents})
 
 
-def _cut(db: Connection, job: Row, skip: int, limit: int | None) -> list[msgspec.Raw]:
+def _chunk(db: Connection, job: Row, skip: int, limit: int | None) -> list[msgspec.Raw]:
     most = CHUNK_DOCUMENTS if limit is None else limit
     if skip >= job["documents"] or not most:
         return []
@@ -72,7 +72,7 @@ def _cut(db: Connection, job: Row, skip: int, limit: int | None) -> list[msgspec
     return [msgspec.Raw(body) for (body,) in rows]
 
 
-def _still_expected(job: Row, attempted: int) -> int:
+def _remaining(job: Row, attempted: int) -> int:
     """Pages that wait or are in flight, as far as a crawl's limit lets them."""
     known = cast(int, job["known"])
     return min(known, max(0, job["expected"] - attempted)) if job["kind"] == "crawl" else known

@@ -67,7 +67,7 @@ def cancel(db: Connection, job_id: str, at: float) -> None:
     """Ends a job because somebody says so."""
     db.execute("DELETE FROM model_work WHERE job = ?", (job_id,))
     job_records.end(db, job_id, "cancelled", at, drained=False)
-    job = job_records.row(db, job_id)
+    job = job_records.get(db, job_id)
     if job["webhook"] is not None:
         webhook_queue.enqueue(db, job, "cancelled", at)
 
@@ -90,7 +90,7 @@ def status_body(db: Connection, job: Row, at: float) -> dict[str, object]:
     if job["kind"] == "extract":
         body["tokensUsed"] = job["credits"] * accounts.TOKENS_PER_CREDIT
     else:
-        body["model"] = job_records.decoded(job["plan"]).get("model", "")
+        body["model"] = job_records.decode_object(job["plan"]).get("model", "")
     return body | ({"error": job["error"]} if job["error"] is not None else {})
 
 

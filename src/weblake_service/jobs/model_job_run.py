@@ -9,18 +9,18 @@ from sqlite3 import Connection, Row
 from weblake import aio
 from weblake_service.config import ServiceConfig
 from weblake_service.jobs import job_records, model_job_records
-from weblake_service.jobs.agent import gather_as_agent
+from weblake_service.jobs.agent import run_agent
 from weblake_service.jobs.extract import extract_data
-from weblake_service.jobs.job_run import Tools
-from weblake_service.jobs.model_job import Finished, ModelJob
-from weblake_service.jobs.web_tools import Gathering
+from weblake_service.jobs.job_run import JobServices
+from weblake_service.jobs.model_job import ModelJob, ModelJobResult
+from weblake_service.jobs.web_tools import WebTools
 from weblake_service.llm.language_model import LanguageModel
 from weblake_service.page_failure import PageFailure
 from weblake_service.web.interface import Web
 
 #: Seconds that such a job may work where it names no time of its own.
 _TIMEOUT_S = 600.0
-_WORK = {"extract": extract_data, "agent": gather_as_agent}
+_WORK = {"extract": extract_data, "agent": run_agent}
 
 
 class ModelRun:
@@ -28,7 +28,7 @@ class ModelRun:
 
     def __init__(
         self,
-        tools: Tools,
+        tools: JobServices,
         web: Web,
         config: ServiceConfig,
         llm: LanguageModel,
@@ -38,10 +38,10 @@ class ModelRun:
         self._tools = tools
         self._announce = announce
         self._row = row
-        self._plan = job_records.decoded(row["plan"])
-        self._options = job_records.decoded(row["options"])
+        self._plan = job_records.decode_object(row["plan"])
+        self._options = job_records.decode_object(row["options"])
         self._llm = llm
-        self._gathering = Gathering(tools, web, config, row["id"], row["kind"], row["team"])
+        self._gathering = WebTools(tools, web, config, row["id"], row["kind"], row["team"])
 
     def wake(self) -> None:
         """Nothing: nobody appends to such a job."""
@@ -64,11 +64,11 @@ class ModelRun:
                 partial(model_job_records.finish, job_id=job_id, result=done.shown, credits=done.credits, at=now)
             )
 
-    async def _work(self) -> Finished:
+    async def _work(self) -> ModelJobResult:
         kind: str = self._row["kind"]
         job = ModelJob(
             self._row["id"],
-            self._llm.needed("Extract" if kind == "extract" else "The agent"),
+            self._llm.require("Extract" if kind == "extract" else "The agent"),
             self._gathering,
             self._plan,
             self._options,

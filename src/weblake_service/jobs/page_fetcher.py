@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from weblake_service.browser.browser_identity import Visitor
-from weblake_service.browser.rendering_options import what_needs_browser
-from weblake_service.jobs.browser_profiles import Profiles
+from weblake_service.browser.browser_identity import BrowserIdentity
+from weblake_service.browser.rendering_options import option_that_needs_browser
+from weblake_service.jobs.browser_profiles import BrowserProfiles
 from weblake_service.page.requested_formats import number
 from weblake_service.web.fetch import Fetched
 
@@ -42,34 +42,36 @@ ScrapePage = Callable[[str, Mapping[str, object]], Awaitable[FreshPage]]
 #: The same, of what the target sent before.
 RemakePage = Callable[[str, Mapping[str, object], Fetched], Awaitable[FreshPage]]
 #: Loads a page in a browser and makes it a document; raises PageFailure.
-BrowsePage = Callable[[str, Mapping[str, object], Visitor], Awaitable[FreshPage]]
+BrowsePage = Callable[[str, Mapping[str, object], BrowserIdentity], Awaitable[FreshPage]]
 
 
 @dataclass(frozen=True, slots=True)
-class Pages:
+class PageFetcher:
     """The ways to a page."""
 
     scrape: ScrapePage
     remake: RemakePage
     browse: BrowsePage
-    profiles: Profiles
+    profiles: BrowserProfiles
 
-    async def fresh(self, url: str, options: Mapping[str, object], team: str) -> FreshPage:
+    async def fetch(self, url: str, options: Mapping[str, object], team: str) -> FreshPage:
         """Fetches or loads a page for a team; its profile is saved once the page is there.
 
         Raises:
             PageFailure: There is no page, or 409 where another one is saving to the profile all the time.
         """
-        if not what_needs_browser(options):
+        if not option_that_needs_browser(options):
             return await self.scrape(url, options)
         profile = options.get("profile")
         if not isinstance(profile, Mapping):
-            return await self.browse(url, options, Visitor(team))
+            return await self.browse(url, options, BrowserIdentity(team))
         name = str(profile["name"])
         if profile.get("save_changes") is False:
-            return await self.browse(url, options, Visitor(team, await self.profiles.load(team, name)))
-        async with self.profiles.saver(team, name, number(options.get("timeout"), 60_000) / 1000):
-            page = await self.browse(url, options, Visitor(team, await self.profiles.load(team, name), keeps=True))
+            return await self.browse(url, options, BrowserIdentity(team, await self.profiles.load(team, name)))
+        async with self.profiles.locked(team, name, number(options.get("timeout"), 60_000) / 1000):
+            page = await self.browse(
+                url, options, BrowserIdentity(team, await self.profiles.load(team, name), saves_profile=True)
+            )
             state = getattr(page, "profile", None)
             if isinstance(state, bytes):
                 warning = await self.profiles.save(team, name, state)

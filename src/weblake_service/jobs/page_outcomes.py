@@ -17,7 +17,7 @@ class Stored:
     #: Where the page really was, after redirects.
     final_url: str = ""
     #: What later scrapes are compared with, where changes are tracked.
-    version: page_history.Version | None = None
+    version: page_history.PageVersion | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Blocked:
+class BlockedByRobots:
     """A page that the site's robots.txt keeps us from; `why` where the file itself did not say so."""
 
     why: str = ""
@@ -44,4 +44,4 @@ class Dropped:
     final_url: str
 
 
-Outcome = Stored | Failed | Blocked | Dropped
+Outcome = Stored | Failed | BlockedByRobots | Dropped

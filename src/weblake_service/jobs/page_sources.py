@@ -10,7 +10,7 @@ from typing import Protocol
 
 from weblake_service.jobs import page_queue
 from weblake_service.jobs.page_outcomes import Outcome
-from weblake_service.jobs.page_queue import Todo
+from weblake_service.jobs.page_queue import QueuedPage
 from weblake_service.jobs.scraper import Scraped
 from weblake_service.store.database import Store
 
@@ -19,7 +19,7 @@ _AHEAD, _AT_LEAST = 4, 40
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PageResult:
     """What a page is to its job."""
 
     outcome: Outcome
@@ -29,7 +29,7 @@ class Verdict:
     mark: int = 0
 
 
-class Source(Protocol):
+class PageSource(Protocol):
     """Where a run's pages come from, and what it does with what they lead to."""
 
     #: Pages in flight at most.
@@ -38,7 +38,7 @@ class Source(Protocol):
     async def prepare(self) -> None:
         """Done once before the first page."""
 
-    def take(self) -> Todo | None:
+    def take(self) -> QueuedPage | None:
         """The next page, or None where none is at hand."""
 
     async def refill(self) -> bool:
@@ -47,16 +47,16 @@ class Source(Protocol):
     def appended(self) -> None:
         """Told that pages may have been queued meanwhile."""
 
-    async def refuse(self, page: Todo) -> Outcome | None:
+    async def refuse(self, page: QueuedPage) -> Outcome | None:
         """How the page ends before it is fetched at all, or None."""
 
     async def pause(self) -> None:
         """Waits as long as must lie between two pages."""
 
-    def judge(self, page: Todo, scraped: Scraped) -> Verdict:
+    def judge(self, page: QueuedPage, scraped: Scraped) -> PageResult:
         """What the page is to the job."""
 
-    def queued(self, pages: Sequence[Todo]) -> None:
+    def queued(self, pages: Sequence[QueuedPage]) -> None:
         """Told of the places of the URLs that were found."""
 
     @property
@@ -72,7 +72,7 @@ class BatchSource:
     def __init__(self, store: Store, job_id: str, width: int) -> None:
         self._store = store
         self._job_id = job_id
-        self._waiting: deque[Todo] = deque()
+        self._waiting: deque[QueuedPage] = deque()
         self._last = 0
         self._more = True
         self.width = width
@@ -80,7 +80,7 @@ class BatchSource:
     async def prepare(self) -> None:
         """Nothing: the first pages are read when they are taken."""
 
-    def take(self) -> Todo | None:
+    def take(self) -> QueuedPage | None:
         """The next URL."""
         return self._waiting.popleft() if self._waiting else None
 
@@ -102,16 +102,16 @@ class BatchSource:
         """There is more to read."""
         self._more = True
 
-    async def refuse(self, page: Todo) -> Outcome | None:
+    async def refuse(self, page: QueuedPage) -> Outcome | None:
         """Never: the URLs were chosen by hand."""
         return None
 
     async def pause(self) -> None:
         """Never."""
 
-    def judge(self, page: Todo, scraped: Scraped) -> Verdict:
+    def judge(self, page: QueuedPage, scraped: Scraped) -> PageResult:
         """Every page is a document."""
-        return Verdict(scraped.stored)
+        return PageResult(scraped.stored)
 
-    def queued(self, pages: Sequence[Todo]) -> None:
+    def queued(self, pages: Sequence[QueuedPage]) -> None:
         """A batch finds nothing."""

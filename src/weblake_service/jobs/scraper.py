@@ -15,13 +15,13 @@ from urllib.parse import urlsplit
 from weblake_service.clock import Clock, iso
 from weblake_service.config import ServiceConfig
 from weblake_service.jobs import page_cache, page_history
-from weblake_service.jobs.fair_queue import FIRST, Gate
-from weblake_service.jobs.page_fetcher import FreshPage, Pages
-from weblake_service.jobs.page_history import Tracked
+from weblake_service.jobs.fair_queue import NO_JOB, FairQueue
+from weblake_service.jobs.page_fetcher import FreshPage, PageFetcher
+from weblake_service.jobs.page_history import TrackingResult
 from weblake_service.jobs.page_outcomes import Failed, Stored
 from weblake_service.llm import model_options, model_output
 from weblake_service.llm.language_model import LanguageModel
-from weblake_service.llm.model_output import Made
+from weblake_service.llm.model_output import ModelOutput
 from weblake_service.page.requested_formats import number
 from weblake_service.page_failure import PageFailure
 from weblake_service.responses import encode
@@ -48,18 +48,18 @@ _NOT_THERE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ScrapeContext:
     """How a page came to be scraped now."""
 
     scrape_id: str
     #: The job in whose line it stands.
-    line: str = FIRST
+    queue: str = NO_JOB
     #: Since when it has waited behind other pages of its job; None where it has not.
-    waits_since: float | None = None
+    queued_since: float | None = None
     #: Nothing that was stored later is taken from the cache; None for no bound.
     cached_before: float | None = None
     #: Whether a crawl came upon it.
-    found: bool = False
+    discovered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +68,14 @@ class Scraped:
 
     stored: Stored
     links: list[str]
-    fresh: page_cache.Entry | None
+    fresh: page_cache.CacheEntry | None
     #: What search learns of it.
     found: search_index.Entry | None = None
 
     def keep(self, db: Connection, at: float) -> None:
         """Puts a page into the cache and the search index; called in the transaction that stores it."""
         if self.fresh is not None:
-            page_cache.keep(db, self.fresh, at)
+            page_cache.store(db, self.fresh, at)
         if self.found is not None:
             search_index.keep(db, self.found, at)
 
@@ -88,7 +88,7 @@ class Scraper:
         store: Store,
         clock: Clock,
         config: ServiceConfig,
-        pages: Pages,
+        pages: PageFetcher,
         llm: LanguageModel | None = None,
     ) -> None:
         self._store = store
@@ -96,56 +96,56 @@ class Scraper:
         self._config = config
         self._pages = pages
         self._llm = llm or LanguageModel(config)
-        self._gate = Gate(lambda team: config.plan(team).concurrency)
+        self._queue = FairQueue(lambda team: config.plan(team).concurrency)
         self._kept = 0
         #: Pages in flight, by team.
         self.active: Counter[str] = Counter()
 
-    async def get(self, url: str, options: Mapping[str, object], team: str, turn: Turn) -> Scraped:
+    async def get(self, url: str, options: Mapping[str, object], team: str, turn: ScrapeContext) -> Scraped:
         """Scrapes one page in its turn.
 
         Raises:
             PageFailure: It could not be scraped, or the cache alone was asked and has it not.
         """
         asked = self._clock.now()
-        async with self._gate.place(team, urlsplit(url).netloc, turn.line) as waited:
-            since = turn.waits_since if turn.waits_since is not None else asked if waited else None
+        async with self._queue.acquire(team, urlsplit(url).netloc, turn.queue) as waited:
+            since = turn.queued_since if turn.queued_since is not None else asked if waited else None
             queued_ms = max(0, int((self._clock.now() - since) * 1000)) if since is not None else None
             self.active[team] += 1
             try:
-                if turn.line != FIRST:
-                    await self.afford(team)
+                if turn.queue != NO_JOB:
+                    await self.check_credits(team)
                 return await self._get(url, options, team, turn, queued_ms)
             finally:
                 self.active[team] -= 1
 
     async def _get(
-        self, url: str, options: Mapping[str, object], team: str, turn: Turn, queued_ms: int | None
+        self, url: str, options: Mapping[str, object], team: str, turn: ScrapeContext, queued_ms: int | None
     ) -> Scraped:
         now, until = self._clock.now(), time.monotonic() + number(options.get("timeout"), 60_000) / 1000
-        plain = model_options.plain(options)
-        want = page_cache.wanted(url, options, now if turn.cached_before is None else turn.cached_before)
-        hit = await self._store.read(partial(page_cache.look_up, want=want)) if want is not None else None
+        plain = model_options.without_model_options(options)
+        want = page_cache.cache_query(url, options, now if turn.cached_before is None else turn.cached_before)
+        hit = await self._store.read(partial(page_cache.find, want=want)) if want is not None else None
         if hit is not None:
             page = await self._pages.remake(url, plain, hit[0])
         elif want is not None and not want.or_fetch:
             raise _cache_miss(options)
         else:
-            page = await self._pages.fresh(url, plain, team)
+            page = await self._pages.fetch(url, plain, team)
         tracked = await page_history.track(
-            self._store, team, url, options, page.document, fresh=hit is None, found=turn.found
+            self._store, team, url, options, page.document, fresh=hit is None, found=turn.discovered
         )
         previous = tracked.previous if tracked is not None else None
-        made = await model_output.make(
+        made = await model_output.generate(
             self._llm.model,
-            self._llm.lacks,
+            self._llm.missing,
             options,
             page.document,
             previous=previous,
             timeout_s=max(0.0, until - time.monotonic()),
         )
         price = _price(page, options) + made.credits
-        told = _Told(turn.scrape_id, price, queued_ms, None if hit is None else hit[1])
+        told = _ScrapeMetadata(turn.scrape_id, price, queued_ms, None if hit is None else hit[1])
         body = encode(_document(page.document, options, told, tracked, made))
         version = tracked.version if tracked is not None else None
         stored = Stored(turn.scrape_id, body, told.credits, page.final_url, version)
@@ -154,16 +154,18 @@ class Scraper:
         found = await asyncio.to_thread(learn) if len(body) > _LARGE else learn()
         return Scraped(stored, page.links, entry, found)
 
-    async def _entry(self, url: str, options: Mapping[str, object], fetched: Fetched | None) -> page_cache.Entry | None:
+    async def _entry(
+        self, url: str, options: Mapping[str, object], fetched: Fetched | None
+    ) -> page_cache.CacheEntry | None:
         """What the cache takes of an answer; None where it takes nothing."""
-        if fetched is None or not page_cache.may_keep(url, fetched, options):
+        if fetched is None or not page_cache.is_cacheable(url, fetched, options):
             return None
         await self._shrink()
         if len(fetched.body) < _LARGE:
             return page_cache.pack(url, options, fetched)
         return await asyncio.to_thread(page_cache.pack, url, options, fetched)
 
-    async def afford(self, team: str, credits: int = 1) -> None:
+    async def check_credits(self, team: str, credits: int = 1) -> None:
         """Makes sure that a running job may go on: its pages can cost more than was known when it started.
 
         Raises:
@@ -176,11 +178,11 @@ class Scraper:
     async def _shrink(self) -> None:
         self._kept += 1
         if self._kept % _SHRINK_EVERY == 0:
-            await self._store.write(partial(page_cache.shrink, most=self._config.max_cached_pages))
+            await self._store.write(partial(page_cache.evict, most=self._config.max_cached_pages))
             await self._store.write(partial(search_index.shrink, most=self._config.max_indexed_pages))
 
 
-def failed(error: Exception) -> Failed:
+def failure_record(error: Exception) -> Failed:
     """A page's failure as a job records it; one that nobody foresaw is logged and stays that page's own."""
     if isinstance(error, PageFailure):
         miss = error.code == "SCRAPE_LOCKDOWN_CACHE_MISS"
@@ -190,7 +192,7 @@ def failed(error: Exception) -> Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _ScrapeMetadata:
     """What a document tells of its own scrape."""
 
     scrape_id: str
@@ -201,7 +203,11 @@ class _Told:
 
 
 def _document(
-    made: Mapping[str, object], options: Mapping[str, object], told: _Told, tracked: Tracked | None, by_model: Made
+    made: Mapping[str, object],
+    options: Mapping[str, object],
+    told: _ScrapeMetadata,
+    tracked: TrackingResult | None,
+    by_model: ModelOutput,
 ) -> dict[str, object]:
     given = made.get("metadata")
     metadata: dict[str, object] = dict(given) if isinstance(given, dict) else {}
@@ -213,7 +219,7 @@ def _document(
     metadata["concurrencyLimited"] = told.queued_ms is not None
     if told.queued_ms is not None:
         metadata["concurrencyQueueDurationMs"] = told.queued_ms
-    document = model_output.added(made, by_model, options) | {"metadata": metadata}
+    document = model_output.add_to_document(made, by_model, options) | {"metadata": metadata}
     warnings = [made.get("warning"), *by_model.warnings]
     country = country_of(options)
     if country.code != DEFAULT:

@@ -12,7 +12,7 @@ from weblake_service.config import Access
 from weblake_service.jobs import job_records
 from weblake_service.jobs.job_records import NewJob
 from weblake_service.jobs.page_outcomes import Failed
-from weblake_service.responses import Refusal, not_found
+from weblake_service.responses import ErrorResponse, not_found
 from weblake_service.store import accounts
 
 
@@ -31,7 +31,9 @@ def store_failed(db: Connection, job: NewJob, failure: Failed) -> None:
         accounts.charge(db, job.access, failure.credits, job.at)
 
 
-def note_private(db: Connection, access: Access, scrape_id: str, credits: int, at: float, kind: str = "scrape") -> None:
+def store_private(
+    db: Connection, access: Access, scrape_id: str, credits: int, at: float, kind: str = "scrape"
+) -> None:
     """Records a scrape of which nothing is kept: the price and the fact remain, and no URL."""
     accounts.record_activity(db, access, kind, scrape_id, None, at)
     if credits:
@@ -59,5 +61,5 @@ def read(db: Connection, scrape_id: str, team: str, at: float) -> bytes:
         (scrape_id, team, alive),
     ).fetchone()
     if failure is not None:
-        raise Refusal(404, f"The scrape failed, so there is no page: {failure['why']}", code=failure["code"])
+        raise ErrorResponse(404, f"The scrape failed, so there is no page: {failure['why']}", code=failure["code"])
     not_found()

@@ -13,10 +13,10 @@ import msgspec
 
 from weblake_service import ids
 from weblake_service.config import ServiceConfig
-from weblake_service.jobs.job_run import Tools
-from weblake_service.jobs.scraper import Turn
+from weblake_service.jobs.job_run import JobServices
+from weblake_service.jobs.scraper import ScrapeContext
 from weblake_service.page_failure import PageFailure
-from weblake_service.responses import Refusal
+from weblake_service.responses import ErrorResponse
 from weblake_service.routes.target_urls import target
 from weblake_service.store import search_index
 from weblake_service.store.search_query import read_query
@@ -28,7 +28,7 @@ MAP_PRICE, SEARCH_PRICE, PER = 1, 2, 10
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered:
+class ToolResult:
     """What was found, and its price."""
 
     text: str
@@ -38,7 +38,7 @@ class Gathered:
     keep: Callable[[Connection, float], None] | None = None
 
 
-class Gathering:
+class WebTools:
     """The web as one job sees it.
 
     Args:
@@ -50,7 +50,7 @@ class Gathering:
         team: Its team.
     """
 
-    def __init__(self, tools: Tools, web: Web, config: ServiceConfig, job_id: str, kind: str, team: str) -> None:
+    def __init__(self, tools: JobServices, web: Web, config: ServiceConfig, job_id: str, kind: str, team: str) -> None:
         self._tools = tools
         self._web = web
         self._config = config
@@ -58,24 +58,24 @@ class Gathering:
         self._kind = kind
         self._team = team
 
-    async def page(self, url: str, place: int, options: Mapping[str, object]) -> Gathered:
+    async def page(self, url: str, place: int, options: Mapping[str, object]) -> ToolResult:
         """A page as markdown; `place` is that of the step in the job.
 
         Raises:
             PageFailure: It cannot be had.
         """
         url = target(url, allow_private=self._config.allow_private)
-        if await self._tools.faults.meet(url, self._kind, self._job_id):
+        if await self._tools.faults.apply_to_page(url, self._kind, self._job_id):
             raise PageFailure("SCRAPE_SITE_ERROR", f"{url} was lost.")
-        turn = Turn(ids.scrape_id(self._job_id, place), self._job_id)
+        turn = ScrapeContext(ids.scrape_id(self._job_id, place), self._job_id)
         scraped = await self._tools.scraper.get(url, {**options, "formats": ["markdown"]}, self._team, turn)
         document = msgspec.json.decode(scraped.stored.body)
         text = document.get("markdown")
-        return Gathered(
+        return ToolResult(
             text if isinstance(text, str) else "", scraped.stored.credits, (scraped.stored.final_url,), scraped.keep
         )
 
-    async def site(self, url: str, options: Mapping[str, object]) -> Gathered:
+    async def site(self, url: str, options: Mapping[str, object]) -> ToolResult:
         """The URLs of a site; the options are those of a map, snake_case.
 
         Raises:
@@ -87,9 +87,9 @@ class Gathering:
         known: Known = await self._tools.store.read(lambda db: search_index.known(db, self._team, hosts))
         links = await arrange(found, known, options)
         lines = [f"- {link['url']} {link.get('title', '')}".rstrip() for link in links]
-        return Gathered("\n".join(lines), MAP_PRICE, tuple(str(link["url"]) for link in links))
+        return ToolResult("\n".join(lines), MAP_PRICE, tuple(str(link["url"]) for link in links))
 
-    async def search(self, words: str, limit: int) -> Gathered:
+    async def search(self, words: str, limit: int) -> ToolResult:
         """Pages that this service scraped for the team; never the web.
 
         Raises:
@@ -97,19 +97,19 @@ class Gathering:
         """
         try:
             query = read_query(words[:500])
-        except Refusal as refusal:
+        except ErrorResponse as refusal:
             raise PageFailure("BAD_REQUEST", refusal.error, status=400) from None
         store = self._tools.store
         if await store.read(search_index.behind):
             await store.write(search_index.catch_up)
         found, _ = await store.read(lambda db: search_index.search(db, self._team, query, limit))
         lines = [f"- {one.url} {one.title}: {one.passage or one.description}" for one in found]
-        return Gathered("\n".join(lines), -(-len(found) // PER) * SEARCH_PRICE, tuple(one.url for one in found))
+        return ToolResult("\n".join(lines), -(-len(found) // PER) * SEARCH_PRICE, tuple(one.url for one in found))
 
-    async def afford(self, credits: int) -> None:
+    async def check_credits(self, credits: int) -> None:
         """Makes sure that the team can pay for the next step.
 
         Raises:
             PageFailure: Its credits of this month are used up.
         """
-        await self._tools.scraper.afford(self._team, credits)
+        await self._tools.scraper.check_credits(self._team, credits)

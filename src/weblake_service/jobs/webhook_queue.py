@@ -63,7 +63,7 @@ def enqueue(
         "type": kind,
         "id": job["id"],
         "webhookId": delivery_id,
-        "data": _data(document, failure),
+        "data": _payload(document, failure),
     }
     if webhook.get("metadata") is not None:
         body["metadata"] = webhook["metadata"]
@@ -77,7 +77,7 @@ def enqueue(
     )
 
 
-def startable(
+def ready(
     db: Connection, at: float, flying: Mapping[int, Row], *, to_one: int, at_once: int, look: int = 32
 ) -> list[Row]:
     """The deliveries to begin now, without their bodies.
@@ -124,17 +124,17 @@ def next_due(db: Connection, after: float) -> float | None:
 
 def acknowledge(db: Connection, place: int, at: float, answer: str) -> None:
     """Takes a delivery that arrived out of the queue."""
-    _leave(db, place, "delivered", at, answer)
+    _archive(db, place, "delivered", at, answer)
 
 
-def put_off(db: Connection, place: int, at: float, answer: str) -> bool:
+def schedule_retry(db: Connection, place: int, at: float, answer: str) -> bool:
     """Plans the next try after one that failed, or drops the delivery; returns whether it lives on."""
     row = find(db, place)
     if row is None:
         return False
     tries = row["tries"] + 1
     if tries > len(RETRIES):
-        _leave(db, place, "dropped", at, answer)
+        _archive(db, place, "dropped", at, answer)
         return False
     due = at + RETRIES[tries - 1]
     db.execute("UPDATE deliveries SET tries = ?, due = ?, answer = ? WHERE seq = ?", (tries, due, answer, place))
@@ -160,7 +160,7 @@ def recent(
         " ORDER BY created DESC, live DESC, seq DESC LIMIT :most",
         {"most": most, "team": team, "job": job},
     )
-    return [_shown(row) for row in rows]
+    return [_to_dict(row) for row in rows]
 
 
 def _in_order(waiting: Collection[Row], under_way: Collection[Row]) -> list[Row]:
@@ -179,7 +179,7 @@ def _in_order(waiting: Collection[Row], under_way: Collection[Row]) -> list[Row]
     return chosen
 
 
-def _leave(db: Connection, place: int, state: str, at: float, answer: str) -> None:
+def _archive(db: Connection, place: int, state: str, at: float, answer: str) -> None:
     left = db.execute(
         "INSERT INTO past_deliveries (id, job, team, type, url, created, tries, state, ended, answer)"
         " SELECT id, job, team, type, url, created, tries + 1, ?, ?, ? FROM deliveries WHERE seq = ?",
@@ -192,7 +192,7 @@ def _leave(db: Connection, place: int, state: str, at: float, answer: str) -> No
     db.execute("DELETE FROM past_deliveries WHERE seq <= ?", (left.lastrowid - _REMEMBERED,))
 
 
-def _shown(row: Row) -> dict[str, object]:
+def _to_dict(row: Row) -> dict[str, object]:
     parts = urlsplit(row["url"])
     return {
         "webhookId": row["id"],
@@ -208,7 +208,7 @@ def _shown(row: Row) -> dict[str, object]:
     }
 
 
-def _data(document: bytes | None, failure: tuple[str, str] | None) -> list[object]:
+def _payload(document: bytes | None, failure: tuple[str, str] | None) -> list[object]:
     if document is not None:
         return [msgspec.Raw(document)]
     return [{"metadata": {"sourceURL": failure[0]}}] if failure else []

@@ -15,7 +15,7 @@ from weblake_service.llm.interface import Model
 from weblake_service.llm.query import json_of
 from weblake_service.llm.schemas import checker
 from weblake_service.page_failure import PageFailure
-from weblake_service.responses import Refusal
+from weblake_service.responses import ErrorResponse
 from weblake_service.web.path_patterns import Patterns
 
 #: Seconds that a model may take for it.
@@ -69,17 +69,17 @@ async def generate(model: Model, url: str, wish: str) -> tuple[dict[str, Any], d
             return failure.message
         return ""
 
-    messages = prompts.ask(_TASK.format(url=url), wish=wish, schema=_SCHEMA)
+    messages = prompts.task_messages(_TASK.format(url=url), wish=wish, schema=_SCHEMA)
     try:
         async with aio.timeout(_TIMEOUT_S):
             found = await json_of(model, messages, check, _SCHEMA)
     except TimeoutError:
-        raise Refusal(
+        raise ErrorResponse(
             500, f"The language model gave no options within {_TIMEOUT_S:g} s.", code="LLM_UNAVAILABLE"
         ) from None
     except PageFailure as failure:
         # The contract knows no 502 here.
-        raise Refusal(503 if failure.status == 503 else 500, failure.message, code=failure.code) from None
+        raise ErrorResponse(503 if failure.status == 503 else 500, failure.message, code=failure.code) from None
     assert isinstance(found, dict)
     asked = options.from_wire(options.CrawlRequest, {**found, "url": url}, ignore_unknown=True)
     return found, {name: value for name, value in asked.items() if name != "url"}

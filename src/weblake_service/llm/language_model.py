@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from weblake_service.config import ServiceConfig
 from weblake_service.llm.interface import Model, ModelFailure
-from weblake_service.llm.openai_endpoint import Endpoint
-from weblake_service.llm.settings import check, lacking
+from weblake_service.llm.openai_endpoint import OpenAIEndpoint
+from weblake_service.llm.settings import check, missing_settings
 
 
 class LanguageModel:
@@ -20,19 +20,19 @@ class LanguageModel:
 
     def __init__(self, config: ServiceConfig) -> None:
         #: What is missing, in the words of a refusal; empty where there is a model.
-        self.lacks = lacking(config)
-        self._endpoint: Endpoint | None = None
+        self.missing = missing_settings(config)
+        self._endpoint: OpenAIEndpoint | None = None
         if config.llm_base_url:
             check(config)
-        if not self.lacks:
-            self._endpoint = Endpoint(config)
+        if not self.missing:
+            self._endpoint = OpenAIEndpoint(config)
 
     @property
     def model(self) -> Model | None:
         """The model; None where something is missing."""
         return self._endpoint
 
-    def needed(self, what: str) -> Model:
+    def require(self, what: str) -> Model:
         """The model.
 
         Args:
@@ -43,7 +43,7 @@ class LanguageModel:
         """
         if self._endpoint is None:
             raise ModelFailure(
-                "FEATURE_NOT_CONFIGURED", f"{what} needs {self.lacks}, which this service does not have.", status=503
+                "FEATURE_NOT_CONFIGURED", f"{what} needs {self.missing}, which this service does not have.", status=503
             )
         return self._endpoint
 

@@ -49,7 +49,7 @@ def tracking(options: Mapping[str, object]) -> Mapping[str, object] | None:
     return None
 
 
-def plain(options: Mapping[str, object]) -> Mapping[str, object]:
+def without_model_options(options: Mapping[str, object]) -> Mapping[str, object]:
     """The options for the part of the service that knows no model: with markdown wherever a model needs it."""
     if not entries(options):
         return options

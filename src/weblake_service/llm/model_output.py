@@ -37,7 +37,7 @@ _CLEAN_PRIVATE = "onlyCleanContent was skipped: it is not done where nothing may
 
 
 @dataclass(slots=True)
-class Made:
+class ModelOutput:
     """What a model adds to a document."""
 
     #: Fields of the document.
@@ -49,7 +49,7 @@ class Made:
     credits: int = 0
 
 
-async def make(
+async def generate(
     model: Model | None,
     lacks: str,
     options: Mapping[str, object],
@@ -57,7 +57,7 @@ async def make(
     *,
     previous: str | None = None,
     timeout_s: float = 60.0,
-) -> Made:
+) -> ModelOutput:
     """Has a model make what the options want of a page.
 
     Args:
@@ -71,7 +71,7 @@ async def make(
     Raises:
         PageFailure: There is no such part, and the contract has no page without it.
     """
-    made = Made()
+    made = ModelOutput()
     wanted, tracked = entries(options), tracking(options)
     wants_changes = tracked is not None and previous is not None
     markdown = document.get("markdown")
@@ -82,13 +82,13 @@ async def make(
         _check_text(options, document)
     tasks: list[Awaitable[None]] = []
     if options.get("only_clean_content") and wants_markdown(options):
-        tasks.append(_clean(model, lacks, options, text, made, timeout_s))
+        tasks.append(_clean_markdown(model, lacks, options, text, made, timeout_s))
     if wanted and not text.strip():
         made.fields |= {FIELDS[str(one["type"])]: None for one in wanted}
         made.warnings.append(_NO_TEXT)
     elif wanted:
         assert model is not None
-        shown, warning = prompts.cut(text, model.page_chars)
+        shown, warning = prompts.truncate(text, model.page_chars)
         if warning:
             made.warnings.append(warning)
         tasks += [_part(model, one, shown, made) for one in wanted]
@@ -96,22 +96,24 @@ async def make(
         assert model is not None
         assert tracked is not None
         assert previous is not None
-        tasks.append(_tell_changes(model, tracked, previous, text, made))
-    ends = await aio.run_together(_quiet(one, timeout_s) for one in tasks)
+        tasks.append(_describe_changes(model, tracked, previous, text, made))
+    ends = await aio.run_together(_failure_as_value(one, timeout_s) for one in tasks)
     failure = next((end for end in ends if end is not None), None)
     if failure is not None:
         raise failure
     return made
 
 
-def added(document: Mapping[str, object], made: Made, options: Mapping[str, object]) -> dict[str, object]:
+def add_to_document(
+    document: Mapping[str, object], made: ModelOutput, options: Mapping[str, object]
+) -> dict[str, object]:
     """The document with what a model made of it, and without markdown that only the model needed."""
     kept = wants_markdown(options) or not entries(options)
     shown = {name: value for name, value in document.items() if name != "markdown" or kept}
     return shown | made.fields
 
 
-async def _quiet(part: Awaitable[None], timeout_s: float) -> PageFailure | None:
+async def _failure_as_value(part: Awaitable[None], timeout_s: float) -> PageFailure | None:
     """A failure as a value: the group would wrap it, and cancel what is paid for already."""
     try:
         # Cleaning ends with the same second, and is no reason to have no page: it goes by its own clock.
@@ -125,13 +127,13 @@ async def _quiet(part: Awaitable[None], timeout_s: float) -> PageFailure | None:
     return None
 
 
-async def _part(model: Model, wanted: Mapping[str, object], text: str, made: Made) -> None:
+async def _part(model: Model, wanted: Mapping[str, object], text: str, made: ModelOutput) -> None:
     kind = wanted["type"]
     if kind == "summary":
-        made.fields["summary"] = await text_of(model, prompts.ask(prompts.SUMMARY, text))
+        made.fields["summary"] = await text_of(model, prompts.task_messages(prompts.SUMMARY, text))
     elif kind == "question":
         question = str(wanted.get("question", ""))
-        made.fields["answer"] = await text_of(model, prompts.ask(prompts.ANSWER, text, wish=question))
+        made.fields["answer"] = await text_of(model, prompts.task_messages(prompts.ANSWER, text, wish=question))
     elif kind == "highlights":
         made.fields["highlights"] = await _highlights(model, str(wanted.get("query", "")), text, made)
     else:
@@ -143,13 +145,13 @@ async def extract(model: Model, wanted: Mapping[str, object], texts: list[str], 
     """Data out of texts, as the `schema` and the `prompt` in `wanted` say; without a schema, any JSON object."""
     schema, wish = wanted.get("schema"), wanted.get("prompt")
     given = schema if isinstance(schema, Mapping) else None
-    messages = prompts.ask(task, *texts, wish=wish if isinstance(wish, str) else "", schema=given)
+    messages = prompts.task_messages(task, *texts, wish=wish if isinstance(wish, str) else "", schema=given)
     check = checker(given) if given is not None else is_object
     return await json_of(model, messages, check, given if given is not None else _OBJECT)
 
 
-async def _highlights(model: Model, query: str, text: str, made: Made) -> str:
-    messages = prompts.ask(prompts.HIGHLIGHTS, text, wish=query, schema=_PASSAGES)
+async def _highlights(model: Model, query: str, text: str, made: ModelOutput) -> str:
+    messages = prompts.task_messages(prompts.HIGHLIGHTS, text, wish=query, schema=_PASSAGES)
     found = await json_of(model, messages, checker(_PASSAGES), _PASSAGES)
     assert isinstance(found, dict)
     page = " ".join(text.split())
@@ -160,15 +162,17 @@ async def _highlights(model: Model, query: str, text: str, made: Made) -> str:
     return "\n\n".join(passages)
 
 
-async def _tell_changes(model: Model, tracked: Mapping[str, object], previous: str, text: str, made: Made) -> None:
+async def _describe_changes(
+    model: Model, tracked: Mapping[str, object], previous: str, text: str, made: ModelOutput
+) -> None:
     made.changes, warning = await changed_fields(model, tracked, previous, text)
     made.credits += EXTRACTION
     if warning:
         made.warnings.append(warning)
 
 
-async def _clean(
-    model: Model | None, lacks: str, options: Mapping[str, object], text: str, made: Made, timeout_s: float
+async def _clean_markdown(
+    model: Model | None, lacks: str, options: Mapping[str, object], text: str, made: ModelOutput, timeout_s: float
 ) -> None:
     """The markdown without what is left of the page's frame; as it was, with a warning, where that cannot be had."""
     if options.get("lockdown") or options.get("zero_data_retention"):
@@ -180,7 +184,7 @@ async def _clean(
     elif text.strip():
         try:
             async with aio.timeout(timeout_s):
-                answer = await model.complete(prompts.ask(prompts.CLEAN, text))
+                answer = await model.complete(prompts.task_messages(prompts.CLEAN, text))
         except TimeoutError:
             made.warnings.append(_CLEAN_FAILED.format(why="the time of the page was over. Allow more with `timeout`."))
             return

@@ -38,7 +38,7 @@ _NOT_SET_UP = "FEATURE_NOT_CONFIGURED"
 _HINTS = ("json_schema", "json_object", "")
 
 
-class _Busy(Exception):
+class _RetryableError(Exception):
     """Another try may do; `after` is what Retry-After says, in seconds."""
 
     def __init__(self, failure: ModelFailure, after: float | None = None) -> None:
@@ -46,7 +46,7 @@ class _Busy(Exception):
         self.after = after
 
 
-class Endpoint:
+class OpenAIEndpoint:
     """The model that the settings name; made on the event loop that uses it.
 
     Args:
@@ -72,10 +72,10 @@ class Endpoint:
         """Answers, after its turn and up to three tries; see `port.Model.complete`."""
         async with self._turns:
             if schema is None:
-                return await self._patient(messages, "", None)
+                return await self._with_retries(messages, "", None)
             for place in range(self._hint, len(_HINTS)):
                 try:
-                    answer = await self._patient(messages, _HINTS[place], schema)
+                    answer = await self._with_retries(messages, _HINTS[place], schema)
                 except ModelFailure as failure:
                     if failure.code != REFUSED or not _HINTS[place]:
                         raise
@@ -88,11 +88,13 @@ class Endpoint:
         """Closes all connections."""
         await self._client.aclose()
 
-    async def _patient(self, messages: Sequence[Message], hint: str, schema: Mapping[str, object] | None) -> Completion:
+    async def _with_retries(
+        self, messages: Sequence[Message], hint: str, schema: Mapping[str, object] | None
+    ) -> Completion:
         for tries in range(1, _TRIES + 1):
             try:
                 return await self._once(messages, hint, schema)
-            except _Busy as busy:
+            except _RetryableError as busy:
                 wait = _WAIT_S * 2 ** (tries - 1) if busy.after is None else busy.after
                 if tries == _TRIES or wait > _LONGEST_WAIT_S:
                     raise busy.failure from None
@@ -109,17 +111,17 @@ class Endpoint:
         elif hint:
             asked["response_format"] = {"type": hint}
         # Lone surrogates of a page are no UTF-8, and no endpoint takes them.
-        body = msgspec.json.encode(_sendable(asked))
+        body = msgspec.json.encode(_without_surrogates(asked))
         headers: dict[bytes, bytes] = {b"content-type": b"application/json", b"accept-encoding": b"identity"}
         if self._key:
             headers[b"authorization"] = self._key.header()
         try:
             async with self._client.stream("POST", self._url, content=body, headers=headers) as reply:
                 if reply.status_code != 200:
-                    raise _failure(reply)
+                    raise _failure_of_status(reply)
                 return _read(await _body(reply))
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-            raise _Busy(
+            raise _RetryableError(
                 ModelFailure(
                     UNAVAILABLE,
                     f"The language model's endpoint gave no answer ({type(error).__name__}). Look at {BASE_URL} and"
@@ -128,7 +130,7 @@ class Endpoint:
             ) from None
 
 
-def _failure(reply: httpx.Response) -> ModelFailure | _Busy:
+def _failure_of_status(reply: httpx.Response) -> ModelFailure | _RetryableError:
     """What a status other than 200 means here."""
     status = reply.status_code
     said = f"The language model's endpoint answered with {status}"
@@ -139,10 +141,10 @@ def _failure(reply: httpx.Response) -> ModelFailure | _Busy:
         return ModelFailure(_NOT_SET_UP, text, status=503)
     if status == 429:
         text = f"{said}: too many requests, or its quota is used up. Try later, or look at the account of {API_KEY}."
-        return _Busy(ModelFailure(RATE_LIMITED, text), _seconds(reply.headers.get("retry-after")))
+        return _RetryableError(ModelFailure(RATE_LIMITED, text), _retry_after(reply.headers.get("retry-after")))
     if status >= 500 or status == 408:
         text = f"{said}. Try later, or look at {BASE_URL}."
-        return _Busy(ModelFailure(UNAVAILABLE, text), _seconds(reply.headers.get("retry-after")))
+        return _RetryableError(ModelFailure(UNAVAILABLE, text), _retry_after(reply.headers.get("retry-after")))
     text = f"{said}: it refuses the request. Look at {MODEL}, and at {PAGE_CHARS} where pages are long."
     return ModelFailure(REFUSED, text)
 
@@ -152,7 +154,7 @@ async def _body(reply: httpx.Response) -> bytes:
     async for part in reply.aiter_bytes():
         body += part
         if len(body) > _MOST_REPLY:
-            raise _bad(f"is longer than {_MOST_REPLY} bytes")
+            raise _bad_response(f"is longer than {_MOST_REPLY} bytes")
     return bytes(body)
 
 
@@ -162,36 +164,36 @@ def _read(body: bytes) -> Completion:
         choice = said["choices"][0]
         text = choice["message"]["content"]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, LookupError, TypeError):
-        raise _bad("is no chat completion") from None
+        raise _bad_response("is no chat completion") from None
     if not isinstance(text, str):
-        raise _bad("holds no text")
+        raise _bad_response("holds no text")
     usage = said.get("usage")
     counted = usage if isinstance(usage, dict) else {}
     return Completion(
         text,
-        _count(counted.get("prompt_tokens")),
-        _count(counted.get("completion_tokens")),
+        _token_count(counted.get("prompt_tokens")),
+        _token_count(counted.get("completion_tokens")),
         cut=choice.get("finish_reason") == "length",
     )
 
 
-def _bad(why: str) -> ModelFailure:
+def _bad_response(why: str) -> ModelFailure:
     return ModelFailure(BAD_REPLY, f"The reply of the language model's endpoint {why}. Look at {BASE_URL}.")
 
 
-def _count(value: object) -> int:
+def _token_count(value: object) -> int:
     return value if isinstance(value, int) and value > 0 else 0
 
 
-def _seconds(header: str | None) -> float | None:
+def _retry_after(header: str | None) -> float | None:
     with suppress(ValueError):
         return max(0.0, float(header)) if header else None
     return None
 
 
-def _sendable(value: object) -> object:
+def _without_surrogates(value: object) -> object:
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, dict):
-        return {_sendable(key): _sendable(one) for key, one in value.items()}
-    return [_sendable(one) for one in value] if isinstance(value, list | tuple) else value
+        return {_without_surrogates(key): _without_surrogates(one) for key, one in value.items()}
+    return [_without_surrogates(one) for one in value] if isinstance(value, list | tuple) else value

@@ -99,13 +99,13 @@ def _count(
                 raise ValueError(f"the $ref {reference[:100]!r} leads back to itself: write out the levels you need")
             if len(following) == _MOST_CHAIN:
                 raise ValueError(f"more than {_MOST_CHAIN} references follow one after another")
-            _count(root, _named(root, reference), (*following, reference), left)
+            _count(root, _resolve_reference(root, reference), (*following, reference), left)
     for one in part.values() if isinstance(part, Mapping) else part if isinstance(part, list) else ():
         if isinstance(one, Mapping | list):
             _count(root, one, following, left)
 
 
-def _named(root: Mapping[str, object], reference: str) -> object:
+def _resolve_reference(root: Mapping[str, object], reference: str) -> object:
     """What a reference within a schema names."""
     if not reference.startswith("#/"):
         raise ValueError(f"the $ref {reference[:100]!r} leads out of it: only those that begin with #/ are followed")

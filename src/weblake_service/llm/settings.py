@@ -38,7 +38,7 @@ def with_environment(config: ServiceConfig) -> ServiceConfig:
     return replace(config, **texts, **numbers)  # type: ignore[arg-type]
 
 
-def lacking(config: ServiceConfig) -> str:
+def missing_settings(config: ServiceConfig) -> str:
     """What is missing for a model to be used, as a refusal names it; empty where nothing is."""
     if not config.llm_base_url:
         return f"a language model (weblake[llm]: set {BASE_URL})"

@@ -6,7 +6,7 @@ from enum import Enum
 
 from w3lib.encoding import html_to_unicode
 
-from weblake_service.files.file_types import HTML, OFFICE_TYPES, PDF, is_html, is_office, is_pdf, kind_of_name
+from weblake_service.files.file_types import HTML, OFFICE_TYPES, PDF, is_html, is_office, is_pdf, type_of_name
 from weblake_service.page_failure import PageFailure
 
 #: Bytes that are looked at where a server does not say what it sends, or says no more than "bytes".
@@ -73,7 +73,7 @@ def kind_of_upload(name: str, body: bytes) -> Kind:
         return Kind.PDF
     if is_office(body):
         return Kind.OFFICE
-    named = kind_of_name(name)
+    named = type_of_name(name)
     # Many a program writes a table of HTML and calls it .xls or .doc.
     if named is HTML or is_html(body):
         return Kind.HTML

@@ -11,8 +11,8 @@ from html import escape
 from urllib.parse import quote
 
 from weblake import aio
-from weblake_service.files.converter_pool import Converters
-from weblake_service.files.file_types import HTML, PDF, kind_of_name
+from weblake_service.files.converter_pool import ConverterPool
+from weblake_service.files.file_types import HTML, PDF, type_of_name
 from weblake_service.files.upload import Upload
 from weblake_service.page.content_types import Kind, fence_of, kind_of, kind_of_upload, refuse, text_of
 from weblake_service.page.file_documents import Readable, as_base64, read_document
@@ -60,7 +60,7 @@ class Source:
 
 
 async def scrape(
-    url: str, options: Mapping[str, object], *, fetcher: Fetcher, converters: Converters | None = None
+    url: str, options: Mapping[str, object], *, fetcher: Fetcher, converters: ConverterPool | None = None
 ) -> Page:
     """Fetches a URL and returns it as a page; a target that answers 404 is a page with that status.
 
@@ -84,17 +84,17 @@ async def scrape(
 
 
 async def page_of_upload(
-    read: Callable[[], Upload], options: Mapping[str, object], *, converters: Converters, timeout_s: float
+    read: Callable[[], Upload], options: Mapping[str, object], *, converters: ConverterPool, timeout_s: float
 ) -> Page:
     """Returns an uploaded file as a page, whose address is the file's name; raises PageFailure where it is none.
 
     The file is read when its turn has come; `timeout_s` is for waiting, reading and converting.
     """
     wanted = read_wanted(options)
-    async with deadline("The file", timeout_s), converters.turn():
+    async with deadline("The file", timeout_s), converters.slot():
         file = await asyncio.to_thread(read)
         kind = kind_of_upload(file.name, file.body)
-        named = kind_of_name(file.name)
+        named = type_of_name(file.name)
         content_type = {Kind.HTML: HTML, Kind.PDF: PDF}.get(kind) or (None if named in {HTML, PDF} else named)
         address = f"file:///{quote(file.name)}"
         fetched = Fetched(
@@ -131,8 +131,8 @@ async def deadline(what: str, timeout_s: float) -> AsyncIterator[None]:
         raise PageFailure("SCRAPE_TIMEOUT", message, status=408) from error
 
 
-async def _page(fetched: Fetched, kind: Kind, source: Source, wanted: Wanted, converters: Converters | None) -> Page:
-    own = converters or Converters()
+async def _page(fetched: Fetched, kind: Kind, source: Source, wanted: Wanted, converters: ConverterPool | None) -> Page:
+    own = converters or ConverterPool()
     try:
         if kind is Kind.HTML:
             return await _html_page(fetched, source, wanted, own)
@@ -146,7 +146,7 @@ async def _page(fetched: Fetched, kind: Kind, source: Source, wanted: Wanted, co
     return await asyncio.to_thread(make) if len(fetched.body) > LARGE else make()
 
 
-async def _html_page(fetched: Fetched, source: Source, wanted: Wanted, converters: Converters) -> Page:
+async def _html_page(fetched: Fetched, source: Source, wanted: Wanted, converters: ConverterPool) -> Page:
     read = read_html(converters, fetched.content_type, fetched.body, source.base, wanted, source.shown)
     return _told(fetched, source, wanted, *await read, 1)
 
@@ -162,7 +162,7 @@ def _plain_page(fetched: Fetched, kind: Kind, source: Source, wanted: Wanted) ->
 
 
 async def _converted_page(
-    fetched: Fetched, readable: Readable, source: Source, wanted: Wanted, converters: Converters
+    fetched: Fetched, readable: Readable, source: Source, wanted: Wanted, converters: ConverterPool
 ) -> Page:
     """A document's own HTML makes what HTML makes of a web page; its markdown stands where it has one."""
     document: dict[str, object] = {}

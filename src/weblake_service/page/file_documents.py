@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 from dataclasses import dataclass
 
-from weblake_service.files.conversion_messages import Converted, Task
-from weblake_service.files.converter_pool import Converters
+from weblake_service.files.conversion_messages import ConversionResult, ConversionTask
+from weblake_service.files.converter_pool import ConverterPool
 from weblake_service.page.requested_formats import Wanted
 from weblake_service.page_failure import PageFailure
 
@@ -36,7 +36,7 @@ class Readable:
     credits: int
 
 
-async def read_document(converters: Converters, body: bytes, name: str, wanted: Wanted, *, pdf: bool) -> Readable:
+async def read_document(converters: ConverterPool, body: bytes, name: str, wanted: Wanted, *, pdf: bool) -> Readable:
     """Has a PDF or an office file converted; `name` says in messages what it is, and by its extension what kind.
 
     Raises:
@@ -44,7 +44,7 @@ async def read_document(converters: Converters, body: bytes, name: str, wanted: 
     """
     if not body:
         raise PageFailure("SCRAPE_UNSUPPORTED_FILE_ERROR", f"{name} is empty: it has no bytes at all. Save it anew.")
-    task = Task(
+    task = ConversionTask(
         kind="pdf" if pdf else "office",
         named=name.rpartition(".")[2].lower()[:8],
         max_pages=wanted.max_pages,
@@ -65,7 +65,7 @@ def as_base64(body: bytes, wanted: Wanted) -> dict[str, object]:
     return dict.fromkeys(sorted(wanted.formats & {"markdown", "html", "rawHtml"}), encoded)
 
 
-def _readable(result: Converted, wanted: Wanted, pdf: bool) -> Readable:
+def _readable(result: ConversionResult, wanted: Wanted, pdf: bool) -> Readable:
     pages = result.pages
     metadata: dict[str, object] = dict(result.metadata)
     if "subject" in metadata:

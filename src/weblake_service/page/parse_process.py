@@ -12,8 +12,8 @@ from functools import partial
 
 import msgspec
 
-from weblake_service.files.conversion_messages import Converted, Task
-from weblake_service.files.converter_pool import Converters
+from weblake_service.files.conversion_messages import ConversionResult, ConversionTask
+from weblake_service.files.converter_pool import ConverterPool
 from weblake_service.page.attributes import read_attributes
 from weblake_service.page.audio_video import read_media
 from weblake_service.page.content_types import text_of
@@ -28,7 +28,7 @@ HEAVY = 250_000
 
 
 async def read_html(
-    converters: Converters, content_type: str, body: bytes, base: str, wanted: Wanted, name: str
+    converters: ConverterPool, content_type: str, body: bytes, base: str, wanted: Wanted, name: str
 ) -> tuple[dict[str, object], list[str]]:
     """The document and all links of a page; `name` says in messages which page it is.
 
@@ -36,7 +36,7 @@ async def read_html(
         PageFailure: It cannot be read within the memory of one page, or a selector cannot be run on it.
     """
     if len(body) > HEAVY:
-        task = Task("page", content_type=content_type, base=base, options=msgspec.to_builtins(wanted))
+        task = ConversionTask("page", content_type=content_type, base=base, options=msgspec.to_builtins(wanted))
         result = _sound(await converters.convert(task, body), name)
         document, links = result.document, result.links
     else:
@@ -50,27 +50,27 @@ async def read_html(
 
 
 async def attributes_of(
-    converters: Converters, content_type: str, body: bytes, options: Mapping[str, object], name: str
+    converters: ConverterPool, content_type: str, body: bytes, options: Mapping[str, object], name: str
 ) -> object:
     """The `attributes` format of a page; raises PageFailure as `read_html` does."""
     if len(body) <= HEAVY:
         return await asyncio.to_thread(read_attributes, content_type, body, options)
-    task = Task("attributes", content_type=content_type, options={"formats": options.get("formats")})
+    task = ConversionTask("attributes", content_type=content_type, options={"formats": options.get("formats")})
     return _sound(await converters.convert(task, body), name).document["attributes"]
 
 
 async def media_of(
-    converters: Converters, content_type: str, body: bytes, wanted: list[str], url: str, name: str
+    converters: ConverterPool, content_type: str, body: bytes, wanted: list[str], url: str, name: str
 ) -> dict[str, object]:
     """The formats `audio` and `video` of a page at a URL; raises PageFailure where it has none, or cannot be read."""
     reads_here = len(body) <= HEAVY
     if reads_here:
         return await asyncio.to_thread(read_media, content_type, body, url, wanted)
-    task = Task("media", content_type=content_type, base=url, options={"wanted": wanted})
+    task = ConversionTask("media", content_type=content_type, base=url, options={"wanted": wanted})
     return _sound(await converters.convert(task, body), name).document
 
 
-def _sound(result: Converted, name: str) -> Converted:
+def _sound(result: ConversionResult, name: str) -> ConversionResult:
     if not result.problem:
         return result
     if result.problem == "refused":

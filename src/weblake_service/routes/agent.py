@@ -7,7 +7,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weblake.api import options
-from weblake_service.components import Parts
+from weblake_service.components import ServiceComponents
 from weblake_service.config import Access
 from weblake_service.jobs.agent import DEFAULT_CREDITS
 from weblake_service.jobs.job_records import NewJob
@@ -24,7 +24,7 @@ _NOT_PLAN = frozenset({"webhook", "origin", "integration"})
 class AgentRoutes:
     """Agents."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts
 
     def routes(self) -> list[Route]:

@@ -11,13 +11,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weblake.api import options
-from weblake_service.components import Parts
+from weblake_service.components import ServiceComponents
 from weblake_service.config import Access
 from weblake_service.feature_checks import check_page_options
 from weblake_service.jobs import job_records, page_queue
 from weblake_service.jobs.job_records import NewJob
 from weblake_service.jobs.page_cache import is_private
-from weblake_service.responses import Refusal, bad_request, encode, raw_answer
+from weblake_service.responses import ErrorResponse, bad_request, encode, encoded_json_response
 from weblake_service.routes.idempotency import Ticket
 from weblake_service.routes.jobs import JobRoutes, job_address
 from weblake_service.routes.request_options import (
@@ -37,7 +37,7 @@ _PATH = "/v2/batch/scrape"
 class BatchRoutes:
     """Batch scrapes."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts
         self._jobs = JobRoutes(parts, "batch_scrape", _PATH)
 
@@ -57,7 +57,7 @@ class BatchRoutes:
         parts = self._parts
         # A hundred thousand URLs take seconds to check, in which everybody else is to be served.
         asked = await asyncio.to_thread(read_options, options.BatchScrapeRequest, body)
-        check_page_options(asked, parts.config.plan(access.team), llm=parts.llm.lacks)
+        check_page_options(asked, parts.config.plan(access.team), llm=parts.llm.missing)
         webhook = read_webhook(asked, parts.config)
         urls, invalid = await asyncio.to_thread(self._urls, asked)
         parts.rate.take(access.team)
@@ -84,7 +84,7 @@ class BatchRoutes:
         new_id, encoded = await parts.store.write(work)
         parts.delivery.wake()
         await parts.jobs.launch(new_id)
-        return raw_answer(encoded)
+        return encoded_json_response(encoded)
 
     def _urls(self, asked: Mapping[str, object]) -> tuple[list[str], list[str] | None]:
         """The URLs to scrape, and those to report as invalid; None where invalid ones are not tolerated."""
@@ -107,9 +107,9 @@ def _append(db: Connection, job: NewJob, urls: list[str]) -> None:
     """Adds URLs, with options of their own where they differ, to a job that runs or has completed."""
     found = job_records.find(db, job.id, job.kind, job.access.team, job.at)
     if found["status"] in ("failed", "cancelled"):
-        raise Refusal(409, f"The batch scrape is {found['status']}: nothing can be appended to it.")
+        raise ErrorResponse(409, f"The batch scrape is {found['status']}: nothing can be appended to it.")
     job_records.reopen(db, job.id)
-    own = None if job_records.decoded(found["options"]) == job.options else job.options
+    own = None if job_records.decode_object(found["options"]) == job.options else job.options
     page_queue.add(db, job.id, ((url, 0) for url in urls), job.at, own)
     db.execute("UPDATE jobs SET expected = expected + ? WHERE id = ?", (len(urls), job.id))
     accounts.record_activity(db, job.access, job.kind, job.id, job.target, job.at)

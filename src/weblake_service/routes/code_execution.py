@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from weblake_service.browser.chromium import demand_browser
-from weblake_service.components import Parts
+from weblake_service.browser.chromium import require_browser
+from weblake_service.components import ServiceComponents
 from weblake_service.page.requested_formats import number
-from weblake_service.responses import Refusal
+from weblake_service.responses import ErrorResponse
 from weblake_service.sessions.code.runner import run_code
 from weblake_service.sessions.sessions import Live
 
@@ -29,7 +29,7 @@ class Result:
 class CodeRunner:
     """Runs code in sessions, where this service may."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts
 
     def demand(self, what: str) -> None:
@@ -38,9 +38,9 @@ class CodeRunner:
         Raises:
             Refusal: 503 with what is missing.
         """
-        demand_browser(what)
+        require_browser(what)
         if not self._parts.config.code_execution:
-            raise Refusal(
+            raise ErrorResponse(
                 503,
                 f"{what} is off on this service: it would run on its machine, as its user, in no sandbox. "
                 "`weblake serve --allow-code-execution` turns it on.",
@@ -58,7 +58,7 @@ class CodeRunner:
         code = run_code(
             str(asked["code"]),
             str(asked.get("language") or "node"),
-            cdp_url=self._parts.steering.cdp_url(live),
+            cdp_url=self._parts.playwright.cdp_url(live),
             folder=folder,
             timeout_s=number(asked.get("timeout"), _LIMIT),
             guard=live.session.guard,

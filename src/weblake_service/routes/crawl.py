@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from weblake.api import options
 from weblake_service.clock import iso
-from weblake_service.components import Parts, asker
+from weblake_service.components import ServiceComponents, requester
 from weblake_service.config import Access
 from weblake_service.feature_checks import check_crawl_options, check_page_options
 from weblake_service.jobs import job_records
@@ -21,7 +21,7 @@ from weblake_service.jobs.job_records import NewJob
 from weblake_service.jobs.page_cache import is_private
 from weblake_service.llm.crawl_params import generate
 from weblake_service.page_failure import PageFailure
-from weblake_service.responses import answer, bad_request, encode, raw_answer
+from weblake_service.responses import bad_request, encode, encoded_json_response, json_response
 from weblake_service.routes.idempotency import Ticket
 from weblake_service.routes.jobs import JobRoutes, job_address
 from weblake_service.routes.request_options import (
@@ -42,7 +42,7 @@ _NOT_PLAN = frozenset({"url", "webhook", "scrape_options", "origin", "integratio
 class CrawlRoutes:
     """Crawls."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts
         self._jobs = JobRoutes(parts, "crawl", "/v2/crawl")
 
@@ -64,7 +64,7 @@ class CrawlRoutes:
 
     async def active(self, request: Request) -> Response:
         """The team's running crawls, newest first."""
-        team = asker(request).team
+        team = requester(request).team
 
         def work(db: Connection) -> list[dict[str, object]]:
             rows = db.execute(
@@ -83,15 +83,15 @@ class CrawlRoutes:
                 for row in rows
             ]
 
-        return answer({"success": True, "crawls": await self._parts.store.read(work)})
+        return json_response({"success": True, "crawls": await self._parts.store.read(work)})
 
     async def _start(self, request: Request, access: Access, body: dict[str, object], ticket: Ticket) -> Response:
         parts = self._parts
         asked = read_options(options.CrawlRequest, body)
         pages = asked.get("scrape_options", {})
         assert isinstance(pages, dict)
-        check_crawl_options(asked, parts.config.plan(access.team), llm=parts.llm.lacks)
-        check_page_options(pages, llm=parts.llm.lacks)
+        check_crawl_options(asked, parts.config.plan(access.team), llm=parts.llm.missing)
+        check_page_options(pages, llm=parts.llm.missing)
         if asked.get("zero_data_retention"):
             pages = {**pages, "zero_data_retention": True}
         _check_patterns(asked)
@@ -99,7 +99,7 @@ class CrawlRoutes:
         url = read_target(asked["url"], parts.config)
         parts.rate.take(access.team)
         if asked.get("prompt"):
-            _, generated = await generate(parts.llm.needed("The option `prompt`"), url, str(asked["prompt"]))
+            _, generated = await generate(parts.llm.require("The option `prompt`"), url, str(asked["prompt"]))
             asked = {**generated, **asked}
         now = parts.clock.now()
         limit, target = asked.get("limit", DEFAULT_LIMIT), None if is_private(pages) else url
@@ -120,7 +120,7 @@ class CrawlRoutes:
         new_id, encoded = await parts.store.write(work)
         parts.delivery.wake()
         await parts.jobs.launch(new_id)
-        return raw_answer(encoded)
+        return encoded_json_response(encoded)
 
 
 def _check_patterns(asked: Mapping[str, object]) -> None:

@@ -9,9 +9,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weblake.api import options
-from weblake_service.components import Parts
+from weblake_service.components import ServiceComponents
 from weblake_service.config import Access
-from weblake_service.feature_checks import check_page_options, missing
+from weblake_service.feature_checks import check_page_options, not_configured
 from weblake_service.jobs.extract import MOST_PAGES, PAGES
 from weblake_service.jobs.job_records import NewJob
 from weblake_service.jobs.page_cache import is_private
@@ -29,7 +29,7 @@ _NOT_PLAN = frozenset({"webhook", "scrape_options", "origin", "integration", "ur
 class ExtractRoutes:
     """Extract jobs."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts
 
     def routes(self) -> list[Route]:
@@ -53,10 +53,10 @@ class ExtractRoutes:
         model_jobs.check_model(parts, "Extract")
         model_jobs.check_schema(asked)
         if asked.get("allow_external_links"):
-            raise missing("The option `allowExternalLinks` of extract", "a part of the service that comes later")
+            raise not_configured("The option `allowExternalLinks` of extract", "a part of the service that comes later")
         pages = asked.get("scrape_options", {})
         assert isinstance(pages, dict)
-        check_page_options(pages, parts.config.plan(access.team), llm=parts.llm.lacks)
+        check_page_options(pages, parts.config.plan(access.team), llm=parts.llm.missing)
         if is_private(pages):
             bad_request(
                 "`scrapeOptions.lockdown` does not go with an extract, which keeps what it reads until its end."

@@ -18,8 +18,8 @@ from starlette.responses import Response
 from weblake.api.options.values import uuid_problem
 from weblake_service.clock import Clock
 from weblake_service.config import Access
-from weblake_service.keyed_locks import Turns
-from weblake_service.responses import Refusal, bad_request, raw_answer
+from weblake_service.keyed_locks import KeyedLocks
+from weblake_service.responses import ErrorResponse, bad_request, encoded_json_response
 from weblake_service.store.database import Store
 
 #: Seconds for which the answer to a start is kept: much longer than the job, so that a late repeat starts nothing new.
@@ -52,7 +52,7 @@ class Replays:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._turns = Turns()
+        self._turns = KeyedLocks()
 
     async def once(
         self,
@@ -72,9 +72,11 @@ class Replays:
         if key is None:
             return await act(Ticket(access.team, None, "", forget))
         if uuid_problem(key):
-            raise Refusal(409, "x-idempotency-key must be a UUID: take a new one.", code="IDEMPOTENCY_KEY_NO_UUID")
+            raise ErrorResponse(
+                409, "x-idempotency-key must be a UUID: take a new one.", code="IDEMPOTENCY_KEY_NO_UUID"
+            )
         ticket = Ticket(access.team, key, _fingerprint(request, body), forget)
-        async with self._turns.turn((access.team, key)):
+        async with self._turns.lock((access.team, key)):
             return await self._repeat(ticket) or await act(ticket)
 
     async def _repeat(self, ticket: Ticket) -> Response | None:
@@ -87,12 +89,12 @@ class Replays:
         if row is None:
             return None
         if row["fingerprint"] != ticket.fingerprint:
-            raise Refusal(
+            raise ErrorResponse(
                 409,
                 "Idempotency key already used for another request: send the same request again, or take a new key.",
                 code="IDEMPOTENCY_KEY_REUSED",
             )
-        response = raw_answer(row["body"], row["status"])
+        response = encoded_json_response(row["body"], row["status"])
         response.headers["Idempotent-Replayed"] = "true"
         return response
 

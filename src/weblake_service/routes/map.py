@@ -11,10 +11,10 @@ from starlette.routing import Route
 
 from weblake import aio
 from weblake.api import options
-from weblake_service.components import Parts, asker
+from weblake_service.components import ServiceComponents, requester
 from weblake_service.config import Access
 from weblake_service.page_failure import PageFailure
-from weblake_service.responses import Refusal, bad_request, encode, raw_answer, read_object
+from weblake_service.responses import ErrorResponse, bad_request, encode, encoded_json_response, read_object
 from weblake_service.routes.idempotency import KEEP_SCRAPES, Ticket
 from weblake_service.routes.request_options import read_options, read_target
 from weblake_service.store import accounts, search_index
@@ -29,7 +29,7 @@ _PRICE = 1
 class MapRoutes:
     """The map of a site."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts
 
     def routes(self) -> list[Route]:
@@ -38,7 +38,7 @@ class MapRoutes:
 
     async def map(self, request: Request) -> Response:
         """Lists the URLs of a site."""
-        access = asker(request)
+        access = requester(request)
         body = await read_object(request, self._parts.config.max_body)
 
         async def act(ticket: Ticket) -> Response:
@@ -61,9 +61,9 @@ class MapRoutes:
                 reply = encode(await self._find(access, url, asked))
         except TimeoutError:
             message = f"The map of {url} was not done within {timeout} ms. Allow more with `timeout`."
-            raise Refusal(408, message, code="MAP_TIMEOUT") from None
+            raise ErrorResponse(408, message, code="MAP_TIMEOUT") from None
         except PageFailure as failure:
-            raise Refusal(failure.status, failure.message, code=failure.code) from None
+            raise ErrorResponse(failure.status, failure.message, code=failure.code) from None
 
         def work(db: Connection) -> None:
             accounts.charge(db, access, _PRICE, now)
@@ -71,7 +71,7 @@ class MapRoutes:
             ticket.save(db, 200, reply)
 
         await parts.store.write(work)
-        return raw_answer(reply)
+        return encoded_json_response(reply)
 
     async def _find(self, access: Access, url: str, asked: Mapping[str, object]) -> dict[str, object]:
         parts = self._parts

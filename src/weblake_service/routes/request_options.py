@@ -11,13 +11,13 @@ from starlette.responses import Response
 
 from weblake.api import options, webhooks
 from weblake.errors import InvalidOption
-from weblake_service.components import Parts, asker
+from weblake_service.components import ServiceComponents, requester
 from weblake_service.config import Access, Plan, ServiceConfig
 from weblake_service.jobs.scraper import LOCKDOWN_HIT, ZERO_DATA_RETENTION
 from weblake_service.llm import model_options
 from weblake_service.page_failure import PageFailure
-from weblake_service.rate_limit import too_many
-from weblake_service.responses import Refusal, bad_request, encode, read_object
+from weblake_service.rate_limit import rate_limited
+from weblake_service.responses import ErrorResponse, bad_request, encode, read_object
 from weblake_service.routes.idempotency import KEEP_STARTS, Ticket
 from weblake_service.routes.target_urls import refusal, target
 
@@ -40,7 +40,7 @@ _JSON = re.compile(r"application/json\s*(;|$)", re.IGNORECASE)
 
 
 async def once(
-    parts: Parts,
+    parts: ServiceComponents,
     request: Request,
     act: Callable[[Access, dict[str, object], Ticket], Awaitable[Response]],
     keep: float = KEEP_STARTS,
@@ -53,7 +53,7 @@ async def once(
         act: Answers it.
         keep: Seconds for which the answer is kept for repeats.
     """
-    access = asker(request)
+    access = requester(request)
     body = await read_object(request, parts.config.max_body)
     return await parts.replays.once(request, access, body, lambda ticket: act(access, body, ticket), keep)
 
@@ -75,7 +75,7 @@ def naming_options() -> Iterator[None]:
         yield
     except InvalidOption as error:
         details = [{"message": error.message, "hint": error.hint} if error.hint else {"message": error.message}]
-        raise Refusal(400, f"{error.message} {error.hint}".strip(), code="BAD_REQUEST", details=details) from None
+        raise ErrorResponse(400, f"{error.message} {error.hint}".strip(), code="BAD_REQUEST", details=details) from None
 
 
 def read_target(url: object, config: ServiceConfig) -> str:
@@ -147,7 +147,7 @@ def check_queue(waiting: int, more: int, plan: Plan, now: float) -> None:
         Refusal: 429 with the seconds to wait.
     """
     if waiting + more > plan.max_queued_pages:
-        raise too_many(
+        raise rate_limited(
             f"The queue is full: {waiting} of {plan.max_queued_pages} pages wait, and {more} more are asked for",
             _QUEUE_WAIT,
             now,

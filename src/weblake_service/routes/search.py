@@ -11,16 +11,16 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weblake import aio
-from weblake_service.components import Parts
+from weblake_service.components import ServiceComponents
 from weblake_service.config import Access, Plan
 from weblake_service.ids import scrape_id
 from weblake_service.jobs import job_records, single_scrapes
 from weblake_service.jobs.job_records import NewJob
 from weblake_service.jobs.job_run import is_shutdown
 from weblake_service.jobs.page_outcomes import Failed
-from weblake_service.jobs.scraper import Scraped, Turn, failed
+from weblake_service.jobs.scraper import ScrapeContext, Scraped, failure_record
 from weblake_service.page_failure import PageFailure
-from weblake_service.responses import Refusal, encode, raw_answer
+from weblake_service.responses import ErrorResponse, encode, encoded_json_response
 from weblake_service.routes.idempotency import KEEP_SCRAPES, Ticket
 from weblake_service.routes.request_options import once, page_price
 from weblake_service.routes.search_request import Asked, read_search, result
@@ -35,7 +35,7 @@ _PRICE, _PER = 2, 10
 class SearchRoutes:
     """Searches."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts
 
     def routes(self) -> list[Route]:
@@ -49,7 +49,7 @@ class SearchRoutes:
     async def _search(self, access: Access, body: dict[str, object], ticket: Ticket) -> Response:
         parts = self._parts
         plan = parts.config.plan(access.team)
-        asked = read_search(body, plan, parts.clock.now(), llm=parts.llm.lacks)
+        asked = read_search(body, plan, parts.clock.now(), llm=parts.llm.missing)
         parts.rate.take(access.team)
         search_id = await self._parts.ids.drawn(self._parts.store)
         try:
@@ -60,7 +60,7 @@ class SearchRoutes:
                 scraped = await self._scrape(access, asked, found, search_id)
         except TimeoutError:
             message = f"The search was not done within {asked.timeout_ms} ms. Allow more with `timeout`."
-            raise Refusal(408, message, code="SEARCH_TIMEOUT") from None
+            raise ErrorResponse(408, message, code="SEARCH_TIMEOUT") from None
         web = [result(asked, one, place, page) for place, (one, page) in enumerate(zip(found, scraped, strict=True))]
         reply = encode(
             {
@@ -72,7 +72,7 @@ class SearchRoutes:
             }
         )
         await self._keep(access, asked, search_id, scraped, price, ticket, reply)
-        return raw_answer(reply)
+        return encoded_json_response(reply)
 
     async def _find(self, access: Access, asked: Asked) -> list[Found]:
         if "web" not in asked.sources:
@@ -120,15 +120,17 @@ class SearchRoutes:
                 problem = self._problem(url)
                 if problem is not None:
                     raise problem
-                await self._parts.faults.meet(url, "search", search_id)
-                return await self._parts.scraper.get(url, page, access.team, Turn(scrape_id(search_id, place)))
+                await self._parts.faults.apply_to_page(url, "search", search_id)
+                return await self._parts.scraper.get(url, page, access.team, ScrapeContext(scrape_id(search_id, place)))
             except Exception as error:
                 if is_shutdown(error):
                     raise
                 if asked.private and not isinstance(error, PageFailure):
                     # What an unforeseen error says may hold the URL, so only its kind is logged.
-                    return failed(PageFailure("UNKNOWN_ERROR", f"An unexpected error occurred: {type(error).__name__}"))
-                return failed(error)
+                    return failure_record(
+                        PageFailure("UNKNOWN_ERROR", f"An unexpected error occurred: {type(error).__name__}")
+                    )
+                return failure_record(error)
 
         return await asyncio.gather(*(one(known.url, place) for place, known in enumerate(found, 1)))
 
@@ -160,7 +162,7 @@ class SearchRoutes:
             for page in scraped:
                 page.keep(db, now)
             if asked.private:
-                single_scrapes.note_private(db, access, search_id, credits, now, "search")
+                single_scrapes.store_private(db, access, search_id, credits, now, "search")
                 return
             if credits:
                 accounts.charge(db, access, credits, now)

@@ -9,7 +9,7 @@ import msgspec
 
 from weblake.api import options
 from weblake_service.config import Plan
-from weblake_service.feature_checks import check_page_options, check_retention, missing
+from weblake_service.feature_checks import check_page_options, check_retention, not_configured
 from weblake_service.jobs.page_cache import is_private
 from weblake_service.jobs.page_outcomes import Failed
 from weblake_service.jobs.scraper import Scraped
@@ -125,7 +125,7 @@ def _category(query: Query, given: Mapping[str, object]) -> str | None:
     names = list(dict.fromkeys(_name(category) for category in _items(given.get("categories"))))
     for name in names:
         if name != "pdf":
-            raise missing(f"The category `{name[:50]}`", "a web search engine")
+            raise not_configured(f"The category `{name[:50]}`", "a web search engine")
         of_type(query, name)
     return names[0] if names else None
 

@@ -10,7 +10,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from weblake_service.components import Parts
+from weblake_service.components import ServiceComponents
 from weblake_service.responses import not_found
 from weblake_service.sessions import live_page
 from weblake_service.sessions.cdp import CdpError
@@ -25,7 +25,7 @@ CONNECTED = WebSocketState.CONNECTED
 class SessionDoors:
     """The addresses that a session gives away."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts
 
     def routes(self) -> list[BaseRoute]:

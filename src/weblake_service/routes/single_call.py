@@ -10,12 +10,12 @@ from typing import NoReturn
 import msgspec
 from starlette.responses import Response
 
-from weblake_service.components import Parts
+from weblake_service.components import ServiceComponents
 from weblake_service.config import Access
 from weblake_service.jobs import job_records, single_scrapes
 from weblake_service.jobs.job_records import NewJob
 from weblake_service.jobs.page_outcomes import Failed, Stored
-from weblake_service.responses import Refusal, encode, raw_answer
+from weblake_service.responses import ErrorResponse, encode, encoded_json_response
 from weblake_service.routes.idempotency import Ticket
 
 
@@ -36,7 +36,7 @@ class SingleCall:
     options: Mapping[str, object] = field(default_factory=dict)
 
     async def stored(
-        self, parts: Parts, page: Stored, keep: Callable[[Connection, float], None] | None = None
+        self, parts: ServiceComponents, page: Stored, keep: Callable[[Connection, float], None] | None = None
     ) -> Response:
         """Records the page, bills it, and answers with it; `keep` is done in the same transaction."""
         reply = encode({"success": True, "data": msgspec.Raw(page.body), "scrape_id": page.scrape_id})
@@ -46,21 +46,21 @@ class SingleCall:
             if keep is not None:
                 keep(db, now)
             if self.private:
-                single_scrapes.note_private(db, self.access, self.id, page.credits, now, self.kind)
+                single_scrapes.store_private(db, self.access, self.id, page.credits, now, self.kind)
                 return
             job_records.store_single(db, self._job(now), page)
             self.ticket.save(db, 200, reply)
 
         await parts.store.write(work)
-        return raw_answer(reply)
+        return encoded_json_response(reply)
 
-    async def failed(self, parts: Parts, refusal: Refusal, failure: Failed) -> NoReturn:
+    async def failed(self, parts: ServiceComponents, refusal: ErrorResponse, failure: Failed) -> NoReturn:
         """Records the failure, bills what it cost, and raises the refusal."""
         now = parts.clock.now()
 
         def work(db: Connection) -> None:
             if self.private:
-                single_scrapes.note_private(db, self.access, self.id, failure.credits, now, self.kind)
+                single_scrapes.store_private(db, self.access, self.id, failure.credits, now, self.kind)
                 return
             single_scrapes.store_failed(db, self._job(now), failure)
             self.ticket.save(db, refusal.status, encode(refusal.body()))

@@ -11,7 +11,7 @@ from functools import lru_cache
 from urllib.parse import urlsplit
 
 from weblake_service.page_failure import PageFailure
-from weblake_service.responses import Refusal
+from weblake_service.responses import ErrorResponse
 from weblake_service.web.addresses import blocked, clean_url, is_literal_private, with_scheme
 
 #: A host of plain letters with a top-level name, and printable ASCII behind it: no parser can find fault with that.
@@ -64,10 +64,10 @@ def _is_plain(url: str, *, allow_private: bool) -> bool:
     return found is not None and (allow_private or not _is_private(found[1]))
 
 
-def refusal(problem: PageFailure) -> Refusal:
+def refusal(problem: PageFailure) -> ErrorResponse:
     """The reply to a request that is about this URL alone."""
     details = [{"message": problem.message}] if problem.status == 400 else None
-    return Refusal(problem.status, problem.message, code=problem.code, details=details)
+    return ErrorResponse(problem.status, problem.message, code=problem.code, details=details)
 
 
 @lru_cache(maxsize=4096)

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from weblake import aio
 from weblake_service.browser import chromium
-from weblake_service.browser.context_settings import Settings
-from weblake_service.browser.temporary_folders import Folder
+from weblake_service.browser.context_settings import ContextSettings
+from weblake_service.browser.temporary_folders import TemporaryFolder
 from weblake_service.page_failure import PageFailure
 
 _LOG = logging.getLogger("weblake.service")
@@ -67,7 +67,7 @@ _QUIET = [
 class OwnChromium:
     """One running Chromium; `aclose` ends it and removes all that it kept on disk."""
 
-    def __init__(self, process: Process, folder: Folder) -> None:
+    def __init__(self, process: Process, folder: TemporaryFolder) -> None:
         self._process = process
         self._folder = folder
         self._reader: asyncio.Task[None] | None = None
@@ -76,7 +76,7 @@ class OwnChromium:
         self.gone = asyncio.Event()
 
     @classmethod
-    async def start(cls, proxy: str, settings: Settings) -> OwnChromium:
+    async def start(cls, proxy: str, settings: ContextSettings) -> OwnChromium:
         """Starts one whose only way out is a proxy; it has said nothing yet.
 
         Raises:
@@ -89,7 +89,7 @@ class OwnChromium:
         if program is None:
             message = f"A browser session needs {chromium.what_is_missing()}."
             raise PageFailure("FEATURE_NOT_CONFIGURED", message, status=503)
-        folder = await asyncio.to_thread(Folder)
+        folder = await asyncio.to_thread(TemporaryFolder)
         try:
             with (folder.path / "chromium.log").open("wb") as log:
                 process = await asyncio.create_subprocess_exec(
@@ -183,17 +183,17 @@ class OwnChromium:
             self.gone.set()
 
 
-def _flags(folder: Path, proxy: str, settings: Settings) -> list[str]:
+def _flags(folder: Path, proxy: str, settings: ContextSettings) -> list[str]:
     width, height = settings.size
     own = [
         f"--user-data-dir={folder / 'profile'}",
         f"--proxy-server={proxy}",
         f"--window-size={width},{height}",
-        f"--accept-lang={','.join(settings.spoken) or 'en-US'}",
-        f"--lang={settings.spoken[0] if settings.spoken else 'en-US'}",
+        f"--accept-lang={','.join(settings.languages) or 'en-US'}",
+        f"--lang={settings.languages[0] if settings.languages else 'en-US'}",
     ]
     if not settings.verify:
         own.append("--ignore-certificate-errors")
-    if not chromium.in_sandbox():
+    if not chromium.uses_sandbox():
         own.append("--no-sandbox")
     return [*_QUIET, *chromium.arguments(), *own, "about:blank"]

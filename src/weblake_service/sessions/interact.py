@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from weblake_service.browser.context_settings import settings_of
+from weblake_service.browser.context_settings import context_settings_of
 from weblake_service.clock import Clock
 from weblake_service.config import Access
 from weblake_service.ids import Ids
-from weblake_service.keyed_locks import Turns
+from weblake_service.keyed_locks import KeyedLocks
 from weblake_service.page_failure import PageFailure
-from weblake_service.responses import Refusal, not_found
+from weblake_service.responses import ErrorResponse, not_found
 from weblake_service.sessions import scraped_page, session_records
 from weblake_service.sessions.playwright_driver import Steering
 from weblake_service.sessions.session_records import Wanted
@@ -32,7 +32,7 @@ class Interact:
         self._ids = ids
         self._sessions = sessions
         self._steering = steering
-        self._turns = Turns()
+        self._turns = KeyedLocks()
 
     async def session(self, access: Access, scrape_id: str) -> Live:
         """The session of a scrape, begun where there is none yet.
@@ -40,7 +40,7 @@ class Interact:
         Raises:
             Refusal: 402, 403, 404, 409, 410 and 429 as the contract's table says, 502 where it does not start.
         """
-        async with self._turns.turn(scrape_id):
+        async with self._turns.lock(scrape_id):
             now = self._clock.now()
             page = await self._store.read(partial(scraped_page.find, scrape_id=scrape_id, team=access.team, at=now))
             row = await self._store.read(partial(session_records.of_scrape, scrape_id=scrape_id))
@@ -51,7 +51,7 @@ class Interact:
                 return live
             wanted = Wanted(
                 access,
-                settings_of(page.options),
+                context_settings_of(page.options),
                 TTL,
                 IDLE,
                 block_ads=page.options.get("block_ads") is not False,
@@ -67,9 +67,9 @@ class Interact:
                 return await self._sessions.begin(session_id, wanted, prepare)
             except PageFailure as failure:
                 if failure.status in _OF_BROWSER:
-                    raise Refusal(failure.status, failure.message, code=failure.code) from failure
+                    raise ErrorResponse(failure.status, failure.message, code=failure.code) from failure
                 message = f"Replay context unavailable: {failure.message.rstrip('.')}. Rerun the scrape and try again."
-                raise Refusal(409, message, code="REPLAY_CONTEXT_UNAVAILABLE") from failure
+                raise ErrorResponse(409, message, code="REPLAY_CONTEXT_UNAVAILABLE") from failure
 
     async def stop(self, access: Access, scrape_id: str) -> Ended:
         """Ends the session of a scrape; one that has ended already is told of once more.
@@ -78,10 +78,10 @@ class Interact:
             Refusal: 403 where it is another team's, 404 where there is none.
         """
         # A first call that is still bringing the page back is waited for: what it began is stopped too.
-        async with self._turns.turn(scrape_id):
+        async with self._turns.lock(scrape_id):
             row = await self._store.read(partial(session_records.of_scrape, scrape_id=scrape_id))
             if row is None:
                 not_found("No browser session exists for this scrape")
             if row["team"] != access.team:
-                raise Refusal(403, "Forbidden: the session belongs to another team.", code="FORBIDDEN")
+                raise ErrorResponse(403, "Forbidden: the session belongs to another team.", code="FORBIDDEN")
             return await self._sessions.ended(row)

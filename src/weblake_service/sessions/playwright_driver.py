@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 import httpx
 
 from weblake import aio
-from weblake_service.browser.context_settings import private_of
-from weblake_service.browser.page_rendering import NotAPage, Visit
-from weblake_service.browser.playwright_browser import Engine
-from weblake_service.browser.pool import Lane
+from weblake_service.browser.context_settings import site_credentials_of
+from weblake_service.browser.page_rendering import IsFile, PageRendering
+from weblake_service.browser.playwright_browser import PlaywrightBrowser
+from weblake_service.browser.pool import PooledContext
 from weblake_service.browser.site_headers import send_headers
-from weblake_service.jobs.browser_profiles import Profiles
+from weblake_service.jobs.browser_profiles import BrowserProfiles
 from weblake_service.page.requested_formats import number
 from weblake_service.page_failure import PageFailure
 from weblake_service.sessions.sessions import Live
@@ -56,7 +56,7 @@ def profile_of(options: Mapping[str, object]) -> Profile | None:
 class Steering:
     """The one driver, started when it is first needed; `address` is where this service is reached from itself."""
 
-    def __init__(self, profiles: Profiles, *, allow_private: bool) -> None:
+    def __init__(self, profiles: BrowserProfiles, *, allow_private: bool) -> None:
         self._profiles = profiles
         self._allow_private = allow_private
         self._starting = asyncio.Lock()
@@ -84,7 +84,7 @@ class Steering:
         """
         team = live.wanted.access.team
         if profile.saves:
-            await live.after.enter_async_context(self._profiles.saver(team, profile.name, _TURN))
+            await live.after.enter_async_context(self._profiles.locked(team, profile.name, _TURN))
         state = await self._profiles.load(team, profile.name)
         if not state and not profile.saves:
             return
@@ -108,24 +108,26 @@ class Steering:
             await self.with_profile(live, profile)
         context = await self._context(live)
         target = httpx.URL(clean_url(url, allow_private=self._allow_private))
-        private = private_of(target, options)
+        private = site_credentials_of(target, options)
         shown = str(target.copy_with(userinfo=b"") if target.userinfo else target)
         timeout_s = number(options.get("timeout"), 60_000) / 1000
         browser = context.browser
         assert browser is not None
         assert self._playwright is not None
-        engine = Engine(self._playwright, browser)
-        lane = Lane(engine, context, live.session.gateway, live.wanted.access.team, live.wanted.settings)
+        engine = PlaywrightBrowser(self._playwright, browser)
+        pooled = PooledContext(
+            engine, context, live.session.egress_proxy, live.wanted.access.team, live.wanted.settings
+        )
         plain = {**options, "formats": ["rawHtml"]}
         try:
             if private.login and not private.headers and context.pages:
-                await send_headers(context.pages[0], shown, private, lane.gateway.login)
+                await send_headers(context.pages[0], shown, private, pooled.egress_proxy.login)
             async with aio.timeout(timeout_s):
-                await Visit(lane, shown, plain, private, timeout_s).run()
+                await PageRendering(pooled, shown, plain, private, timeout_s).run()
         except TimeoutError as error:
             message = f"{shown} was not done in the browser within {timeout_s:g} s."
             raise PageFailure("SCRAPE_TIMEOUT", message, status=408) from error
-        except NotAPage:
+        except IsFile:
             raise PageFailure("SCRAPE_UNSUPPORTED_FILE", f"{shown} is a file, and no page to go on with.") from None
         except Error as error:
             said = (error.message.splitlines() or ["no reason given"])[0]

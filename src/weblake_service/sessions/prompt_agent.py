@@ -149,15 +149,15 @@ def _web(url: str) -> str:
 async def _messages(
     model: Model, hands: Hands, prompt: str, shown: str, done: list[_Step], *, last: bool
 ) -> list[Message]:
-    mark = prompts.new_mark()
-    messages = prompts.ask(_TASK, wish=prompt, mark=mark)
+    mark = prompts.new_delimiter()
+    messages = prompts.task_messages(_TASK, wish=prompt, mark=mark)
     for step in done[-_REMEMBERED:]:
         messages += [
             Message("assistant", json.dumps(step.action, ensure_ascii=False)),
-            Message("user", prompts.contents([step.outcome], mark)[0]),
+            Message("user", prompts.quoted_texts([step.outcome], mark)[0]),
         ]
     page = f"The page now: {await hands.url()}\n{shown}"[: model.page_chars]
-    now = prompts.contents([page], mark)[0] + (f"\n\n{_LAST}" if last else "")
+    now = prompts.quoted_texts([page], mark)[0] + (f"\n\n{_LAST}" if last else "")
     # Some endpoints take no two messages of one side in a row.
     if messages[-1].role == "user":
         messages[-1] = Message("user", f"{messages[-1].text}\n\n{now}")

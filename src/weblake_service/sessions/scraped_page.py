@@ -10,7 +10,7 @@ from typing import NoReturn
 import msgspec
 
 from weblake_service.jobs import job_records
-from weblake_service.responses import Refusal, not_found
+from weblake_service.responses import ErrorResponse, not_found
 
 #: The jobs whose documents are pages that were scraped with the job's own options.
 _OF_PAGES = ("scrape", "batch_scrape", "crawl")
@@ -41,7 +41,7 @@ def find(db: Connection, scrape_id: str, team: str, at: float) -> ScrapedPage:
         _demand_team(job, team)
         if job["kind"] not in _OF_PAGES:
             _gone("it was no scrape of a web page")
-        return ScrapedPage(_url(job), job_records.decoded(job["options"]))
+        return ScrapedPage(_url(job), job_records.decode_object(job["options"]))
     # A scrape that failed, or of which nothing was kept, is known without a page.
     job = db.execute("SELECT * FROM jobs WHERE id = ? AND ended > ?", (scrape_id, alive)).fetchone()
     if job is not None and job["kind"] in ("scrape", "parse"):
@@ -65,11 +65,11 @@ def _url(job: Row) -> str:
 
 def _demand_team(row: Row, team: str) -> None:
     if row["team"] != team:
-        raise Refusal(403, "Forbidden: the scrape belongs to another team.", code="FORBIDDEN")
+        raise ErrorResponse(403, "Forbidden: the scrape belongs to another team.", code="FORBIDDEN")
 
 
 def _gone(why: str) -> NoReturn:
-    raise Refusal(
+    raise ErrorResponse(
         409,
         f"Replay context unavailable: {why}. Rerun the scrape and try again.",
         code="REPLAY_CONTEXT_UNAVAILABLE",

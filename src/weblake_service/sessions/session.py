@@ -11,9 +11,9 @@ from contextlib import suppress
 from typing import Any
 
 from weblake import aio
-from weblake_service.browser.context_settings import Settings
-from weblake_service.browser.egress_proxy import Gateway
-from weblake_service.browser.temporary_folders import remove_left
+from weblake_service.browser.context_settings import ContextSettings
+from weblake_service.browser.egress_proxy import EgressProxy
+from weblake_service.browser.temporary_folders import remove_abandoned
 from weblake_service.page_failure import PageFailure
 from weblake_service.sessions.cdp import Cdp, CdpError
 from weblake_service.sessions.cdp_multiplexer import Client, Mux
@@ -31,9 +31,11 @@ _MOST_BYTES = 8 << 30
 class Session:
     """A browser that runs; `aclose` ends it, and `gone` tells when it has ended by itself."""
 
-    def __init__(self, chromium: OwnChromium, mux: Mux, keeper: Client, gateway: Gateway, settings: Settings) -> None:
+    def __init__(
+        self, chromium: OwnChromium, mux: Mux, keeper: Client, egress_proxy: EgressProxy, settings: ContextSettings
+    ) -> None:
         self.chromium = chromium
-        self.gateway = gateway
+        self.egress_proxy = egress_proxy
         self.settings = settings
         self._mux = mux
         self._keeper = keeper
@@ -46,22 +48,22 @@ class Session:
         self.version = ""
 
     @classmethod
-    async def start(cls, settings: Settings, pools: Pools, *, allow_private: bool, block_ads: bool) -> Session:
+    async def start(cls, settings: ContextSettings, pools: Pools, *, allow_private: bool, block_ads: bool) -> Session:
         """Starts a browser with one blank page.
 
         Raises:
             PageFailure: 502; Chromium does not start, or 503; there is none.
         """
-        await asyncio.to_thread(remove_left)
-        gateway = Gateway(pools, allow_private=allow_private, own_user_only=True)
+        await asyncio.to_thread(remove_abandoned)
+        egress_proxy = EgressProxy(pools, allow_private=allow_private, own_user_only=True)
         chromium = mux = None
         try:
-            proxy = (await gateway.open())["server"]
-            gateway.begin(block_ads=block_ads, most=_MOST_BYTES)
+            proxy = (await egress_proxy.open())["server"]
+            egress_proxy.begin(block_ads=block_ads, most=_MOST_BYTES)
             chromium = await OwnChromium.start(proxy, settings)
             mux = Mux(chromium)
             async with aio.timeout(_START):
-                session = cls(chromium, mux, await mux.client(), gateway, settings)
+                session = cls(chromium, mux, await mux.client(), egress_proxy, settings)
                 await session._prepare()
             return session
         except BaseException as error:
@@ -70,7 +72,7 @@ class Session:
             said = chromium.last_words() if chromium is not None else ""
             if chromium is not None:
                 await chromium.aclose()
-            await gateway.aclose()
+            await egress_proxy.aclose()
             if isinstance(error, CdpError | TimeoutError):
                 message = f"Chromium did not start ({said or str(error) or 'it said nothing'}). Check that it runs."
                 raise PageFailure("BROWSER_FAILED", message, status=502, reached=False) from error
@@ -103,7 +105,7 @@ class Session:
         self._keeper.close()
         await self._mux.aclose()
         await self.chromium.aclose()
-        await self.gateway.aclose()
+        await self.egress_proxy.aclose()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -113,7 +115,7 @@ class Session:
         keeper = self._keeper
         product: str = (await keeper.send("Browser.getVersion"))["product"]
         self.version = product.rpartition("/")[2]
-        self._agent = self.settings.agent(self.version)
+        self._agent = self.settings.user_agent(self.version)
         await keeper.send("Browser.setDownloadBehavior", {"behavior": "deny"})
         keeper.listen(self._meet)
         await keeper.send("Target.setAutoAttach", {"autoAttach": True, "waitForDebuggerOnStart": True, "flatten": True})
@@ -147,7 +149,7 @@ class Session:
                 await keeper.send("Emulation.setDeviceMetricsOverride", screen, session)
                 if self.settings.mobile:
                     await keeper.send("Emulation.setTouchEmulationEnabled", {"enabled": True}, session)
-                spoken = ",".join(self.settings.spoken) or "en-US"
+                spoken = ",".join(self.settings.languages) or "en-US"
                 await keeper.send(
                     "Emulation.setUserAgentOverride", {"userAgent": self._agent, "acceptLanguage": spoken}, session
                 )

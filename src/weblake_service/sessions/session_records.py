@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from sqlite3 import Connection, Row
 
-from weblake_service.browser.context_settings import Settings
+from weblake_service.browser.context_settings import ContextSettings
 from weblake_service.config import Access
 from weblake_service.store import accounts
 
@@ -25,7 +25,7 @@ class Wanted:
     """What a session is to be."""
 
     access: Access
-    settings: Settings
+    settings: ContextSettings
     #: Seconds of life, and seconds without use.
     ttl: float
     idle: float

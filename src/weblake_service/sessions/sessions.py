@@ -18,7 +18,7 @@ from typing import TypeVar
 from weblake import aio
 from weblake_service.clock import Clock
 from weblake_service.config import ServiceConfig
-from weblake_service.responses import Refusal
+from weblake_service.responses import ErrorResponse
 from weblake_service.sessions import session_records
 from weblake_service.sessions.session import Session
 from weblake_service.sessions.session_records import Wanted
@@ -133,7 +133,7 @@ class Sessions:
         await self._store.read(lambda db: accounts.demand(db, access.team, session_records.PER_MINUTE, plan, now))
         most = self._config.max_browser_sessions
         if self._closed or len(self._live.keys() | self._beginning) >= most:
-            raise Refusal(
+            raise ErrorResponse(
                 429,
                 f"Maximum concurrent browser sessions reached: {most} on this service. Stop one, or try again later.",
                 code="SESSION_LIMIT_REACHED",
@@ -268,6 +268,6 @@ class Sessions:
         task.add_done_callback(self._watchers.discard)
 
 
-def destroyed() -> Refusal:
+def destroyed() -> ErrorResponse:
     """The refusal of a session that has ended."""
-    return Refusal(410, "Browser session already destroyed.", code="SESSION_DESTROYED")
+    return ErrorResponse(410, "Browser session already destroyed.", code="SESSION_DESTROYED")

@@ -14,7 +14,7 @@ from sqlite3 import Connection, Row
 
 from weblake_service.clock import iso, month_bounds, month_of
 from weblake_service.config import Access
-from weblake_service.responses import Refusal, bad_request
+from weblake_service.responses import ErrorResponse, bad_request
 
 #: Tokens that one credit stands for in the token reports.
 TOKENS_PER_CREDIT = 15
@@ -79,7 +79,7 @@ def demand(db: Connection, team: str, needed: int, plan: int, at: float) -> None
     ).fetchone()
     left = plan - used(db, team, at) - (reserved or 0)
     if needed > left:
-        raise Refusal(
+        raise ErrorResponse(
             402,
             f"Insufficient credits: this needs up to {needed} and {max(0, left)} are left this month.",
             code="INSUFFICIENT_CREDITS",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from weblake_service.browser.browser_identity import Visitor
-from weblake_service.browser.scrape_browser import Browsers
+from weblake_service.browser.browser_identity import BrowserIdentity
+from weblake_service.browser.scrape_browser import ScrapeBrowser
 from weblake_service.config import ServiceConfig
-from weblake_service.files.converter_pool import Converters
+from weblake_service.files.converter_pool import ConverterPool
 from weblake_service.files.upload import Upload
 from weblake_service.jobs.page_fetcher import FreshPage
 from weblake_service.page.document import Page, page_of_upload, scrape
@@ -27,16 +27,16 @@ class RealWeb:
     def __init__(self, config: ServiceConfig) -> None:
         self._fetcher = Fetcher(allow_private=config.allow_private)
         self._robots = Robots(self._fetcher)
-        self._converters = Converters()
-        self._browsers = Browsers(allow_private=config.allow_private, most=config.max_browser_pages)
+        self._converters = ConverterPool()
+        self._browsers = ScrapeBrowser(allow_private=config.allow_private, most=config.max_browser_pages)
 
     async def scrape(self, url: str, options: Mapping[str, object]) -> FreshPage:
         """Fetches a page and makes it a document."""
         return await scrape_answer(url, speaking(options), Witness(self._fetcher), self._make, self._converters)
 
-    async def browse(self, url: str, options: Mapping[str, object], visitor: Visitor) -> FreshPage:
+    async def browse(self, url: str, options: Mapping[str, object], visitor: BrowserIdentity) -> FreshPage:
         """Loads a page in a browser and makes it a document; a file is fetched and converted instead."""
-        visited = await self._browsers.visit(url, options, visitor)
+        visited = await self._browsers.render(url, options, visitor)
         if visited.fetched is None:
             return await scrape_answer(url, speaking(options), Witness(self._fetcher), self._make, self._converters)
         page = await scrape_answer(url, options, Replay(visited.fetched), self._make, self._converters)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from weblake_service.browser.browser_identity import Visitor
+from weblake_service.browser.browser_identity import BrowserIdentity
 from weblake_service.files.upload import Upload
 from weblake_service.jobs.page_fetcher import FreshPage
 from weblake_service.web.fetch import Fetched
@@ -48,7 +48,7 @@ class Web(Protocol):
     async def scrape(self, url: str, options: Mapping[str, object]) -> FreshPage:
         """Fetches a page and makes it a document; raises PageFailure."""
 
-    async def browse(self, url: str, options: Mapping[str, object], visitor: Visitor) -> FreshPage:
+    async def browse(self, url: str, options: Mapping[str, object], visitor: BrowserIdentity) -> FreshPage:
         """Loads a page in a browser and makes it a document; raises PageFailure."""
 
     async def remake(self, url: str, options: Mapping[str, object], fetched: Fetched) -> FreshPage:

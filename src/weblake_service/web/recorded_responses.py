@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
-from weblake_service.files.converter_pool import Converters
+from weblake_service.files.converter_pool import ConverterPool
 from weblake_service.page.audio_video import FORMATS, wanted_media
 from weblake_service.page.document import Page, deadline
 from weblake_service.page.parse_process import attributes_of, media_of
@@ -64,7 +64,7 @@ class Replay(Fetcher):
 
 
 async def scrape_answer(
-    url: str, options: Mapping[str, object], fetcher: Witness | Replay, scrape: Scrape, converters: Converters
+    url: str, options: Mapping[str, object], fetcher: Witness | Replay, scrape: Scrape, converters: ConverterPool
 ) -> AnsweredPage:
     """Makes a page of what a fetcher brings; raises PageFailure."""
     page = await scrape(url, _plain(options), fetcher)

@@ -30,7 +30,7 @@ from pathlib import Path
 
 import httpx
 
-from weblake_service.page.document import page_of
+from weblake_service.page.document import page_of_body
 from weblake_service.web.fetch import Fetched, Fetcher
 
 HERE = Path(__file__).resolve()
@@ -194,7 +194,7 @@ def main() -> None:
                 got = asyncio.run(fetch_all(site, given.pages))
             with spending(convert):
                 for one in got:
-                    page_of(one, one.url, {})
+                    page_of_body(one, one.url, {})
             spent, peak, size = crawl(site, given.pages, given.profile)
             whole.append(spent)
             memory = max(memory, peak)

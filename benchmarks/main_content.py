@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from weblake_service.page.document import page_of
+from weblake_service.page.document import page_of_body
 from weblake_service.web.fetch import Fetched
 
 WORD = re.compile(r"\w+")
@@ -116,7 +116,7 @@ def whole_page(html: bytes, url: str) -> str:
 
 def convert(html: bytes, url: str, *, only_main_content: bool) -> str:
     fetched = Fetched(url, 200, {}, html, "text/html; charset=utf-8")
-    return str(page_of(fetched, url, {"only_main_content": only_main_content}).document["markdown"])
+    return str(page_of_body(fetched, url, {"only_main_content": only_main_content}).document["markdown"])
 
 
 def others() -> Iterator[tuple[str, Extractor]]:

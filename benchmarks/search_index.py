@@ -96,7 +96,7 @@ async def main(count: int) -> None:
 
 
 async def ask(parts: ServiceComponents) -> None:
-    await parts.store.write(search_index.catch_up)
+    await parts.store.write(search_index.index_pending)
     for text in ("lakea7", "lakea7 streame3 pageu9", '"lakea1 lakea2"', "lakea0", "site:site.test", "lakea7 -lakea0"):
         took = []
         for _ in range(5):

@@ -31,7 +31,7 @@ from weblake_service.jobs.webhook_delivery import WebhookDelivery
 from weblake_service.llm.language_model import LanguageModel
 from weblake_service.rate_limit import RateLimit
 from weblake_service.request_log import RequestLog
-from weblake_service.routes.idempotency import Replays
+from weblake_service.routes.idempotency import IdempotencyStore
 from weblake_service.sessions import session_records
 from weblake_service.sessions.interact import Interact
 from weblake_service.sessions.playwright_driver import Steering
@@ -74,7 +74,7 @@ class ServiceComponents:
         self.sessions = Sessions(store, self.clock, config)
         self.playwright = Steering(self.profiles, allow_private=config.allow_private)
         self.interact = Interact(store, self.clock, self.ids, self.sessions, self.playwright)
-        self.replays = Replays(store, self.clock)
+        self.replays = IdempotencyStore(store, self.clock)
         self._keys = {key_digest(one.key): Access(one.team, one.name) for one in keys}
         self._cleaner: asyncio.Task[None] | None = None
         self._clean_now = asyncio.Event()

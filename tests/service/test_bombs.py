@@ -163,7 +163,7 @@ def test_s9_a_page_that_is_a_bomb_neither_fills_the_memory_nor_holds_up_the_serv
 @proves(
     "S9",
     at="src/weblake_service/store/search_index.py",
-    line="LexborHTMLParser(flatten(html[:_MOST_HTML]))",
+    line="LexborHTMLParser(limit_nesting(html[:_MOST_HTML]))",
     becomes="LexborHTMLParser(html[:_MOST_HTML])",
 )
 def test_s9_a_bomb_that_is_only_kept_as_it_came_is_none_for_the_index_either(struck: Struck) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from weblake_service.page.document import Page, page_of
+from weblake_service.page.document import Page, page_of_body
 from weblake_service.page_failure import PageFailure
 from weblake_service.web.fetch import Fetched
 
@@ -16,7 +16,7 @@ HTML = "text/html; charset=utf-8"
 
 def make(body: str | bytes, content_type: str = HTML, *, url: str = URL, **options: Any) -> Page:
     data = body.encode() if isinstance(body, str) else body
-    return page_of(Fetched(url, 200, {}, data, content_type, (), "OK"), url, options)
+    return page_of_body(Fetched(url, 200, {}, data, content_type, (), "OK"), url, options)
 
 
 def markdown(body: str | bytes, content_type: str = HTML, **options: Any) -> str:

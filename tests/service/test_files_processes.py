@@ -21,7 +21,7 @@ from weblake import aio
 from weblake_service.files.conversion_messages import ConversionTask
 from weblake_service.files.converter_pool import ConverterPool
 from weblake_service.page import parse_process
-from weblake_service.page.requested_formats import read_wanted
+from weblake_service.page.requested_formats import read_page_options
 from weblake_service.page_failure import PageFailure
 
 
@@ -94,7 +94,7 @@ def test_s9_a_large_page_is_read_in_a_process(what: str, monkeypatch: pytest.Mon
 
     async def work(converters: ConverterPool) -> object:
         if what == "page":
-            wanted = read_wanted({"formats": ["markdown", "rawHtml"]})
+            wanted = read_page_options({"formats": ["markdown", "rawHtml"]})
             document, _ = await parse_process.read_html(
                 converters, "text/html", body, "https://a.example/", wanted, "it"
             )
@@ -108,7 +108,7 @@ def test_s9_a_large_page_is_read_in_a_process(what: str, monkeypatch: pytest.Mon
 
 
 def test_s9_what_is_wrong_with_a_large_page_is_told_as_for_a_small_one() -> None:
-    wanted = read_wanted({"include_tags": ["p:nth-child(2)"]})
+    wanted = read_page_options({"include_tags": ["p:nth-child(2)"]})
 
     async def work(converters: ConverterPool) -> None:
         with pytest.raises(PageFailure, match="too many for selectors that count") as caught:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from weblake_service.page.document import page_of
+from weblake_service.page.document import page_of_body
 from weblake_service.web.fetch import Fetched
 
 URL = "https://site.example/a/page.html"
@@ -21,7 +21,7 @@ LINKS = "".join(f"<li><a href=/{n}>Somewhere {n}</a></li>" for n in range(8))
 
 def markdown(page: str, **options: Any) -> str:
     fetched = Fetched(URL, 200, {}, page.encode(), "text/html; charset=utf-8", (), "OK")
-    text = page_of(fetched, URL, options).document["markdown"]
+    text = page_of_body(fetched, URL, options).document["markdown"]
     assert isinstance(text, str)
     return text
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from weblake_service.page.content_types import Kind, kind_of
-from weblake_service.page.document import Page, page_of
+from weblake_service.page.content_types import ContentKind, kind_of
+from weblake_service.page.document import Page, page_of_body
 from weblake_service.page_failure import PageFailure
 from weblake_service.web.fetch import Fetched
 
@@ -18,7 +18,7 @@ HTML = "text/html; charset=utf-8"
 
 def make(body: str | bytes, content_type: str = HTML, *, url: str = URL, **options: Any) -> Page:
     data = body.encode() if isinstance(body, str) else body
-    return page_of(Fetched(url, 200, {}, data, content_type, (), "OK"), url, options)
+    return page_of_body(Fetched(url, 200, {}, data, content_type, (), "OK"), url, options)
 
 
 def markdown(body: str | bytes, content_type: str = HTML, **options: Any) -> str:
@@ -78,21 +78,21 @@ def test_text_as_html_is_preformatted() -> None:
 @pytest.mark.parametrize(
     ("content_type", "body", "kind"),
     [
-        ("", b"  <!DOCTYPE html><p>", Kind.HTML),
-        ("application/octet-stream", b"<html>", Kind.HTML),
-        ("", b"plain words", Kind.TEXT),
-        ("", b"\x89PNG\r\n\x1a\n\x00", Kind.OTHER),
-        ("", b"", Kind.TEXT),
-        ("text/html", b"%PDF-1.7", Kind.PDF),
-        ("application/pdf", b"", Kind.PDF),
-        ("application/ld+json", b"{}", Kind.TEXT),
-        ("application/xhtml+xml", b"<html/>", Kind.HTML),
-        ("image/svg+xml", b"<svg/>", Kind.OTHER),
-        ("image/png", b"", Kind.OTHER),
-        ("application/zip", b"PK", Kind.OTHER),
+        ("", b"  <!DOCTYPE html><p>", ContentKind.HTML),
+        ("application/octet-stream", b"<html>", ContentKind.HTML),
+        ("", b"plain words", ContentKind.TEXT),
+        ("", b"\x89PNG\r\n\x1a\n\x00", ContentKind.OTHER),
+        ("", b"", ContentKind.TEXT),
+        ("text/html", b"%PDF-1.7", ContentKind.PDF),
+        ("application/pdf", b"", ContentKind.PDF),
+        ("application/ld+json", b"{}", ContentKind.TEXT),
+        ("application/xhtml+xml", b"<html/>", ContentKind.HTML),
+        ("image/svg+xml", b"<svg/>", ContentKind.OTHER),
+        ("image/png", b"", ContentKind.OTHER),
+        ("application/zip", b"PK", ContentKind.OTHER),
     ],
 )
-def test_a_body_is_known_by_its_type_and_then_by_its_looks(content_type: str, body: bytes, kind: Kind) -> None:
+def test_a_body_is_known_by_its_type_and_then_by_its_looks(content_type: str, body: bytes, kind: ContentKind) -> None:
     assert kind_of(content_type, body) is kind
 
 

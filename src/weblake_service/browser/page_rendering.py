@@ -16,7 +16,7 @@ from weblake_service.browser.pool import PooledContext
 from weblake_service.browser.screenshots import HIDDEN, screenshot, viewport_of
 from weblake_service.browser.site_headers import send_headers
 from weblake_service.page.ad_removal import KNOWN
-from weblake_service.page.content_types import Kind, kind_of
+from weblake_service.page.content_types import ContentKind, kind_of
 from weblake_service.page.requested_formats import items
 from weblake_service.page_failure import PageFailure
 from weblake_service.web.fetch import Fetched
@@ -169,14 +169,14 @@ class PageRendering:
     async def _body(self, page: Page, answer: Response) -> tuple[bytes, str]:
         """The body and its type: of HTML what stands in the browser, of other text what was sent."""
         sent = answer.headers.get("content-type", "")
-        if kind_of(sent, b"") in {Kind.TEXT} and not page.is_closed():
+        if kind_of(sent, b"") in {ContentKind.TEXT} and not page.is_closed():
             return await answer.body(), sent
         return (await content(page)).encode("utf-8", "replace"), _RENDERED
 
 
 def _is_file(answer: Response) -> bool:
     kind = kind_of(answer.headers.get("content-type", "text/html"), b"")
-    return kind in {Kind.PDF, Kind.OFFICE}
+    return kind in {ContentKind.PDF, ContentKind.OFFICE}
 
 
 def _redirects(answer: Response) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from weblake_service.files.conversion_messages import ConversionResult, Conversi
 from weblake_service.page.attributes import read_attributes
 from weblake_service.page.audio_video import read_media
 from weblake_service.page.html_page import html_document
-from weblake_service.page.requested_formats import Wanted
+from weblake_service.page.requested_formats import PageOptions
 from weblake_service.page_failure import PageFailure
 
 
@@ -19,7 +19,7 @@ def read_page(body: bytes, task: ConversionTask) -> ConversionResult:
             return ConversionResult(document={"attributes": read_attributes(task.content_type, body, task.options)})
         if task.kind == "media":
             return ConversionResult(document=read_media(task.content_type, body, task.base, task.options["wanted"]))
-        wanted = msgspec.convert(task.options, Wanted)
+        wanted = msgspec.convert(task.options, PageOptions)
         document, links = html_document(task.content_type, body, task.base, wanted)
     except PageFailure as failure:
         return ConversionResult(problem="refused", detail=failure.message, code=failure.code, status=failure.status)

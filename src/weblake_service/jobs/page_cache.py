@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from weblake_service.browser.rendering_options import rendering_key
-from weblake_service.page.change_tracking import read_asked
+from weblake_service.page.change_tracking import read_tracking_options
 from weblake_service.responses import encode
 from weblake_service.web.accept_language import wanted_languages
 from weblake_service.web.addresses import clean_url
@@ -85,7 +85,7 @@ def cache_query(url: str, options: Mapping[str, object], now: float) -> CacheQue
     assert isinstance(max_age, int)
     assert min_age is None or isinstance(min_age, int)
     own = options.get("headers") or options.get("actions") or options.get("profile")
-    if not only_cached and (max_age == 0 or own or read_asked(options) is not None):
+    if not only_cached and (max_age == 0 or own or read_tracking_options(options) is not None):
         return None
     return CacheQuery(
         _key(url, options),

@@ -21,7 +21,13 @@ import httpx
 import msgspec
 
 from weblake_service.clock import iso
-from weblake_service.page.change_tracking import Asked, compare, is_comparable, is_content, read_asked
+from weblake_service.page.change_tracking import (
+    TrackingOptions,
+    compare,
+    is_comparable,
+    is_content,
+    read_tracking_options,
+)
 from weblake_service.store.database import Store
 from weblake_service.web.addresses import clean_url
 
@@ -47,7 +53,7 @@ class PageVersion:
     body: bytes | None
 
 
-def key_of(team: str, url: str, asked: Asked, options: Mapping[str, object]) -> bytes:
+def key_of(team: str, url: str, asked: TrackingOptions, options: Mapping[str, object]) -> bytes:
     """Under which key a page's versions are compared."""
     shape = {name: options.get(name, default) for name, default in _SHAPING.items()}
     page = [team, _address(url), asked.tag, shape]
@@ -147,7 +153,7 @@ async def track(
         fresh: Whether it was fetched just now; a page from the cache is compared, and is no new version.
         found: Whether a crawl has just come upon it.
     """
-    asked = read_asked(options)
+    asked = read_tracking_options(options)
     if asked is None:
         return None
     if options.get("lockdown") or options.get("zero_data_retention"):

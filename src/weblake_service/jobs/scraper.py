@@ -70,14 +70,14 @@ class Scraped:
     links: list[str]
     fresh: page_cache.CacheEntry | None
     #: What search learns of it.
-    found: search_index.Entry | None = None
+    found: search_index.IndexEntry | None = None
 
     def keep(self, db: Connection, at: float) -> None:
         """Puts a page into the cache and the search index; called in the transaction that stores it."""
         if self.fresh is not None:
             page_cache.store(db, self.fresh, at)
         if self.found is not None:
-            search_index.keep(db, self.found, at)
+            search_index.store(db, self.found, at)
 
 
 class Scraper:
@@ -179,7 +179,7 @@ class Scraper:
         self._kept += 1
         if self._kept % _SHRINK_EVERY == 0:
             await self._store.write(partial(page_cache.evict, most=self._config.max_cached_pages))
-            await self._store.write(partial(search_index.shrink, most=self._config.max_indexed_pages))
+            await self._store.write(partial(search_index.evict, most=self._config.max_indexed_pages))
 
 
 def failure_record(error: Exception) -> Failed:

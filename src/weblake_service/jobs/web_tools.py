@@ -17,7 +17,7 @@ from weblake_service.jobs.job_run import JobServices
 from weblake_service.jobs.scraper import ScrapeContext
 from weblake_service.page_failure import PageFailure
 from weblake_service.responses import ErrorResponse
-from weblake_service.routes.target_urls import target
+from weblake_service.routes.target_urls import read_target_url
 from weblake_service.store import search_index
 from weblake_service.store.search_query import read_query
 from weblake_service.web.interface import Web
@@ -64,7 +64,7 @@ class WebTools:
         Raises:
             PageFailure: It cannot be had.
         """
-        url = target(url, allow_private=self._config.allow_private)
+        url = read_target_url(url, allow_private=self._config.allow_private)
         if await self._tools.faults.apply_to_page(url, self._kind, self._job_id):
             raise PageFailure("SCRAPE_SITE_ERROR", f"{url} was lost.")
         turn = ScrapeContext(ids.scrape_id(self._job_id, place), self._job_id)
@@ -81,10 +81,10 @@ class WebTools:
         Raises:
             PageFailure: Neither its sitemaps nor its page can be read.
         """
-        url = target(url, allow_private=self._config.allow_private)
+        url = read_target_url(url, allow_private=self._config.allow_private)
         found = await find_urls(self._web, url, str(options.get("sitemap", "include")))
         hosts = frozenset(found.hosts)
-        known: Known = await self._tools.store.read(lambda db: search_index.known(db, self._team, hosts))
+        known: Known = await self._tools.store.read(lambda db: search_index.titles_of_hosts(db, self._team, hosts))
         links = await arrange(found, known, options)
         lines = [f"- {link['url']} {link.get('title', '')}".rstrip() for link in links]
         return ToolResult("\n".join(lines), MAP_PRICE, tuple(str(link["url"]) for link in links))
@@ -100,8 +100,8 @@ class WebTools:
         except ErrorResponse as refusal:
             raise PageFailure("BAD_REQUEST", refusal.error, status=400) from None
         store = self._tools.store
-        if await store.read(search_index.behind):
-            await store.write(search_index.catch_up)
+        if await store.read(search_index.has_pending):
+            await store.write(search_index.index_pending)
         found, _ = await store.read(lambda db: search_index.search(db, self._team, query, limit))
         lines = [f"- {one.url} {one.title}: {one.passage or one.description}" for one in found]
         return ToolResult("\n".join(lines), -(-len(found) // PER) * SEARCH_PRICE, tuple(one.url for one in found))

@@ -62,13 +62,13 @@ def drop_ads(tree: LexborHTMLParser) -> None:
     """Takes advertisements and consent pop-ups out of the tree."""
     whole = len(tree.body.text()) if tree.body is not None else 0
     known = {node.mem_id for node in tree.css(KNOWN)}
-    found = [node for node in tree.css(_CANDIDATES) if node.mem_id in known or _is_named(node)]
+    found = [node for node in tree.css(_CANDIDATES) if node.mem_id in known or _is_named_as_ad(node)]
     # From the inside out, so that nothing is asked of what has gone with its parent.
     for node in reversed([node for node in found if not _is_content(node, whole)]):
         node.decompose()
 
 
-def _is_named(node: LexborNode) -> bool:
+def _is_named_as_ad(node: LexborNode) -> bool:
     attributes = node.attributes
     names = [*(attributes.get("class") or "").split(), attributes.get("id") or ""]
     return any(_is_blocked(name) for name in names)

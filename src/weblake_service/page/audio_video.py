@@ -10,16 +10,16 @@ from collections.abc import Iterator, Mapping
 
 from selectolax.lexbor import LexborHTMLParser
 
-from weblake_service.page.content_types import Kind, kind_of, text_of
+from weblake_service.page.content_types import ContentKind, kind_of, text_of
 from weblake_service.page.links import absolute, base_of, is_web
-from weblake_service.page.parser_limits import flatten
+from weblake_service.page.parser_limits import limit_nesting
 from weblake_service.page_failure import PageFailure
 
 #: The formats that name a recording.
 FORMATS = ("audio", "video")
 
 
-def wanted_media(options: Mapping[str, object]) -> list[str]:
+def requested_media(options: Mapping[str, object]) -> list[str]:
     """Which of the two formats are asked for."""
     formats = options.get("formats")
     given = list(formats) if isinstance(formats, list | tuple) else []
@@ -35,8 +35,8 @@ def read_media(content_type: str, body: bytes, url: str, wanted: list[str]) -> d
         PageFailure: 404; the page has none.
     """
     tree = None
-    if kind_of(content_type, body) is Kind.HTML:
-        tree = LexborHTMLParser(flatten(text_of(content_type, body)))
+    if kind_of(content_type, body) is ContentKind.HTML:
+        tree = LexborHTMLParser(limit_nesting(text_of(content_type, body)))
     found: dict[str, object] = {}
     for name in wanted:
         candidates = _candidates(tree, name, base_of(tree, url)) if tree is not None else iter(())

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from weblake_service.page.blocks import HEADINGS, Block, Outline
+from weblake_service.page.blocks import HEADINGS, Block, PageBlocks
 from weblake_service.page.element_classification import (
     SAYING_TAGS,
-    Says,
-    said_by_names,
-    said_by_role,
-    said_by_tag,
+    ElementRole,
+    roles_from_aria,
+    roles_from_names,
+    roles_from_tag,
     words,
 )
 
@@ -48,16 +48,16 @@ _NAMED_SHARE = 0.3
 _READINGS = 20
 
 
-def outline(tree: LexborHTMLParser, body: LexborNode, title: str, *, names: bool = True) -> Outline:
+def extract_blocks(tree: LexborHTMLParser, body: LexborNode, title: str, *, names: bool = True) -> PageBlocks:
     """Returns the blocks of a page; without `names` only landmarks tell what is no content."""
-    return _Walk(tree, body, title, names).found
+    return _BlockExtractor(tree, body, title, names).found
 
 
 #: Where an element is: within an article or section, or within the main landmark.
 _IN_PART, _IN_MAIN = 1, 2
 
 
-class _Walk:
+class _BlockExtractor:
     def __init__(self, tree: LexborHTMLParser, body: LexborNode, title: str, names: bool) -> None:
         self.names = names
         self.whole = len(body.text())
@@ -66,18 +66,18 @@ class _Walk:
         self.mains = {node.mem_id for node in mains}
         heading = _heading(tree, title, self.mains)
         self.heading = heading.mem_id if heading is not None else None
-        self.heart: set[int] = set()
+        self.core: set[int] = set()
         for node in [*mains, *([heading] if heading is not None else ())]:
-            self._climb(node)
-        self.found = Outline(Block(body, "body", None, 0, is_heart=True))
-        self._walk(body)
+            self._mark_ancestors(node)
+        self.found = PageBlocks(Block(body, "body", None, 0, is_heart=True))
+        self._visit(body)
 
-    def _climb(self, node: LexborNode | None) -> None:
-        while node is not None and node.mem_id not in self.heart:
-            self.heart.add(node.mem_id)
+    def _mark_ancestors(self, node: LexborNode | None) -> None:
+        while node is not None and node.mem_id not in self.core:
+            self.core.add(node.mem_id)
             node = node.parent
 
-    def _walk(self, body: LexborNode) -> None:
+    def _visit(self, body: LexborNode) -> None:
         root = self.found.root
         self.found.blocks.append(root)
         stack: list[tuple[Block, Iterator[LexborNode], bool, int]] = [(root, _children(body), False, 0)]
@@ -93,7 +93,7 @@ class _Walk:
                 elif tag in _INLINE:
                     linked = in_link or tag == "a"
                     block.links += tag == "a"
-                    if not _takes_line(node, block, linked):
+                    if not _is_single_text(node, block, linked):
                         stack.append((block, _children(node), linked, where))
                         break
                 elif tag in _IN_LINES and self._is_part_of_a_line(node, tag, block):
@@ -102,8 +102,8 @@ class _Walk:
                     inner = self._open(node, tag, block, where)
                     if inner is None:
                         continue
-                    if _takes_line(node, inner, in_link):
-                        _close(inner)
+                    if _is_single_text(node, inner, in_link):
+                        _finish_block(inner)
                     else:
                         deeper = where | (_IN_PART if tag in _PARTS else 0) | (_IN_MAIN if inner.is_main else 0)
                         stack.append((inner, _children(node), in_link, deeper))
@@ -111,7 +111,7 @@ class _Walk:
             else:
                 stack.pop()
                 if not stack or stack[-1][0] is not block:
-                    _close(block)
+                    _finish_block(block)
 
     def _is_part_of_a_line(self, node: LexborNode, tag: str, block: Block) -> bool:
         """Takes pictures, fields and buttons, which are no blocks; a button in a heading is its text."""
@@ -130,10 +130,10 @@ class _Walk:
 
     def _open(self, node: LexborNode, tag: str, parent: Block, where: int) -> Block | None:
         """The block that an element is; None if it is furniture."""
-        says = 0 if tag in _TEXTUAL else self._said(node, tag, inside=where != 0)
+        says = 0 if tag in _TEXTUAL else self._roles(node, tag, inside=where != 0)
         mem_id = node.mem_id
-        is_heart = mem_id in self.heart
-        if says & Says.CHROME and not is_heart and self._is_small(node, says):
+        is_heart = mem_id in self.core
+        if says & ElementRole.CHROME and not is_heart and self._is_small(node, says):
             self.found.furniture.append(node)
             return None
         block = Block(node, tag, parent, says, is_heart=is_heart)
@@ -143,7 +143,7 @@ class _Walk:
                 self.found.mains.append(block)
         if mem_id == self.heading:
             self.found.heading = block
-        if says & Says.CART:
+        if says & ElementRole.CART:
             self.found.sells = True
         if isinstance(parent.children, list):
             parent.children.append(block)
@@ -152,22 +152,22 @@ class _Walk:
         self.found.blocks.append(block)
         return block
 
-    def _said(self, node: LexborNode, tag: str, *, inside: bool) -> int:
-        says = said_by_tag(tag, inside=inside) if tag in SAYING_TAGS else 0
-        if says & Says.CHROME:
+    def _roles(self, node: LexborNode, tag: str, *, inside: bool) -> int:
+        says = roles_from_tag(tag, inside=inside) if tag in SAYING_TAGS else 0
+        if says & ElementRole.CHROME:
             return says
         attributes = node.attributes
         if attributes:
             if role := attributes.get("role"):
-                says |= said_by_role(role.lower(), inside=inside)
+                says |= roles_from_aria(role.lower(), inside=inside)
             if attributes.get("aria-modal") == "true":
-                says |= Says.CHROME | Says.LANDMARK
+                says |= ElementRole.CHROME | ElementRole.LANDMARK
             if self.names:
                 if classes := attributes.get("class"):
-                    says |= said_by_names(classes)
+                    says |= roles_from_names(classes)
                 if name := attributes.get("id"):
-                    says |= said_by_names(name)
-        return says | said_by_names(tag) if self.names and "-" in tag else says
+                    says |= roles_from_names(name)
+        return says | roles_from_names(tag) if self.names and "-" in tag else says
 
     def _is_small(self, node: LexborNode, says: int) -> bool:
         """Whether furniture takes so little of the page away that its name can be believed."""
@@ -175,14 +175,14 @@ class _Walk:
         self.readings -= text
         if self.readings < 0:
             return False
-        share = _LANDMARK_SHARE if says & Says.LANDMARK else _NAMED_SHARE
+        share = _LANDMARK_SHARE if says & ElementRole.LANDMARK else _NAMED_SHARE
         if text <= self.whole * share:
             return True
         self.readings -= text
         return text - sum(len(link.text()) for link in node.css("a")) <= self.whole * share
 
 
-def _takes_line(node: LexborNode, block: Block, in_link: bool) -> bool:
+def _is_single_text(node: LexborNode, block: Block, in_link: bool) -> bool:
     """Counts an element that holds nothing but one text, as most links do; False if it holds more."""
     first = node.first_child
     if first is None:
@@ -234,7 +234,7 @@ def _in_heading(block: Block | None) -> bool:
     return False
 
 
-def _close(block: Block) -> None:
+def _finish_block(block: Block) -> None:
     """Adds up what a block holds once all of it was seen."""
     block.text += block.own
     block.link += block.own_link

@@ -28,7 +28,7 @@ _TEXT_TYPES = (
 _TEXT = frozenset(_TEXT_TYPES.split())
 
 
-class Kind(Enum):
+class ContentKind(Enum):
     """What can be done with a body."""
 
     HTML = "html"
@@ -38,69 +38,69 @@ class Kind(Enum):
     OTHER = "other"
 
 
-def kind_of(content_type: str, body: bytes) -> Kind:
+def kind_of(content_type: str, body: bytes) -> ContentKind:
     """What a body is, by its type; by its first bytes where the type is missing, vague, or they say otherwise.
 
     Servers call what they do not know plain text, and some call it HTML.
     """
     mime = content_type.partition(";")[0].strip().lower()
     if body[:_HEAD].lstrip(_BLANK).startswith(b"%PDF-"):
-        return Kind.PDF
+        return ContentKind.PDF
     if mime in PDF.types or mime in OFFICE_TYPES:
         return _document_kind(mime, body)
     if (mime in _HTML or mime.startswith("text/")) and is_office(body):
-        return Kind.OFFICE
+        return ContentKind.OFFICE
     if mime in _HTML:
-        return Kind.HTML
-    if mime == "text/plain" and b"\0" in body[:_HEAD] and not _is_wide(content_type, body):
-        return Kind.OTHER
+        return ContentKind.HTML
+    if mime == "text/plain" and b"\0" in body[:_HEAD] and not _is_wide_encoding(content_type, body):
+        return ContentKind.OTHER
     if mime.startswith("text/") or mime in _TEXT or mime.endswith(("+json", "/json")):
-        return Kind.TEXT
+        return ContentKind.TEXT
     if mime.endswith("+xml") and mime != "image/svg+xml":
-        return Kind.TEXT
+        return ContentKind.TEXT
     if (mime in _VAGUE or mime in _ZIPS) and is_office(body):
-        return Kind.OFFICE
+        return ContentKind.OFFICE
     if mime not in _VAGUE and "/" in mime:
-        return Kind.OTHER
+        return ContentKind.OTHER
     if is_html(body):
-        return Kind.HTML
-    return Kind.OTHER if _is_binary(body[:_HEAD]) else Kind.TEXT
+        return ContentKind.HTML
+    return ContentKind.OTHER if _is_binary(body[:_HEAD]) else ContentKind.TEXT
 
 
-def kind_of_upload(name: str, body: bytes) -> Kind:
+def kind_of_upload(name: str, body: bytes) -> ContentKind:
     """What an uploaded file is: by its bytes where they say it, or else by its extension."""
     if is_pdf(body) and not is_html(body):
-        return Kind.PDF
+        return ContentKind.PDF
     if is_office(body):
-        return Kind.OFFICE
+        return ContentKind.OFFICE
     named = type_of_name(name)
     # Many a program writes a table of HTML and calls it .xls or .doc.
     if named is HTML or is_html(body):
-        return Kind.HTML
-    return Kind.PDF if named is PDF else Kind.OFFICE
+        return ContentKind.HTML
+    return ContentKind.PDF if named is PDF else ContentKind.OFFICE
 
 
-def _document_kind(mime: str, body: bytes) -> Kind:
+def _document_kind(mime: str, body: bytes) -> ContentKind:
     """What a body is that calls itself a document; what calls itself so and is not is usually a page with an error."""
     if is_html(body):
-        return Kind.HTML
+        return ContentKind.HTML
     if is_pdf(body):
-        return Kind.PDF
+        return ContentKind.PDF
     if is_office(body):
-        return Kind.OFFICE
+        return ContentKind.OFFICE
     if mime in PDF.types:
-        return Kind.PDF
+        return ContentKind.PDF
     # Tables of plain text are often sent as a spreadsheet's type, so that a program for them opens.
-    return Kind.OFFICE if _is_binary(body[:_HEAD]) else Kind.TEXT
+    return ContentKind.OFFICE if _is_binary(body[:_HEAD]) else ContentKind.TEXT
 
 
 def text_of(content_type: str, body: bytes) -> str:
     """The body as text: by byte order mark, then header, then the page's own word, then UTF-8, then Windows-1252."""
-    _, text = html_to_unicode(content_type or None, body, auto_detect_fun=_guess)
+    _, text = html_to_unicode(content_type or None, body, auto_detect_fun=_guess_encoding)
     return str(text).removeprefix("\ufeff")
 
 
-def fence_of(content_type: str) -> str:
+def fence_language(content_type: str) -> str:
     """The language of the fence in which text of this type is readable markdown; empty for text that needs none."""
     mime = content_type.partition(";")[0].strip().lower()
     if mime.endswith(("/json", "+json")):
@@ -110,7 +110,7 @@ def fence_of(content_type: str) -> str:
     return ""
 
 
-def refuse(content_type: str, url: str) -> PageFailure:
+def unsupported(content_type: str, url: str) -> PageFailure:
     """The failure for a body that holds no text for us."""
     called = content_type or "binary data"
     if called.lower().startswith("text/"):
@@ -119,7 +119,7 @@ def refuse(content_type: str, url: str) -> PageFailure:
     return PageFailure("SCRAPE_UNSUPPORTED_FILE_ERROR", message)
 
 
-def _guess(body: bytes) -> str:
+def _guess_encoding(body: bytes) -> str:
     try:
         body.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -128,7 +128,7 @@ def _guess(body: bytes) -> str:
     return "utf-8"
 
 
-def _is_wide(content_type: str, body: bytes) -> bool:
+def _is_wide_encoding(content_type: str, body: bytes) -> bool:
     """Whether a body is text of two or four bytes a letter, which has NULs too but says what it is."""
     return (
         body.startswith((b"\xff\xfe", b"\xfe\xff"))
@@ -138,6 +138,6 @@ def _is_wide(content_type: str, body: bytes) -> bool:
 
 
 def _is_binary(head: bytes) -> bool:
-    if _is_wide("", head):
+    if _is_wide_encoding("", head):
         return False
     return any(byte < 9 or 13 < byte < 27 or 27 < byte < 32 for byte in head)

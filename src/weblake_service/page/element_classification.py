@@ -10,7 +10,7 @@ import re
 from functools import lru_cache
 
 
-class Says:
+class ElementRole:
     """What an element is, going by its tag, its role, its classes and its id; flags that add up."""
 
     #: Never content: navigation, footers, consent, sharing.
@@ -76,74 +76,74 @@ _CONTENT = words("content body text title description post entry")
 SAYING_TAGS = frozenset(["nav", "dialog", "menu", "header", "footer", "aside"])
 _ROLES = dict.fromkeys(
     ["navigation", "contentinfo", "complementary", "search", "dialog", "alertdialog", "menu", "menubar", "toolbar"],
-    Says.CHROME | Says.LANDMARK,
-) | {"tablist": Says.ASIDE}
+    ElementRole.CHROME | ElementRole.LANDMARK,
+) | {"tablist": ElementRole.ASIDE}
 
 _SEAM = re.compile(r"(?<=[a-z])(?=[A-Z])|[-_:/]+")
 #: Characters of a name that are looked at; a longer one is built to hurt.
 _LONGEST = 400
 
 
-def said_by_names(names: str) -> int:
+def roles_from_names(names: str) -> int:
     """What classes, an id, or the tag of a custom element say, all of them in one string."""
-    return _said(names[:_LONGEST])
+    return _roles_from_name(names[:_LONGEST])
 
 
-def said_by_role(role: str, *, inside: bool) -> int:
+def roles_from_aria(role: str, *, inside: bool) -> int:
     """What an ARIA role says; `inside` is whether the element is part of an article, a section or the main landmark."""
     if role == "banner" and not inside:
-        return Says.CHROME | Says.LANDMARK
+        return ElementRole.CHROME | ElementRole.LANDMARK
     return _ROLES.get(role, 0)
 
 
-def said_by_tag(tag: str, *, inside: bool) -> int:
+def roles_from_tag(tag: str, *, inside: bool) -> int:
     """What an HTML element says by itself. A header or footer inside an article belongs to the article."""
     if tag in {"nav", "dialog", "menu"} or (tag in {"header", "footer", "aside"} and not inside):
-        return Says.CHROME | Says.LANDMARK
-    return Says.ASIDE if tag == "aside" else 0
+        return ElementRole.CHROME | ElementRole.LANDMARK
+    return ElementRole.ASIDE if tag == "aside" else 0
 
 
 # Whole class attributes repeat within a page, and single names from page to page and from site to site.
 @lru_cache(maxsize=4096)
-def _said(names: str) -> int:
+def _roles_from_name(names: str) -> int:
     said = 0
     for name in names.split():
-        said |= _said_by_name(name)
+        said |= _roles_from_whole_name(name)
     return said
 
 
 @lru_cache(maxsize=8192)
-def _said_by_name(name: str) -> int:
+def _roles_from_whole_name(name: str) -> int:
     parts = [part.lower() for part in _SEAM.split(name) if part]
     said = 0
     before = ""
     for place, word in enumerate(parts):
         if before not in _OF_ANOTHER:
-            said |= _said_by_word(word, first=place == 0)
+            said |= _roles_from_word(word, first=place == 0)
             if before:
-                said |= _said_by_pair(f"{before} {word}", last=parts[-1])
+                said |= _roles_from_pair(f"{before} {word}", last=parts[-1])
         before = word
     return said
 
 
-def _said_by_word(word: str, *, first: bool) -> int:
+def _roles_from_word(word: str, *, first: bool) -> int:
     if word in _CHROME:
-        return Says.CHROME
+        return ElementRole.CHROME
     # A page builder calls everything a widget, in the middle of a name; a sidebar's widget is one from the start.
     if word in _ASIDE or (first and word == "widget"):
-        return Says.ASIDE
+        return ElementRole.ASIDE
     if word in _ELSEWHERE:
-        return Says.ELSEWHERE
+        return ElementRole.ELSEWHERE
     if word in _COMMENTS:
-        return Says.COMMENTS
+        return ElementRole.COMMENTS
     if word in _REVIEWS:
-        return Says.REVIEWS
-    return Says.CART if word == "addtocart" else 0
+        return ElementRole.REVIEWS
+    return ElementRole.CART if word == "addtocart" else 0
 
 
-def _said_by_pair(pair: str, *, last: str) -> int:
+def _roles_from_pair(pair: str, *, last: str) -> int:
     if pair in _CHROME_PAIRS and last not in _CONTENT:
-        return Says.CHROME
+        return ElementRole.CHROME
     if pair in _ELSEWHERE_PAIRS:
-        return Says.ELSEWHERE
-    return Says.CART if pair in {"to cart", "add cart"} else 0
+        return ElementRole.ELSEWHERE
+    return ElementRole.CART if pair in {"to cart", "add cart"} else 0

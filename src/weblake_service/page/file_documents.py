@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from weblake_service.files.conversion_messages import ConversionResult, ConversionTask
 from weblake_service.files.converter_pool import ConverterPool
-from weblake_service.page.requested_formats import Wanted
+from weblake_service.page.requested_formats import PageOptions
 from weblake_service.page_failure import PageFailure
 
 #: Page numbers that a warning names at most.
@@ -21,7 +21,7 @@ _PROBLEMS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Readable:
+class FileDocument:
     """A document that was converted."""
 
     #: A whole HTML document; empty where none was wanted.
@@ -36,7 +36,9 @@ class Readable:
     credits: int
 
 
-async def read_document(converters: ConverterPool, body: bytes, name: str, wanted: Wanted, *, pdf: bool) -> Readable:
+async def convert_file(
+    converters: ConverterPool, body: bytes, name: str, wanted: PageOptions, *, pdf: bool
+) -> FileDocument:
     """Has a PDF or an office file converted; `name` says in messages what it is, and by its extension what kind.
 
     Raises:
@@ -56,16 +58,16 @@ async def read_document(converters: ConverterPool, body: bytes, name: str, wante
         said = f" ({result.detail[:200].rstrip('.')})" if result.detail and result.problem != "encrypted" else ""
         message = f"{name} {_PROBLEMS.get(result.problem, _PROBLEMS['broken'])}{said}."
         raise PageFailure("SCRAPE_UNSUPPORTED_FILE_ERROR", message)
-    return _readable(result, wanted, pdf)
+    return _as_document(result, wanted, pdf)
 
 
-def as_base64(body: bytes, wanted: Wanted) -> dict[str, object]:
+def as_base64(body: bytes, wanted: PageOptions) -> dict[str, object]:
     """A PDF as it is, where it is not to be converted."""
     encoded = base64.b64encode(body).decode("ascii")
     return dict.fromkeys(sorted(wanted.formats & {"markdown", "html", "rawHtml"}), encoded)
 
 
-def _readable(result: ConversionResult, wanted: Wanted, pdf: bool) -> Readable:
+def _as_document(result: ConversionResult, wanted: PageOptions, pdf: bool) -> FileDocument:
     pages = result.pages
     metadata: dict[str, object] = dict(result.metadata)
     if "subject" in metadata:
@@ -75,13 +77,13 @@ def _readable(result: ConversionResult, wanted: Wanted, pdf: bool) -> Readable:
         metadata |= {"numPages": len(pages), "totalPages": result.total_pages}
         if wanted.pages:
             extra["pages"] = [{"pageNumber": at, "markdown": page} for at, page in enumerate(pages, 1)]
-    return Readable(
+    return FileDocument(
         html=result.html,
-        markdown=None if pages is None or wanted.selects else _joined(pages, wanted.page_markers and pdf),
+        markdown=None if pages is None or wanted.selects_content else _joined(pages, wanted.page_markers and pdf),
         extra=extra,
         metadata=metadata,
         links=result.links,
-        warning=" ".join(part for part in (result.warning, _scanned(result.scanned)) if part),
+        warning=" ".join(part for part in (result.warning, _scanned_pdf_failure(result.scanned)) if part),
         credits=max(1, len(pages)) if pdf and pages is not None else 1,
     )
 
@@ -92,7 +94,7 @@ def _joined(pages: list[str], markers: bool) -> str:
     return "\n\n".join(page for page in pages if page)
 
 
-def _scanned(pages: list[int]) -> str:
+def _scanned_pdf_failure(pages: list[int]) -> str:
     if not pages:
         return ""
     more = f" and {len(pages) - _NAMED} more" if len(pages) > _NAMED else ""

@@ -22,14 +22,14 @@ _SEEN = "img, picture, video, audio, object, input, math"
 _ABOVE = 12
 
 
-def settle_links(tree: LexborHTMLParser) -> None:
+def normalize_links(tree: LexborHTMLParser) -> None:
     """Makes the links of a tree such that each can be written in one line. Changes the tree."""
     for link in tree.css("pre a"):
         link.unwrap()
     for link in tree.css("a:not([href])"):
         link.unwrap(delete_empty=True)
     for heading in tree.css(_HEADINGS):
-        _own_link(heading)
+        _move_link_into_heading(heading)
     for block in tree.css(_BLOCKS):
         block.insert_before(" ")
         block.insert_after(" ")
@@ -43,10 +43,10 @@ def settle_links(tree: LexborHTMLParser) -> None:
             if here:
                 link.decompose()
         elif link.css_first(_SEEN) is None:
-            _named(link, "" if here else " ".join((link.attributes.get("aria-label") or "").split()))
+            _set_link_text(link, "" if here else " ".join((link.attributes.get("aria-label") or "").split()))
 
 
-def _named(link: LexborNode, name: str) -> None:
+def _set_link_text(link: LexborNode, name: str) -> None:
     """Gives a link that shows no more than an icon the name that it has for those who do not see it; else ends it."""
     while (child := link.child) is not None:
         child.decompose()
@@ -56,7 +56,7 @@ def _named(link: LexborNode, name: str) -> None:
         link.decompose()
 
 
-def _own_link(heading: LexborNode) -> None:
+def _move_link_into_heading(heading: LexborNode) -> None:
     """Moves the link of a card into its heading, and leaves the rest of the card as it is."""
     above = heading.parent
     for _ in range(_ABOVE):

@@ -18,7 +18,7 @@ from weblake_service.page.attributes import read_attributes
 from weblake_service.page.audio_video import read_media
 from weblake_service.page.content_types import text_of
 from weblake_service.page.html_page import html_document
-from weblake_service.page.requested_formats import Wanted
+from weblake_service.page.requested_formats import PageOptions
 from weblake_service.page_failure import PageFailure
 
 #: Bytes from which on a page is read in a thread, so that the event loop goes on.
@@ -28,7 +28,7 @@ HEAVY = 250_000
 
 
 async def read_html(
-    converters: ConverterPool, content_type: str, body: bytes, base: str, wanted: Wanted, name: str
+    converters: ConverterPool, content_type: str, body: bytes, base: str, wanted: PageOptions, name: str
 ) -> tuple[dict[str, object], list[str]]:
     """The document and all links of a page; `name` says in messages which page it is.
 
@@ -37,7 +37,7 @@ async def read_html(
     """
     if len(body) > HEAVY:
         task = ConversionTask("page", content_type=content_type, base=base, options=msgspec.to_builtins(wanted))
-        result = _sound(await converters.convert(task, body), name)
+        result = _raise_problem(await converters.convert(task, body), name)
         document, links = result.document, result.links
     else:
         read = partial(html_document, content_type, body, base, wanted)
@@ -56,7 +56,7 @@ async def attributes_of(
     if len(body) <= HEAVY:
         return await asyncio.to_thread(read_attributes, content_type, body, options)
     task = ConversionTask("attributes", content_type=content_type, options={"formats": options.get("formats")})
-    return _sound(await converters.convert(task, body), name).document["attributes"]
+    return _raise_problem(await converters.convert(task, body), name).document["attributes"]
 
 
 async def media_of(
@@ -67,10 +67,10 @@ async def media_of(
     if reads_here:
         return await asyncio.to_thread(read_media, content_type, body, url, wanted)
     task = ConversionTask("media", content_type=content_type, base=url, options={"wanted": wanted})
-    return _sound(await converters.convert(task, body), name).document
+    return _raise_problem(await converters.convert(task, body), name).document
 
 
-def _sound(result: ConversionResult, name: str) -> ConversionResult:
+def _raise_problem(result: ConversionResult, name: str) -> ConversionResult:
     if not result.problem:
         return result
     if result.problem == "refused":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from weblake_service.page.blocks import HEADINGS, Block, Outline
+from weblake_service.page.blocks import HEADINGS, Block, PageBlocks
 
 #: Sections that lead to other pages.
 _ELSEWHERE = re.compile(
@@ -35,11 +35,11 @@ _VOICES = re.compile(
 _SHORT, _FOLLOWED = 80, 50
 
 
-def drop_sections(outline: Outline, *, voices: bool) -> None:
+def drop_sections(outline: PageBlocks, *, voices: bool) -> None:
     """Drops them; `voices` says whether comments and reviews are dropped too."""
     followed = 0
     for block in outline.blocks:
-        if block.tag not in HEADINGS or not 0 < block.own < _SHORT or block.is_heart:
+        if block.tag not in HEADINGS or not 0 < block.own < _SHORT or block.is_core:
             continue
         text = " ".join(block.node.text().split())
         spoken = voices and _VOICES.match(text) is not None
@@ -57,7 +57,7 @@ def _drop_section(root: Block, heading: Block, *, spoken: bool) -> None:
     text = sum(part.text for part in section)
     prose = sum(part.prose for part in section)
     link = sum(part.link for part in section)
-    if any(part.is_heart for part in section) or text * 4 > root.text or (prose * 3 > root.prose and prose > 400):
+    if any(part.is_core for part in section) or text * 4 > root.text or (prose * 3 > root.prose and prose > 400):
         return
     if spoken or link >= 0.3 * text or prose <= 0.25 * text:
         for part in section:
@@ -68,7 +68,7 @@ def _section(heading: Block) -> list[Block]:
     """The largest block that begins with a heading and has no other of its rank; else what follows up to the next."""
     block = heading
     while block.parent is not None and block.parent.parent is not None and _begins(block.parent, block):
-        if block.parent.is_heart or _has_rival(block.parent, heading):
+        if block.parent.is_core or _has_rival(block.parent, heading):
             break
         block = block.parent
     section = [block]

@@ -46,7 +46,7 @@ def attribute_selectors(options: Mapping[str, object]) -> list[tuple[str, str]]:
     ]
 
 
-def refuse_costly(tree: LexborHTMLParser, selectors: Iterable[str]) -> None:
+def refuse_costly_selectors(tree: LexborHTMLParser, selectors: Iterable[str]) -> None:
     """Makes sure that counting selectors can be run on a page: their cost grows with the square of what they count.
 
     Raises:

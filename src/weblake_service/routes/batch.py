@@ -18,17 +18,17 @@ from weblake_service.jobs import job_records, page_queue
 from weblake_service.jobs.job_records import NewJob
 from weblake_service.jobs.page_cache import is_private
 from weblake_service.responses import ErrorResponse, bad_request, encode, encoded_json_response
-from weblake_service.routes.idempotency import Ticket
+from weblake_service.routes.idempotency import IdempotencyTicket
 from weblake_service.routes.jobs import JobRoutes, job_address
 from weblake_service.routes.request_options import (
     check_queue,
-    once,
     page_options,
     page_price,
     read_options,
     read_webhook,
+    run_once,
 )
-from weblake_service.routes.target_urls import refusal, split
+from weblake_service.routes.target_urls import split_urls, target_error
 from weblake_service.store import accounts
 
 _PATH = "/v2/batch/scrape"
@@ -48,12 +48,14 @@ class BatchRoutes:
     async def start(self, request: Request) -> Response:
         """Starts a job, or appends to one."""
 
-        async def act(access: Access, body: dict[str, object], ticket: Ticket) -> Response:
+        async def act(access: Access, body: dict[str, object], ticket: IdempotencyTicket) -> Response:
             return await self._start(request, access, body, ticket)
 
-        return await once(self._parts, request, act)
+        return await run_once(self._parts, request, act)
 
-    async def _start(self, request: Request, access: Access, body: dict[str, object], ticket: Ticket) -> Response:
+    async def _start(
+        self, request: Request, access: Access, body: dict[str, object], ticket: IdempotencyTicket
+    ) -> Response:
         parts = self._parts
         # A hundred thousand URLs take seconds to check, in which everybody else is to be served.
         asked = await asyncio.to_thread(read_options, options.BatchScrapeRequest, body)
@@ -67,7 +69,7 @@ class BatchRoutes:
 
         def work(db: Connection) -> tuple[str, bytes]:
             needed = len(urls) * page_price(asked)
-            accounts.demand(db, access.team, needed, parts.config.plan(access.team).credits, now)
+            accounts.require_credits(db, access.team, needed, parts.config.plan(access.team).credits, now)
             check_queue(job_records.waiting(db, access.team), len(urls), parts.config.plan(access.team), now)
             new_id = str(append_to).lower() if append_to else parts.ids.start(db)
             job = NewJob(new_id, "batch_scrape", access, urls[0], now, pages, plan, {}, webhook, most, target=shown)
@@ -91,9 +93,9 @@ class BatchRoutes:
         tolerant = asked.get("ignore_invalid_urls", True) is True
         given = asked["urls"]
         assert isinstance(given, list)
-        good, bad, problem = split(given, allow_private=self._parts.config.allow_private)
+        good, bad, problem = split_urls(given, allow_private=self._parts.config.allow_private)
         if problem is not None and not tolerant:
-            raise refusal(problem)
+            raise target_error(problem)
         if not good:
             bad_request("No valid URLs provided")
         return good, bad if tolerant else None

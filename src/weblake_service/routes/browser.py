@@ -24,9 +24,9 @@ from weblake_service.responses import (
     json_response,
     not_found,
 )
-from weblake_service.routes.code_execution import CodeRunner, addresses
-from weblake_service.routes.idempotency import Ticket
-from weblake_service.routes.request_options import once, read_options
+from weblake_service.routes.code_execution import CodeRunner, session_urls
+from weblake_service.routes.idempotency import IdempotencyTicket
+from weblake_service.routes.request_options import read_options, run_once
 from weblake_service.sessions import session_records
 from weblake_service.sessions.playwright_driver import profile_of
 from weblake_service.sessions.session_records import Wanted
@@ -58,10 +58,10 @@ class BrowserRoutes:
     async def create(self, request: Request) -> Response:
         """Begins a session."""
 
-        async def act(access: Access, body: dict[str, object], ticket: Ticket) -> Response:
+        async def act(access: Access, body: dict[str, object], ticket: IdempotencyTicket) -> Response:
             return await self._create(access, body, ticket, str(request.base_url))
 
-        return await once(self._parts, request, act)
+        return await run_once(self._parts, request, act)
 
     async def list(self, request: Request) -> Response:
         """The team's sessions."""
@@ -71,13 +71,13 @@ class BrowserRoutes:
             bad_request("status must be active or destroyed.")
         active, now = _STATUSES.get(status or ""), parts.clock.now()
         found = await parts.store.read(lambda db: session_records.listed(db, team, active=active, at=now))
-        shown = [self._shown(row, str(request.base_url)) for row in found]
+        shown = [self._to_dict(row, str(request.base_url)) for row in found]
         # Between its end and the row that says so a session is neither.
         return json_response({"success": True, "sessions": [one for one in shown if status in (None, one["status"])]})
 
     async def execute(self, request: Request) -> Response:
         """Runs code in a session."""
-        return await once(self._parts, request, lambda *asked: self._execute(request, *asked))
+        return await run_once(self._parts, request, lambda *asked: self._execute(request, *asked))
 
     async def close(self, request: Request) -> Response:
         """Ends a session and bills it."""
@@ -87,7 +87,7 @@ class BrowserRoutes:
         ended = await self._parts.sessions.ended(row)
         return json_response({"success": True, "sessionDurationMs": ended.milliseconds, "creditsBilled": ended.credits})
 
-    async def _create(self, access: Access, body: dict[str, object], ticket: Ticket, base: str) -> Response:
+    async def _create(self, access: Access, body: dict[str, object], ticket: IdempotencyTicket, base: str) -> Response:
         parts = self._parts
         asked = read_options(options.BrowserOptions, body)
         require_browser("A browser session")
@@ -116,15 +116,17 @@ class BrowserRoutes:
                 ) from failure
             raise ErrorResponse(failure.status, failure.message, code=failure.code) from failure
         reply = encode(
-            {"success": True, "id": live.id, **addresses(live, base), "expiresAt": iso_seconds(live.expires)}
+            {"success": True, "id": live.id, **session_urls(live, base), "expiresAt": iso_seconds(live.expires)}
         )
         await parts.store.write(lambda db: ticket.save(db, 200, reply))
         return encoded_json_response(reply)
 
-    async def _execute(self, request: Request, access: Access, body: dict[str, object], ticket: Ticket) -> Response:
+    async def _execute(
+        self, request: Request, access: Access, body: dict[str, object], ticket: IdempotencyTicket
+    ) -> Response:
         parts = self._parts
         asked = read_options(options.ExecuteRequest, body)
-        self._code.demand("Running code in a browser session")
+        self._code.require("Running code in a browser session")
         row = await self._row(request, access)
         live = parts.sessions.live(row["id"])
         if row["ended"] is not None or live is None:
@@ -144,12 +146,12 @@ class BrowserRoutes:
             raise ErrorResponse(403, "Forbidden: the session belongs to another team.", code="FORBIDDEN")
         return row
 
-    def _shown(self, row: Row, base: str) -> dict[str, object]:
+    def _to_dict(self, row: Row, base: str) -> dict[str, object]:
         live = self._parts.sessions.live(row["id"])
         return {
             "id": row["id"],
             "status": "active" if live is not None else "destroyed",
-            **addresses(live or row["id"], base),
+            **session_urls(live or row["id"], base),
             "streamWebView": bool(row["streamed"]),
             "createdAt": iso(row["created"]),
             "lastActivity": iso(live.used if live is not None else row["used"]),

@@ -17,7 +17,7 @@ _LIMIT = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ExecutionResult:
     """What code came to."""
 
     #: stdout, stderr, exitCode, killed, error.
@@ -32,7 +32,7 @@ class CodeRunner:
     def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts
 
-    def demand(self, what: str) -> None:
+    def require(self, what: str) -> None:
         """Makes sure that code may run here, and that there is a browser for it.
 
         Raises:
@@ -47,7 +47,7 @@ class CodeRunner:
                 code="CODE_EXECUTION_DISABLED",
             )
 
-    async def run(self, live: Live, asked: Mapping[str, object]) -> Result:
+    async def run(self, live: Live, asked: Mapping[str, object]) -> ExecutionResult:
         """Runs the code of a request (snake_case) in a session.
 
         Raises:
@@ -71,10 +71,10 @@ class CodeRunner:
             "killed": found.killed,
             "error": found.error,
         }
-        return Result(shown, found.value)
+        return ExecutionResult(shown, found.value)
 
 
-def addresses(session: Live | str, base: str) -> dict[str, str]:
+def session_urls(session: Live | str, base: str) -> dict[str, str]:
     """The addresses of a session for whoever asks at `base`; of one that has ended (its id), they lead nowhere."""
 
     def address(door: str) -> str:

@@ -22,15 +22,15 @@ from weblake_service.jobs.page_cache import is_private
 from weblake_service.llm.crawl_params import generate
 from weblake_service.page_failure import PageFailure
 from weblake_service.responses import bad_request, encode, encoded_json_response, json_response
-from weblake_service.routes.idempotency import Ticket
+from weblake_service.routes.idempotency import IdempotencyTicket
 from weblake_service.routes.jobs import JobRoutes, job_address
 from weblake_service.routes.request_options import (
     check_queue,
-    once,
     page_price,
     read_options,
     read_target,
     read_webhook,
+    run_once,
 )
 from weblake_service.store import accounts
 from weblake_service.web.path_patterns import Patterns
@@ -57,10 +57,10 @@ class CrawlRoutes:
     async def start(self, request: Request) -> Response:
         """Starts a crawl."""
 
-        async def act(access: Access, body: dict[str, object], ticket: Ticket) -> Response:
+        async def act(access: Access, body: dict[str, object], ticket: IdempotencyTicket) -> Response:
             return await self._start(request, access, body, ticket)
 
-        return await once(self._parts, request, act)
+        return await run_once(self._parts, request, act)
 
     async def active(self, request: Request) -> Response:
         """The team's running crawls, newest first."""
@@ -85,7 +85,9 @@ class CrawlRoutes:
 
         return json_response({"success": True, "crawls": await self._parts.store.read(work)})
 
-    async def _start(self, request: Request, access: Access, body: dict[str, object], ticket: Ticket) -> Response:
+    async def _start(
+        self, request: Request, access: Access, body: dict[str, object], ticket: IdempotencyTicket
+    ) -> Response:
         parts = self._parts
         asked = read_options(options.CrawlRequest, body)
         pages = asked.get("scrape_options", {})
@@ -107,12 +109,15 @@ class CrawlRoutes:
         plan = {name: value for name, value in asked.items() if name not in _NOT_PLAN} | {"limit": limit}
 
         def work(db: Connection) -> tuple[str, bytes]:
-            accounts.demand(db, access.team, limit * page_price(pages), parts.config.plan(access.team).credits, now)
+            accounts.require_credits(
+                db, access.team, limit * page_price(pages), parts.config.plan(access.team).credits, now
+            )
             check_queue(job_records.waiting(db, access.team), 1, parts.config.plan(access.team), now)
             new_id = parts.ids.start(db)
             encoded = encode({"success": True, "id": new_id, "url": job_address(request, "/v2/crawl", new_id)})
             job_records.create(
-                db, NewJob(new_id, "crawl", access, url, now, pages, plan, _shown(body), webhook, limit, target)
+                db,
+                NewJob(new_id, "crawl", access, url, now, pages, plan, _public_options(body), webhook, limit, target),
             )
             ticket.save(db, 200, encoded)
             return new_id, encoded
@@ -131,7 +136,7 @@ def _check_patterns(asked: Mapping[str, object]) -> None:
         bad_request(problem.message)
 
 
-def _shown(body: Mapping[str, object]) -> dict[str, object]:
+def _public_options(body: Mapping[str, object]) -> dict[str, object]:
     """The scrape options as they came, as the list of active crawls shows them."""
     given = body.get("scrapeOptions")
     return given if isinstance(given, dict) else {}

@@ -29,7 +29,7 @@ KEEP_SCRAPES = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Ticket:
+class IdempotencyTicket:
     """The right to answer under one idempotency key; `save` is called inside the transaction that acts."""
 
     team: str
@@ -46,7 +46,7 @@ class Ticket:
             )
 
 
-class Replays:
+class IdempotencyStore:
     """The idempotency keys of all teams."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
@@ -59,7 +59,7 @@ class Replays:
         request: Request,
         access: Access,
         body: dict[str, object],
-        act: Callable[[Ticket], Awaitable[Response]],
+        act: Callable[[IdempotencyTicket], Awaitable[Response]],
         keep: float = KEEP_STARTS,
     ) -> Response:
         """Acts on a request, or repeats what was answered to the same request under the same key.
@@ -70,16 +70,16 @@ class Replays:
         key = request.headers.get("x-idempotency-key")
         forget = self._clock.now() + keep
         if key is None:
-            return await act(Ticket(access.team, None, "", forget))
+            return await act(IdempotencyTicket(access.team, None, "", forget))
         if uuid_problem(key):
             raise ErrorResponse(
                 409, "x-idempotency-key must be a UUID: take a new one.", code="IDEMPOTENCY_KEY_NO_UUID"
             )
-        ticket = Ticket(access.team, key, _fingerprint(request, body), forget)
+        ticket = IdempotencyTicket(access.team, key, _fingerprint(request, body), forget)
         async with self._turns.lock((access.team, key)):
-            return await self._repeat(ticket) or await act(ticket)
+            return await self._stored_response(ticket) or await act(ticket)
 
-    async def _repeat(self, ticket: Ticket) -> Response | None:
+    async def _stored_response(self, ticket: IdempotencyTicket) -> Response | None:
         row = await self._store.read(
             lambda db: db.execute(
                 "SELECT fingerprint, status, body FROM replays WHERE team = ? AND key = ? AND forget > ?",

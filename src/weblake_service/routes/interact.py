@@ -14,9 +14,9 @@ from weblake_service.feature_checks import not_configured
 from weblake_service.page.requested_formats import number
 from weblake_service.page_failure import PageFailure
 from weblake_service.responses import ErrorResponse, encode, encoded_json_response, json_response, read_job_id
-from weblake_service.routes.code_execution import CodeRunner, addresses
-from weblake_service.routes.idempotency import Ticket
-from weblake_service.routes.request_options import once, read_options
+from weblake_service.routes.code_execution import CodeRunner, session_urls
+from weblake_service.routes.idempotency import IdempotencyTicket
+from weblake_service.routes.request_options import read_options, run_once
 from weblake_service.sessions.prompt_agent import follow
 from weblake_service.sessions.sessions import Live
 
@@ -40,19 +40,21 @@ class InteractRoutes:
 
     async def interact(self, request: Request) -> Response:
         """Runs code or follows a prompt on the page of a scrape."""
-        return await once(self._parts, request, lambda *asked: self._interact(request, *asked))
+        return await run_once(self._parts, request, lambda *asked: self._interact(request, *asked))
 
     async def stop(self, request: Request) -> Response:
         """Ends the browser of a scrape and bills it."""
         ended = await self._parts.interact.stop(requester(request), read_job_id(request, unreadable=404))
         return json_response({"success": True, "sessionDurationMs": ended.milliseconds, "creditsBilled": ended.credits})
 
-    async def _interact(self, request: Request, access: Access, body: dict[str, object], ticket: Ticket) -> Response:
+    async def _interact(
+        self, request: Request, access: Access, body: dict[str, object], ticket: IdempotencyTicket
+    ) -> Response:
         parts, scrape_id = self._parts, read_job_id(request)
         asked = read_options(options.InteractOptions, body)
         prompt = str(asked["prompt"]) if "prompt" in asked else None
         if prompt is None:
-            self._code.demand("Interact with code")
+            self._code.require("Interact with code")
         else:
             require_browser("Interact with a prompt")
             if parts.llm.missing:
@@ -64,7 +66,7 @@ class InteractRoutes:
             result = {**ran.shown, "result": ran.value}
         else:
             result = await self._follow(live, prompt, number(asked.get("timeout"), _LIMIT))
-        reply = encode({"success": True, **addresses(live, str(request.base_url)), **result})
+        reply = encode({"success": True, **session_urls(live, str(request.base_url)), **result})
         await parts.store.write(lambda db: ticket.save(db, 200, reply))
         return encoded_json_response(reply)
 

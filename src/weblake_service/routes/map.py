@@ -15,7 +15,7 @@ from weblake_service.components import ServiceComponents, requester
 from weblake_service.config import Access
 from weblake_service.page_failure import PageFailure
 from weblake_service.responses import ErrorResponse, bad_request, encode, encoded_json_response, read_object
-from weblake_service.routes.idempotency import KEEP_SCRAPES, Ticket
+from weblake_service.routes.idempotency import KEEP_SCRAPES, IdempotencyTicket
 from weblake_service.routes.request_options import read_options, read_target
 from weblake_service.store import accounts, search_index
 from weblake_service.web.accept_language import languages_problem
@@ -41,12 +41,12 @@ class MapRoutes:
         access = requester(request)
         body = await read_object(request, self._parts.config.max_body)
 
-        async def act(ticket: Ticket) -> Response:
+        async def act(ticket: IdempotencyTicket) -> Response:
             return await self._map(access, body, ticket)
 
         return await self._parts.replays.once(request, access, body, act, KEEP_SCRAPES)
 
-    async def _map(self, access: Access, body: dict[str, object], ticket: Ticket) -> Response:
+    async def _map(self, access: Access, body: dict[str, object], ticket: IdempotencyTicket) -> Response:
         parts = self._parts
         asked = read_options(options.MapRequest, body)
         if problem := languages_problem(asked) or country_problem(asked):
@@ -54,7 +54,7 @@ class MapRoutes:
         url = read_target(asked["url"], parts.config)
         parts.rate.take(access.team)
         now, plan = parts.clock.now(), parts.config.plan(access.team).credits
-        await parts.store.read(lambda db: accounts.demand(db, access.team, _PRICE, plan, now))
+        await parts.store.read(lambda db: accounts.require_credits(db, access.team, _PRICE, plan, now))
         timeout = asked.get("timeout")
         try:
             async with aio.timeout(timeout / 1000 if isinstance(timeout, int) and timeout > 0 else None):
@@ -79,7 +79,7 @@ class MapRoutes:
         known: Known = {}
         if asked.get("ignore_cache") is not True:
             hosts = frozenset(found.hosts)
-            known = await parts.store.read(lambda db: search_index.known(db, access.team, hosts))
+            known = await parts.store.read(lambda db: search_index.titles_of_hosts(db, access.team, hosts))
         reply: dict[str, object] = {"success": True, "links": await arrange(found, known, asked)}
         if found.warning:
             reply["warning"] = found.warning

@@ -22,7 +22,7 @@ from weblake_service.responses import (
     json_response,
     read_job_id,
 )
-from weblake_service.routes.idempotency import Ticket
+from weblake_service.routes.idempotency import IdempotencyTicket
 from weblake_service.store import accounts
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ def check_schema(asked: Mapping[str, object]) -> None:
 
 
 async def start(
-    parts: ServiceComponents, job: NewJob, ticket: Ticket, needed: int, more: Mapping[str, object]
+    parts: ServiceComponents, job: NewJob, ticket: IdempotencyTicket, needed: int, more: Mapping[str, object]
 ) -> Response:
     """Records a job, for which an id is drawn, and starts to work on it.
 
@@ -60,7 +60,7 @@ async def start(
     plan = parts.config.plan(job.access.team).credits
 
     def work(db: Connection) -> tuple[str, bytes]:
-        accounts.demand(db, job.access.team, needed, plan, job.at)
+        accounts.require_credits(db, job.access.team, needed, plan, job.at)
         new_id = parts.ids.start(db)
         encoded = encode({"success": True, "id": new_id, **more})
         new = NewJob(
@@ -88,7 +88,7 @@ async def read(parts: ServiceComponents, request: Request, name: str, what: str,
     def work(db: Connection) -> dict[str, object]:
         return model_job_records.status_body(db, _find(db, job, kinds, team, now), now)
 
-    return json_response(await _known(parts, what, work))
+    return json_response(await _read_or_explain(parts, what, work))
 
 
 async def cancel(parts: ServiceComponents, request: Request, name: str, what: str, kind: str) -> Response:
@@ -98,7 +98,7 @@ async def cancel(parts: ServiceComponents, request: Request, name: str, what: st
         Refusal: 404; there is no such job. 409; it has ended already.
     """
     job, team, now = _job_id(parts, request, name, what), requester(request).team, parts.clock.now()
-    await _known(parts, what, lambda db: _find(db, job, (kind,), team, now))
+    await _read_or_explain(parts, what, lambda db: _find(db, job, (kind,), team, now))
 
     def work(db: Connection) -> None:
         row = _find(db, job, (kind,), team, now)
@@ -120,7 +120,7 @@ def _job_id(parts: ServiceComponents, request: Request, name: str, what: str) ->
         raise
 
 
-async def _known(parts: ServiceComponents, what: str, work: Callable[[Connection], T]) -> T:
+async def _read_or_explain(parts: ServiceComponents, what: str, work: Callable[[Connection], T]) -> T:
     try:
         return await parts.store.read(work)
     except ErrorResponse:

@@ -25,9 +25,9 @@ from weblake_service.jobs.scraper import ZERO_DATA_RETENTION, failure_record
 from weblake_service.llm import model_options, model_output
 from weblake_service.page_failure import PageFailure
 from weblake_service.responses import ErrorResponse, encode, json_response
-from weblake_service.routes.idempotency import KEEP_SCRAPES, Ticket
+from weblake_service.routes.idempotency import KEEP_SCRAPES, IdempotencyTicket
 from weblake_service.routes.request_options import page_price, read_options
-from weblake_service.routes.single_call import SingleCall
+from weblake_service.routes.single_call import SinglePageCall
 from weblake_service.store import accounts
 from weblake_service.web.interface import ParsedFile
 
@@ -64,21 +64,21 @@ class ParseRoutes:
             # The same request is one with the same file: its digest stands for it.
             body: dict[str, object] = {"file": [form.name, form.digest], "options": form.options}
 
-            async def act(ticket: Ticket) -> Response:
+            async def act(ticket: IdempotencyTicket) -> Response:
                 return await self._parse(access, form, ticket)
 
             return await self._parts.replays.once(request, access, body, act, KEEP_SCRAPES)
         finally:
             form.close()
 
-    async def _parse(self, access: Access, form: UploadForm, ticket: Ticket) -> Response:
+    async def _parse(self, access: Access, form: UploadForm, ticket: IdempotencyTicket) -> Response:
         parts = self._parts
         asked = self._asked(access, form)
         parts.rate.take(access.team)
         plan, price, now = parts.config.plan(access.team), page_price(asked), parts.clock.now()
         # How many pages a PDF has is known only when it has been read, and then it is paid for.
-        await parts.store.read(lambda db: accounts.demand(db, access.team, price, plan.credits, now))
-        call = SingleCall(access, "parse", form.name, await parts.ids.drawn(parts.store), is_private(asked), ticket)
+        await parts.store.read(lambda db: accounts.require_credits(db, access.team, price, plan.credits, now))
+        call = SinglePageCall(access, "parse", form.name, await parts.ids.drawn(parts.store), is_private(asked), ticket)
         timeout = asked.get("timeout")
         timeout_s = (timeout if isinstance(timeout, int) and timeout > 0 else _TIMEOUT) / 1000
         until = time.monotonic() + timeout_s
@@ -87,7 +87,7 @@ class ParseRoutes:
             left = max(0.0, until - time.monotonic())
             made = await model_output.generate(parts.llm.model, parts.llm.missing, asked, page.document, timeout_s=left)
         except PageFailure as failure:
-            return await call.failed(parts, _refusal(failure), failure_record(failure))
+            return await call.failed(parts, _error_of_failure(failure), failure_record(failure))
         return await call.stored(parts, _document(call, page, made, asked))
 
     def _asked(self, access: Access, form: UploadForm) -> dict[str, object]:
@@ -107,7 +107,7 @@ class ParseRoutes:
 
 
 def _document(
-    call: SingleCall, page: ParsedFile, made: model_output.ModelOutput, asked: Mapping[str, object]
+    call: SinglePageCall, page: ParsedFile, made: model_output.ModelOutput, asked: Mapping[str, object]
 ) -> Stored:
     credits = page.credits + made.credits + (ZERO_DATA_RETENTION if call.private else 0)
     metadata = page.document.get("metadata")
@@ -123,7 +123,7 @@ def _document(
     return Stored(call.id, encode(document), credits, call.target)
 
 
-def _refusal(failure: PageFailure) -> ErrorResponse:
+def _error_of_failure(failure: PageFailure) -> ErrorResponse:
     # The file came with the request, so what is wrong with it is wrong with the request.
     status = 400 if failure.code == "SCRAPE_UNSUPPORTED_FILE_ERROR" else failure.status
     details = [{"message": failure.message}] if status == 400 else None

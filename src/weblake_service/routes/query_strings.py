@@ -6,7 +6,7 @@ from starlette.requests import Request
 
 from weblake.api import options
 from weblake_service.responses import bad_request
-from weblake_service.routes.request_options import naming_options
+from weblake_service.routes.request_options import option_errors
 
 #: The options of each GET that has some, by the path of its route.
 _QUERIES = {
@@ -35,5 +35,5 @@ def check_query(request: Request, path: str) -> None:
     if cls is None:
         name = next(iter(request.query_params))
         bad_request(f"{name[:60]!r} is not an option here: this address takes no query.")
-    with naming_options():
+    with option_errors():
         options.check_query_names(cls, request.query_params)

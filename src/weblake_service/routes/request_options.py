@@ -18,8 +18,8 @@ from weblake_service.llm import model_options
 from weblake_service.page_failure import PageFailure
 from weblake_service.rate_limit import rate_limited
 from weblake_service.responses import ErrorResponse, bad_request, encode, read_object
-from weblake_service.routes.idempotency import KEEP_STARTS, Ticket
-from weblake_service.routes.target_urls import refusal, target
+from weblake_service.routes.idempotency import KEEP_STARTS, IdempotencyTicket
+from weblake_service.routes.target_urls import read_target_url, target_error
 
 #: Names in a batch's options that are not about its pages.
 _PAGE_NAMES = frozenset(options.PageOptions.__annotations__) | {"zero_data_retention"}
@@ -39,10 +39,10 @@ _FIELD = re.compile(r"[!-~]?|[!-~][ -~\t]*[!-~]")
 _JSON = re.compile(r"application/json\s*(;|$)", re.IGNORECASE)
 
 
-async def once(
+async def run_once(
     parts: ServiceComponents,
     request: Request,
-    act: Callable[[Access, dict[str, object], Ticket], Awaitable[Response]],
+    act: Callable[[Access, dict[str, object], IdempotencyTicket], Awaitable[Response]],
     keep: float = KEEP_STARTS,
 ) -> Response:
     """Reads the JSON object in a request's body and acts on it, once for each idempotency key; see `idempotency.py`.
@@ -64,12 +64,12 @@ def read_options(cls: type, body: Mapping[str, object]) -> dict[str, object]:
     Raises:
         Refusal: 400 with what is wrong.
     """
-    with naming_options():
+    with option_errors():
         return options.from_wire(cls, body)
 
 
 @contextmanager
-def naming_options() -> Iterator[None]:
+def option_errors() -> Iterator[None]:
     """Answer 400 to an option that is refused inside, with what is wrong with it."""
     try:
         yield
@@ -85,9 +85,9 @@ def read_target(url: object, config: ServiceConfig) -> str:
         Refusal: 400 where it is malformed, 403 where it is private.
     """
     try:
-        return target(str(url), allow_private=config.allow_private)
+        return read_target_url(str(url), allow_private=config.allow_private)
     except PageFailure as problem:
-        raise refusal(problem) from None
+        raise target_error(problem) from None
 
 
 def page_options(asked: Mapping[str, object]) -> dict[str, object]:
@@ -115,7 +115,7 @@ def read_webhook(asked: Mapping[str, object], config: ServiceConfig) -> dict[str
         return None
     webhook: dict[str, object] = {"url": given} if isinstance(given, str) else dict(given)  # type: ignore[call-overload]
     try:
-        url = webhook["url"] = target(str(webhook["url"]), allow_private=config.allow_private)
+        url = webhook["url"] = read_target_url(str(webhook["url"]), allow_private=config.allow_private)
     except PageFailure as problem:
         bad_request(f"webhook.url cannot be used: {problem.message}")
     if not config.allow_private and not url.startswith("https://"):

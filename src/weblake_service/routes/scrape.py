@@ -19,9 +19,9 @@ from weblake_service.jobs.page_cache import is_private
 from weblake_service.jobs.scraper import ScrapeContext, failure_record
 from weblake_service.page_failure import PageFailure
 from weblake_service.responses import ErrorResponse, json_response, read_job_id
-from weblake_service.routes.idempotency import KEEP_SCRAPES, Ticket
-from weblake_service.routes.request_options import once, page_options, page_price, read_options, read_target
-from weblake_service.routes.single_call import SingleCall
+from weblake_service.routes.idempotency import KEEP_SCRAPES, IdempotencyTicket
+from weblake_service.routes.request_options import page_options, page_price, read_options, read_target, run_once
+from weblake_service.routes.single_call import SinglePageCall
 from weblake_service.store import accounts
 from weblake_service.web.addresses import with_scheme
 
@@ -43,7 +43,7 @@ class ScrapeRoutes:
 
     async def start(self, request: Request) -> Response:
         """Scrapes one page and returns it."""
-        return await once(self._parts, request, self._scrape, KEEP_SCRAPES)
+        return await run_once(self._parts, request, self._scrape, KEEP_SCRAPES)
 
     async def read(self, request: Request) -> Response:
         """A page that was scraped within the last day, alone or in a job."""
@@ -51,7 +51,7 @@ class ScrapeRoutes:
         document = await self._parts.store.read(lambda db: single_scrapes.read(db, scrape_id, team, now))
         return json_response({"success": True, "data": msgspec.Raw(document)})
 
-    async def _scrape(self, access: Access, body: dict[str, object], ticket: Ticket) -> Response:
+    async def _scrape(self, access: Access, body: dict[str, object], ticket: IdempotencyTicket) -> Response:
         parts = self._parts
         asked = read_options(options.ScrapeRequest, body)
         plan = parts.config.plan(access.team)
@@ -61,9 +61,9 @@ class ScrapeRoutes:
         read_target(url, parts.config)
         parts.rate.take(access.team)
         price, now = page_price(asked), parts.clock.now()
-        await parts.store.read(lambda db: accounts.demand(db, access.team, price, plan.credits, now))
+        await parts.store.read(lambda db: accounts.require_credits(db, access.team, price, plan.credits, now))
         scrape_id = await parts.ids.drawn(parts.store)
-        call = SingleCall(access, "scrape", url, scrape_id, is_private(asked), ticket, page_options(asked))
+        call = SinglePageCall(access, "scrape", url, scrape_id, is_private(asked), ticket, page_options(asked))
         try:
             await parts.faults.apply_to_page(url, "scrape", call.id)
             scraped = await parts.scraper.get(url, asked, access.team, ScrapeContext(call.id))

@@ -16,11 +16,11 @@ from weblake_service.jobs import job_records, single_scrapes
 from weblake_service.jobs.job_records import NewJob
 from weblake_service.jobs.page_outcomes import Failed, Stored
 from weblake_service.responses import ErrorResponse, encode, encoded_json_response
-from weblake_service.routes.idempotency import Ticket
+from weblake_service.routes.idempotency import IdempotencyTicket
 
 
 @dataclass(frozen=True, slots=True)
-class SingleCall:
+class SinglePageCall:
     """One request that is being answered; all that it leaves behind is written in one transaction."""
 
     access: Access
@@ -31,7 +31,7 @@ class SingleCall:
     id: str
     #: Whether nothing of it may be kept.
     private: bool
-    ticket: Ticket
+    ticket: IdempotencyTicket
     #: How the page was asked for (snake_case), for whoever goes on with it.
     options: Mapping[str, object] = field(default_factory=dict)
 

@@ -23,7 +23,7 @@ _SHORT = 2000
 _PRIVATE_NAMES = (".local", ".internal", ".home.arpa")
 
 
-def target(url: str, *, allow_private: bool) -> str:
+def read_target_url(url: str, *, allow_private: bool) -> str:
     """The URL as it will be fetched: with a scheme, its host in ASCII.
 
     Raises:
@@ -39,7 +39,7 @@ def target(url: str, *, allow_private: bool) -> str:
     return clean if "." in host.strip(".") else clean_url(url)
 
 
-def split(urls: Iterable[str], *, allow_private: bool) -> tuple[list[str], list[str], PageFailure | None]:
+def split_urls(urls: Iterable[str], *, allow_private: bool) -> tuple[list[str], list[str], PageFailure | None]:
     """The good URLs, each with a scheme; the bad ones, as they came; and what is wrong with the first of these."""
     good: list[str] = []
     bad: list[str] = []
@@ -49,7 +49,7 @@ def split(urls: Iterable[str], *, allow_private: bool) -> tuple[list[str], list[
             good.append(with_scheme(url))
             continue
         try:
-            target(url, allow_private=allow_private)
+            read_target_url(url, allow_private=allow_private)
         except PageFailure as problem:
             bad.append(url)
             first = first or problem
@@ -64,7 +64,7 @@ def _is_plain(url: str, *, allow_private: bool) -> bool:
     return found is not None and (allow_private or not _is_private(found[1]))
 
 
-def refusal(problem: PageFailure) -> ErrorResponse:
+def target_error(problem: PageFailure) -> ErrorResponse:
     """The reply to a request that is about this URL alone."""
     details = [{"message": problem.message}] if problem.status == 400 else None
     return ErrorResponse(problem.status, problem.message, code=problem.code, details=details)

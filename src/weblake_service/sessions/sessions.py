@@ -130,7 +130,9 @@ class Sessions:
         """
         access, now = wanted.access, self._clock.now()
         plan = self._config.plan(access.team).credits
-        await self._store.read(lambda db: accounts.demand(db, access.team, session_records.PER_MINUTE, plan, now))
+        await self._store.read(
+            lambda db: accounts.require_credits(db, access.team, session_records.PER_MINUTE, plan, now)
+        )
         most = self._config.max_browser_sessions
         if self._closed or len(self._live.keys() | self._beginning) >= most:
             raise ErrorResponse(

@@ -68,7 +68,7 @@ def used(db: Connection, team: str, at: float) -> int:
     return row[0] or 0
 
 
-def demand(db: Connection, team: str, needed: int, plan: int, at: float) -> None:
+def require_credits(db: Connection, team: str, needed: int, plan: int, at: float) -> None:
     """Makes sure that a start can be paid, next to what running jobs may still use.
 
     Raises:
@@ -159,7 +159,7 @@ def balance(db: Connection, team: str, plan: int, at: float, *, noun: str, facto
 
 
 def _write_cursor(last: Row, team: str) -> str:
-    text = f"{last['created']!r}:{last['seq']}:{_mark(team)}"
+    text = f"{last['created']!r}:{last['seq']}:{_team_mark(team)}"
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
@@ -170,10 +170,10 @@ def _read_cursor(cursor: str, team: str) -> tuple[float, int]:
         with suppress(binascii.Error, ValueError):
             text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode("ascii")
     match = _CURSOR.fullmatch(text)
-    if match is None or match["mark"] != _mark(team):
+    if match is None or match["mark"] != _team_mark(team):
         bad_request("cursor must be the cursor of an earlier reply to this team.")
     return float(match["created"]), int(match["seq"])
 
 
-def _mark(team: str) -> str:
+def _team_mark(team: str) -> str:
     return hashlib.sha256(team.encode("utf-8", "surrogatepass")).hexdigest()[:16]

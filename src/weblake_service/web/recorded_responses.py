@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from weblake_service.files.converter_pool import ConverterPool
-from weblake_service.page.audio_video import FORMATS, wanted_media
-from weblake_service.page.document import Page, deadline
+from weblake_service.page.audio_video import FORMATS, requested_media
+from weblake_service.page.document import Page, page_deadline
 from weblake_service.page.parse_process import attributes_of, media_of
 from weblake_service.page.requested_formats import number
 from weblake_service.page.selectors import attribute_selectors
@@ -72,12 +72,12 @@ async def scrape_answer(
     document = page.document
     if attribute_selectors(options):
         answer = fetched or await fetcher.get(url)
-        async with deadline(url, number(options.get("timeout"), 60_000) / 1000):
+        async with page_deadline(url, number(options.get("timeout"), 60_000) / 1000):
             found = await attributes_of(converters, answer.content_type, answer.body, options, url)
         document = _with(document, {"attributes": found})
-    if media := wanted_media(options):
+    if media := requested_media(options):
         answer = fetched or await fetcher.get(url)
-        async with deadline(url, number(options.get("timeout"), 60_000) / 1000):
+        async with page_deadline(url, number(options.get("timeout"), 60_000) / 1000):
             found = await media_of(converters, answer.content_type, answer.body, media, answer.url, url)
         document = _with(document, found)
     captured = fetcher.captured if isinstance(fetcher, Replay) else {}

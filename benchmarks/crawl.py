@@ -31,7 +31,7 @@ from pathlib import Path
 import httpx
 
 from weblake_service.page.document import page_of_body
-from weblake_service.web.fetch import Fetched, Fetcher
+from weblake_service.web.fetch import FetchedResponse, Fetcher
 
 HERE = Path(__file__).resolve()
 #: Pages in flight, for the loop and for the service, whose default it is.
@@ -91,7 +91,7 @@ async def serve_site(pages: int) -> None:
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 
 
-async def fetch_all(url: str, pages: int) -> list[Fetched]:
+async def fetch_all(url: str, pages: int) -> list[FetchedResponse]:
     """The plain loop."""
     fetcher, waiting, got = Fetcher(allow_private=True), iter(range(pages)), []
 

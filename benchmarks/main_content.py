@@ -26,7 +26,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from weblake_service.page.document import page_of_body
-from weblake_service.web.fetch import Fetched
+from weblake_service.web.fetch import FetchedResponse
 
 WORD = re.compile(r"\w+")
 TARGET = re.compile(r"(?<=\])\((?:<[^>]*>|[^()\s]*(?:\([^()]*\)[^()\s]*)*)(?:\s+\"[^\"]*\")?\)|<https?://[^>]*>")
@@ -115,7 +115,7 @@ def whole_page(html: bytes, url: str) -> str:
 
 
 def convert(html: bytes, url: str, *, only_main_content: bool) -> str:
-    fetched = Fetched(url, 200, {}, html, "text/html; charset=utf-8")
+    fetched = FetchedResponse(url, 200, {}, html, "text/html; charset=utf-8")
     return str(page_of_body(fetched, url, {"only_main_content": only_main_content}).document["markdown"])
 
 

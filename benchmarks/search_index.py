@@ -28,8 +28,8 @@ from weblake_service.jobs.scraper import Scraped
 from weblake_service.responses import encode
 from weblake_service.store import search_index
 from weblake_service.store.search_query import read_query
-from weblake_service.web.fetch import Fetched
-from weblake_service.web.http_web import RealWeb
+from weblake_service.web.fetch import FetchedResponse
+from weblake_service.web.http_web import HttpWeb
 
 ACCESS = Access("local", "default")
 WORDS = [f"{a}{b}{c}" for a in ("lake", "stream", "batch", "crawl", "page") for b in "aeiou" for c in range(160)]
@@ -54,7 +54,7 @@ async def store_all(parts: ServiceComponents, pages: list[tuple[int, bytes]], *,
     async def worker() -> None:
         for number, body in waiting:
             url = f"http://site.test/{number}"
-            fetched = Fetched(url, 200, {"content-type": "text/html"}, body, "text/html; charset=utf-8")
+            fetched = FetchedResponse(url, 200, {"content-type": "text/html"}, body, "text/html; charset=utf-8")
             made = await parts.web.remake(url, {}, fetched)
             found = search_index.entry("local", made.document, url, {}, fresh=True) if indexed else None
             scraped = Scraped(Stored(str(uuid4()), encode(made.document), 1, url), [], None, found)
@@ -73,7 +73,7 @@ async def main(count: int) -> None:
     with tempfile.TemporaryDirectory() as directory:
         paths = {indexed: Path(directory) / f"{indexed}.db" for indexed in (False, True)}
         services = {
-            indexed: ServiceComponents(open_store(path), RealWeb(config), config) for indexed, path in paths.items()
+            indexed: ServiceComponents(open_store(path), HttpWeb(config), config) for indexed, path in paths.items()
         }
         wall, cpu = dict.fromkeys(paths, 0.0), dict.fromkeys(paths, 0.0)
         # In turns, so that whatever else the machine does falls on both.

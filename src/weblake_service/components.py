@@ -33,9 +33,9 @@ from weblake_service.rate_limit import RateLimit
 from weblake_service.request_log import RequestLog
 from weblake_service.routes.idempotency import IdempotencyStore
 from weblake_service.sessions import session_records
-from weblake_service.sessions.interact import Interact
-from weblake_service.sessions.playwright_driver import Steering
-from weblake_service.sessions.sessions import Sessions
+from weblake_service.sessions.interact import InteractSessions
+from weblake_service.sessions.playwright_driver import PlaywrightDriver
+from weblake_service.sessions.sessions import SessionManager
 from weblake_service.store import search_index
 from weblake_service.store.database import MEMORY, Store
 from weblake_service.store.schema import DATA_TABLES
@@ -71,9 +71,9 @@ class ServiceComponents:
         self.scraper = Scraper(store, self.clock, config, pages, self.llm)
         self.delivery = WebhookDelivery(store, self.clock, FaultyWebhookSender(web.post, self.faults), config)
         self.jobs = self._new_job_manager()
-        self.sessions = Sessions(store, self.clock, config)
-        self.playwright = Steering(self.profiles, allow_private=config.allow_private)
-        self.interact = Interact(store, self.clock, self.ids, self.sessions, self.playwright)
+        self.sessions = SessionManager(store, self.clock, config)
+        self.playwright = PlaywrightDriver(self.profiles, allow_private=config.allow_private)
+        self.interact = InteractSessions(store, self.clock, self.ids, self.sessions, self.playwright)
         self.replays = IdempotencyStore(store, self.clock)
         self._keys = {key_digest(one.key): Access(one.team, one.name) for one in keys}
         self._cleaner: asyncio.Task[None] | None = None

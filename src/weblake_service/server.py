@@ -226,9 +226,9 @@ class LocalService:
 
 def _http_web(config: ServiceConfig) -> Web:
     # Fetching and parsing take a third of a second to import, and nobody waits for them before the first start.
-    from weblake_service.web.http_web import RealWeb
+    from weblake_service.web.http_web import HttpWeb
 
-    return RealWeb(config)
+    return HttpWeb(config)
 
 
 class _Server(uvicorn.Server):

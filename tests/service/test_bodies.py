@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from weblake_service.page.document import scrape
 from weblake_service.page_failure import PageFailure
-from weblake_service.web.decompression import Body
+from weblake_service.web.decompression import BodyDecoder
 from weblake_service.web.fetch import Fetcher
 
 Site, Handler, site = loopback.Site, loopback.Handler, loopback.site
@@ -75,7 +75,7 @@ def test_a_plain_body_over_its_bound_is_refused(site: Site) -> None:
 @given(st.binary(max_size=3000), st.lists(st.integers(1, 700), max_size=8), st.sampled_from(["gzip", "deflate", ""]))
 def test_a_body_is_the_same_however_it_arrives(data: bytes, cuts: list[int], encoding: str) -> None:
     packed = {"gzip": gzip.compress, "deflate": zlib.compress, "": bytes}[encoding](data)
-    body = Body(encoding, 1 << 20, "http://a.b/")
+    body = BodyDecoder(encoding, 1 << 20, "http://a.b/")
     for cut in cuts:
         body.feed(packed[:cut])
         packed = packed[cut:]

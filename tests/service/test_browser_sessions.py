@@ -156,7 +156,7 @@ def test_someone_elses_client_drives_it_and_two_are_kept_apart(red: Sessions) ->
 @proves(
     "S8",
     at="src/weblake_service/sessions/external_client.py",
-    line="elif why := why_not(message):",
+    line="elif why := refusal_reason(message):",
     becomes="elif why := '':",
 )
 @pytest.mark.system

@@ -16,7 +16,7 @@ from catalogue import proves
 from weblake_service.page_failure import PageFailure
 from weblake_service.web import addresses
 from weblake_service.web.fetch import Fetcher
-from weblake_service.web.robots import Robots
+from weblake_service.web.robots import RobotsRules
 from weblake_service.web.sitemap import sitemap_urls
 
 #: Stands for an address of the public internet: nobody beyond loopback is asked here.
@@ -123,9 +123,9 @@ def test_s7_no_way_leads_into_the_network(net: Net, way: str) -> None:
 
     async def take(fetcher: Fetcher) -> object:
         if way == "robots":
-            return await Robots(fetcher).allowed(inside)
+            return await RobotsRules(fetcher).allowed(inside)
         if way == "sitemap":
-            return await sitemap_urls(net.url(), fetcher=fetcher, robots=Robots(fetcher))
+            return await sitemap_urls(net.url(), fetcher=fetcher, robots=RobotsRules(fetcher))
         if way == "post":
             return await fetcher.post(inside, b"{}")
         return await fetcher.get({"get": inside, "redirect": net.url("/away")}.get(way, net.url("/number")))

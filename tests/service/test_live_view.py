@@ -17,8 +17,8 @@ from weblake import aio
 from weblake.loopback import Answer, Asked, LoopbackServer
 from weblake_service.sessions import live_page, live_view
 from weblake_service.sessions import viewer_messages as said
-from weblake_service.sessions.live_frames import Picture, Pictures, jpeg_size
-from weblake_service.sessions.live_tabs import Tabs
+from weblake_service.sessions.live_frames import Frame, FrameQueue, jpeg_size
+from weblake_service.sessions.live_tabs import LiveTabs
 from weblake_service.sessions.live_view import LiveView
 
 START = """<!doctype html><title>Start</title><style>body{margin:0;font:20px sans-serif;height:4000px}
@@ -110,14 +110,14 @@ def test_the_page_opened_or_navigated_last_is_followed() -> None:
     def info(target: str, url: str, kind: str = "page") -> dict[str, object]:
         return {"targetId": target, "type": kind, "url": url, "title": f"at {url}"}
 
-    tabs = Tabs()
-    tabs.found([info("blank", "about:blank"), info("a", "http://a/")])
+    tabs = LiveTabs()
+    tabs.add_existing([info("blank", "about:blank"), info("a", "http://a/")])
     assert (tabs.followed, tabs.number) == ("a", 2), "one that shows something is the better guess"
-    assert tabs.seen(info("b", "http://b/"))
+    assert tabs.on_target_info(info("b", "http://b/"))
     assert tabs.followed == "b"
     for unseen in (info("w", "http://w/", "worker"), info("d", "devtools://x")):
-        assert not tabs.seen(unseen)
-    assert tabs.seen(info("a", "http://a/2"))
+        assert not tabs.on_target_info(unseen)
+    assert tabs.on_target_info(info("a", "http://a/2"))
     assert tabs.followed == "a"
     assert tabs.seen({**info("b", "http://b/"), "title": "another"})
     assert tabs.followed == "a", "a title is no navigation"
@@ -175,11 +175,11 @@ def test_of_the_pages_that_were_there_before_no_empty_one_is_shown(urls: tuple[s
 
 def test_pictures_wait_for_the_viewer_and_the_newest_replaces_the_others() -> None:
     acknowledged: list[int] = []
-    pictures = Pictures(acknowledged.append)
+    pictures = FrameQueue(acknowledged.append)
 
     def film(number: int) -> None:
         size = {"deviceWidth": 800, "deviceHeight": 600}
-        pictures.filmed({"data": f"AAA{number}", "metadata": size, "sessionId": number})
+        pictures.on_screencast_frame({"data": f"AAA{number}", "metadata": size, "sessionId": number})
 
     film(1)
     first = pictures.next()
@@ -189,7 +189,7 @@ def test_pictures_wait_for_the_viewer_and_the_newest_replaces_the_others() -> No
     assert pictures.next() is None
     assert acknowledged == []
     assert pictures.behind, "the browser may have dropped what came after them"
-    pictures.drawn()
+    pictures.on_drawn()
     assert acknowledged == [1, 2, 3]
     third = pictures.next()
     assert third is not None
@@ -200,7 +200,7 @@ def test_pictures_wait_for_the_viewer_and_the_newest_replaces_the_others() -> No
 def test_the_size_of_what_is_no_jpeg_is_not_known() -> None:
     for data in (b"", b"\xff\xd8", b"\xff\xd8\xff\xe0\x00\x10" + b"x" * 20, b"\xff\xd8\xff\xc0", b"GIF89a" + b"x" * 20):
         assert jpeg_size(data) == (0, 0)
-        assert Picture(data, 800, 600).scale == 1
+        assert Frame(data, 800, 600).scale == 1
 
 
 def test_the_html_has_its_addresses_and_nothing_inline() -> None:

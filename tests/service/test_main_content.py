@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from weblake_service.page.document import page_of_body
-from weblake_service.web.fetch import Fetched
+from weblake_service.web.fetch import FetchedResponse
 
 URL = "https://site.example/a/page.html"
 SENTENCE = "The old harbour was rebuilt after the storm, and the boats came back in the spring of that year. "
@@ -20,7 +20,7 @@ LINKS = "".join(f"<li><a href=/{n}>Somewhere {n}</a></li>" for n in range(8))
 
 
 def markdown(page: str, **options: Any) -> str:
-    fetched = Fetched(URL, 200, {}, page.encode(), "text/html; charset=utf-8", (), "OK")
+    fetched = FetchedResponse(URL, 200, {}, page.encode(), "text/html; charset=utf-8", (), "OK")
     text = page_of_body(fetched, URL, options).document["markdown"]
     assert isinstance(text, str)
     return text

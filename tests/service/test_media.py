@@ -10,7 +10,7 @@ import pytest
 from weblake_service.page.content_types import ContentKind, kind_of
 from weblake_service.page.document import Page, page_of_body
 from weblake_service.page_failure import PageFailure
-from weblake_service.web.fetch import Fetched
+from weblake_service.web.fetch import FetchedResponse
 
 URL = "https://site.example/docs/page.html"
 HTML = "text/html; charset=utf-8"
@@ -18,7 +18,7 @@ HTML = "text/html; charset=utf-8"
 
 def make(body: str | bytes, content_type: str = HTML, *, url: str = URL, **options: Any) -> Page:
     data = body.encode() if isinstance(body, str) else body
-    return page_of_body(Fetched(url, 200, {}, data, content_type, (), "OK"), url, options)
+    return page_of_body(FetchedResponse(url, 200, {}, data, content_type, (), "OK"), url, options)
 
 
 def markdown(body: str | bytes, content_type: str = HTML, **options: Any) -> str:

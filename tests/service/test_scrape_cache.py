@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from weblake_service.clock import iso
 from weblake_service.jobs import page_cache
 from weblake_service.store.database import Store
-from weblake_service.web.fetch import Fetched
+from weblake_service.web.fetch import FetchedResponse
 
 site, open_lab = scrape_lab.site, scrape_lab.open_lab
 lab, lab_service = scrape_lab.lab, scrape_lab.lab_service
@@ -199,7 +199,7 @@ def test_the_cache_is_bounded_and_keeps_the_youngest() -> None:
 
     def fill(db: Connection) -> list[str]:
         for at, url in enumerate(urls):
-            page_cache.store(db, page_cache.pack(url, {}, Fetched(url, 200, body=b"x")), float(at))
+            page_cache.store(db, page_cache.pack(url, {}, FetchedResponse(url, 200, body=b"x")), float(at))
         page_cache.evict(db, 3)
         wanted = {url: page_cache.cache_query(url, {"min_age": 1}, 100.0) for url in urls}
         return [url for url, want in wanted.items() if want is not None and page_cache.find(db, want) is not None]

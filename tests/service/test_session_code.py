@@ -22,7 +22,7 @@ from polling import until
 
 from weblake_service.sessions.code import languages
 from weblake_service.sessions.code.output import MOST
-from weblake_service.sessions.code.page_watchdog import guarding
+from weblake_service.sessions.code.page_watchdog import watchdog
 from weblake_service.sessions.code.runner import run_code
 
 #: Sleeps by a number of its own, by which it is found among all processes.
@@ -383,7 +383,7 @@ def test_a_dialog_that_nobody_hears_stops_no_page(browser: str, home: str, tmp_p
 
     # Between two calls it takes a guard of the session.
     async def main() -> str | None:
-        async with guarding(browser) as guard:
+        async with watchdog(browser) as guard:
             given: dict[str, Any] = {"cdp_url": browser, "folder": tmp_path, "timeout_s": 60, "guard": guard}
             await run_code(f'agent-browser eval "{later.replace("after", "again")}"', "bash", **given)
             await asyncio.sleep(1)

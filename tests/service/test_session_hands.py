@@ -12,12 +12,12 @@ import pytest
 from code_lab import on_browser, on_page
 from loopback_site import Site, site  # noqa: F401
 
-from weblake_service.sessions.attached_page import HandsError
+from weblake_service.sessions.attached_page import PageActionError
 from weblake_service.sessions.cdp import CdpError
-from weblake_service.sessions.code.connection import Connection, connected
-from weblake_service.sessions.keyboard import chord
-from weblake_service.sessions.open_pages import close_page, front_page, new_page, open_pages, to_front
-from weblake_service.sessions.page_actions import Hands
+from weblake_service.sessions.code.connection import WebSocketCdp, open_connection
+from weblake_service.sessions.keyboard import parse_chord
+from weblake_service.sessions.open_pages import bring_to_front, close_page, front_page, new_page, open_pages
+from weblake_service.sessions.page_actions import PageActions
 
 system = pytest.mark.system
 
@@ -41,10 +41,10 @@ system = pytest.mark.system
 )
 def test_keys_by_name(names: str, held: list[str] | None, key: str) -> None:
     if held is None:
-        with pytest.raises(HandsError, match=f"^{key}"):
-            chord(names)
+        with pytest.raises(PageActionError, match=f"^{key}"):
+            parse_chord(names)
     else:
-        modifiers, main = chord(names)
+        modifiers, main = parse_chord(names)
         assert ([one.key for one in modifiers], main.key) == (held, key)
 
 
@@ -67,7 +67,7 @@ def page(browser: str, site: Site) -> Any:  # noqa: F811
     def show(body: str, work: Any) -> Any:
         url = site.page("/page", f"<!doctype html><title>Page</title>{body}".encode())
 
-        async def main(hands: Hands) -> Any:
+        async def main(hands: PageActions) -> Any:
             await hands.goto(url)
             return await work(hands)
 
@@ -77,7 +77,7 @@ def page(browser: str, site: Site) -> Any:  # noqa: F811
 
 
 def refused(work: Any) -> str:
-    with pytest.raises(HandsError) as caught:
+    with pytest.raises(PageActionError) as caught:
         work()
     return str(caught.value)
 
@@ -127,7 +127,7 @@ WHOLE = """\
 
 @system
 def test_a_snapshot(page: Any) -> None:
-    async def look(hands: Hands) -> list[str]:
+    async def look(hands: PageActions) -> list[str]:
         whole = await hands.snapshot()
         assert whole.refs["e2"].name == "a link"
         active = await hands.snapshot(interactive=True)
@@ -157,7 +157,7 @@ def test_a_snapshot(page: Any) -> None:
 
 @system
 def test_refs_in_a_frame_are_clicked_in_it(page: Any) -> None:
-    async def work(hands: Hands) -> str:
+    async def work(hands: PageActions) -> str:
         shot = await hands.snapshot(interactive=True)
         assert shot.text == '- button "In" [ref=e1]'
         await hands.click("@e1")
@@ -173,7 +173,7 @@ def test_refs_in_a_frame_are_clicked_in_it(page: Any) -> None:
 def test_a_frame_of_another_site_is_named(page: Any, site: Site) -> None:  # noqa: F811
     other = site.page("/other", b"<button>There</button>").replace("127.0.0.1", "localhost")
 
-    async def work(hands: Hands) -> str:
+    async def work(hands: PageActions) -> str:
         return (await hands.snapshot()).text
 
     text = page(f'<iframe src="{other}"></iframe><button>Here</button>', work)
@@ -183,7 +183,7 @@ def test_a_frame_of_another_site_is_named(page: Any, site: Site) -> None:  # noq
 
 @system
 def test_what_is_filled_and_typed(page: Any) -> None:
-    async def work(hands: Hands) -> list[Any]:
+    async def work(hands: PageActions) -> list[Any]:
         await hands.fill("#a", "Ünï €")
         await hands.type("+x", "#a")
         await hands.fill("#b", "")
@@ -210,7 +210,7 @@ def test_what_is_filled_and_typed(page: Any) -> None:
 
 @system
 def test_boxes_and_choices(page: Any) -> None:
-    async def work(hands: Hands) -> list[Any]:
+    async def work(hands: PageActions) -> list[Any]:
         await hands.check("#a")
         await hands.check("#a")
         await hands.check("#b", on=False)
@@ -257,7 +257,7 @@ def test_boxes_and_choices(page: Any) -> None:
     ],
 )  # fmt: skip
 def test_what_cannot_be_done_is_said(body: str, step: str, said: str, page: Any) -> None:
-    async def work(hands: Hands) -> None:
+    async def work(hands: PageActions) -> None:
         if step == "back()":
             # Back before the page that was there first.
             await hands.back()
@@ -270,17 +270,17 @@ def test_what_cannot_be_done_is_said(body: str, step: str, said: str, page: Any)
 def test_refs_of_what_is_gone(page: Any, site: Site) -> None:  # noqa: F811
     site.page("/next", b"<title>Next</title><button>Other</button>")
 
-    async def removed(hands: Hands) -> None:
+    async def removed(hands: PageActions) -> None:
         await hands.snapshot()
         await hands.evaluate("document.querySelector('button').remove()")
         await hands.click("@e1")
 
-    async def left(hands: Hands) -> None:
+    async def left(hands: PageActions) -> None:
         await hands.snapshot()
         await hands.goto(site.url("/next"))
         await hands.click("@e1")
 
-    async def none(hands: Hands) -> None:
+    async def none(hands: PageActions) -> None:
         await hands.snapshot()
         await hands.click("@e2")
 
@@ -306,7 +306,7 @@ def test_a_click_waits_for_the_page_that_it_opens(page: Any, site: Site) -> None
     site.pages |= {"/slow": slow, "/late": late}
     site.page("/got", b"<title>Got</title>")
 
-    async def work(hands: Hands) -> list[str]:
+    async def work(hands: PageActions) -> list[str]:
         titles = []
         for where in ("a", "button", "#js"):
             await hands.click(where)
@@ -325,7 +325,7 @@ def test_a_click_waits_for_the_page_that_it_opens(page: Any, site: Site) -> None
 
 @system
 def test_a_click_that_opens_nothing_does_not_wait(page: Any) -> None:
-    async def work(hands: Hands) -> float:
+    async def work(hands: PageActions) -> float:
         began = time.monotonic()
         await hands.click("button")
         assert await hands.text("p") == "clicked 1 true"
@@ -342,7 +342,7 @@ def test_a_click_that_opens_nothing_does_not_wait(page: Any) -> None:
 
 @system
 def test_dialogs_are_answered(page: Any) -> None:
-    async def work(hands: Hands) -> list[Any]:
+    async def work(hands: PageActions) -> list[Any]:
         await hands.click("button")
         return [await hands.evaluate("said"), hands.page.dialogs]
 
@@ -354,7 +354,7 @@ def test_dialogs_are_answered(page: Any) -> None:
 
 @system
 def test_reading(page: Any) -> None:
-    async def work(hands: Hands) -> list[Any]:
+    async def work(hands: PageActions) -> list[Any]:
         return [
             await hands.text(),
             await hands.html("b"),
@@ -379,11 +379,11 @@ def test_reading(page: Any) -> None:
 
 @system
 def test_scrolling(page: Any) -> None:
-    async def whole(hands: Hands) -> list[Any]:
+    async def whole(hands: PageActions) -> list[Any]:
         return [await hands.scroll("down", 500), await hands.scroll("up", 200), await hands.scroll("right", 40)]
 
-    async def box(hands: Hands) -> list[Any]:
-        await hands.into_view("#end")
+    async def box(hands: PageActions) -> list[Any]:
+        await hands.scroll_into_view("#end")
         inside = await hands.evaluate("end.getBoundingClientRect().top < innerHeight")
         return [inside, await hands.scroll("up", 10_000), await hands.scroll("down", 30, "#box")]
 
@@ -396,7 +396,7 @@ def test_scrolling(page: Any) -> None:
 
 @system
 def test_an_element_that_comes_later_and_moves(page: Any) -> None:
-    async def work(hands: Hands) -> str:
+    async def work(hands: PageActions) -> str:
         await hands.click("button")
         return await hands.text("p")
 
@@ -408,7 +408,7 @@ def test_an_element_that_comes_later_and_moves(page: Any) -> None:
 
 @system
 def test_shadow_roots(page: Any) -> None:
-    async def work(hands: Hands) -> str:
+    async def work(hands: PageActions) -> str:
         await hands.snapshot(interactive=True)
         await hands.click("@e1")
         return (await hands.snapshot(interactive=True)).text
@@ -425,25 +425,25 @@ def test_pages(browser: str, page: Any, site: Site) -> None:  # noqa: F811
     # What a click opens is in front.
     assert on_page(browser, lambda hands: hands.title()) == "Popup"
 
-    async def work(cdp: Connection) -> list[str]:
+    async def work(cdp: WebSocketCdp) -> list[str]:
         first, second = [one.id for one in await open_pages(cdp)]
         front = await front_page(cdp)
         other = first if front == second else second
-        await to_front(cdp, other)
+        await bring_to_front(cdp, other)
         assert await front_page(cdp) == other
         new = await new_page(cdp)
         assert await front_page(cdp) == new
-        hands = await Hands.attach(cdp, new)
+        hands = await PageActions.attach(cdp, new)
         await close_page(cdp, new)
         said = []
-        for step in (hands.title, lambda: close_page(cdp, new), lambda: Hands.attach(cdp, new)):
-            with pytest.raises(HandsError) as caught:
+        for step in (hands.title, lambda: close_page(cdp, new), lambda: PageActions.attach(cdp, new)):
+            with pytest.raises(PageActionError) as caught:
                 await step()
             said.append(str(caught.value))
         for one in await open_pages(cdp):
             await close_page(cdp, one.id)
         assert await front_page(cdp) is None
-        hands = await Hands.attach(cdp)
+        hands = await PageActions.attach(cdp)
         assert await hands.url() == "about:blank"
         return said
 
@@ -456,7 +456,7 @@ def test_pages(browser: str, page: Any, site: Site) -> None:  # noqa: F811
 def test_a_page_that_is_busy_says_so(page: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("weblake_service.sessions.attached_page._ANSWER", 0.5)
 
-    async def work(hands: Hands) -> None:
+    async def work(hands: PageActions) -> None:
         await hands.evaluate("setTimeout(() => { const end = Date.now() + 3000; while (Date.now() < end) {} }, 0), 1")
         await hands.title()
 
@@ -470,14 +470,14 @@ def test_a_browser_that_ends_meanwhile() -> None:
     with code_lab.chromium() as url:
 
         async def main() -> None:
-            async with connected(url) as cdp:
-                hands = await Hands.attach(cdp)
+            async with open_connection(url) as cdp:
+                hands = await PageActions.attach(cdp)
                 asking = asyncio.create_task(hands.evaluate("new Promise(() => {})"))
                 await cdp.send("Browser.getVersion")
                 await cdp.send("Browser.close")
-                with pytest.raises(HandsError, match=r"^(The browser is gone|The page )"):
+                with pytest.raises(PageActionError, match=r"^(The browser is gone|The page )"):
                     await asking
-                with pytest.raises(HandsError):
+                with pytest.raises(PageActionError):
                     await hands.title()
 
         asyncio.run(main())

@@ -20,7 +20,7 @@ from weblake_service.jobs.page_outcomes import Failed, Stored
 from weblake_service.jobs.page_queue import QueuedPage
 from weblake_service.store import accounts
 from weblake_service.store.database import DatabaseLocked, Store
-from weblake_service.web.fetch import Fetched
+from weblake_service.web.fetch import FetchedResponse
 
 JOB = "00000000-0000-4000-8000-000000000001"
 ACCESS = Access("team", "key")
@@ -248,7 +248,7 @@ def test_expired_jobs_leave_nothing_behind(store: Store) -> None:
 def test_the_cache_keeps_the_newest(store: Store) -> None:
     for number in range(10):
         url = f"http://a.test/{number}"
-        entry = page_cache.pack(url, {}, Fetched(url, 200, body=b"x"))
+        entry = page_cache.pack(url, {}, FetchedResponse(url, 200, body=b"x"))
         store.write_now(lambda db, entry=entry, number=number: page_cache.store(db, entry, 100.0 + number))
     store.write_now(lambda db: page_cache.evict(db, 3))
     left = store.write_now(lambda db: [row["stored"] for row in db.execute("SELECT stored FROM page_cache ORDER BY 1")])

@@ -13,7 +13,7 @@ from selectolax.lexbor import LexborHTMLParser
 from weblake_service.page.content_types import ContentKind, kind_of
 from weblake_service.page.document import page_of_body
 from weblake_service.page_failure import PageFailure
-from weblake_service.web.fetch import Fetched
+from weblake_service.web.fetch import FetchedResponse
 
 parsing = _bench.parsing
 
@@ -24,7 +24,7 @@ OLE, ZIP = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", b"PK\x03\x04"
 
 def markdown(body: str, **options: Any) -> str:
     options.setdefault("only_main_content", False)
-    text = page_of_body(Fetched(URL, 200, {}, body.encode(), HTML, (), "OK"), URL, options).document["markdown"]
+    text = page_of_body(FetchedResponse(URL, 200, {}, body.encode(), HTML, (), "OK"), URL, options).document["markdown"]
     assert isinstance(text, str)
     return text
 
@@ -99,7 +99,7 @@ def test_a_heading_in_an_anchor_that_links_nowhere_is_a_heading() -> None:
 
 def test_links_without_words_are_still_among_the_links() -> None:
     options = {"only_main_content": False, "formats": ["markdown", "links"]}
-    page = page_of_body(Fetched(URL, 200, {}, b"<a href='/icon'><i></i></a>", HTML, (), "OK"), URL, options)
+    page = page_of_body(FetchedResponse(URL, 200, {}, b"<a href='/icon'><i></i></a>", HTML, (), "OK"), URL, options)
     assert page.document == {**page.document, "markdown": "", "links": ["https://site.example/icon"]}
 
 
@@ -156,7 +156,7 @@ def test_what_servers_call_text_is_looked_at(content_type: str, body: bytes, kin
 def test_binary_data_that_is_called_text_is_refused_by_what_it_is() -> None:
     body = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
     with pytest.raises(PageFailure, match="answered with binary data that it calls text/plain, which holds no text"):
-        page_of_body(Fetched(URL, 200, {}, body, "text/plain", (), "OK"), URL, {})
+        page_of_body(FetchedResponse(URL, 200, {}, body, "text/plain", (), "OK"), URL, {})
 
 
 @pytest.mark.parametrize("name", ["nothing.pdf", "nothing.docx", "nothing.xls"])

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 import httpx
 
-from weblake_service.web.accept_language import wanted_languages
+from weblake_service.web.accept_language import accept_language
 from weblake_service.web.countries import country_of
 
 #: Width and height of the page in view.
@@ -82,7 +82,7 @@ class SiteCredentials:
 def context_settings_of(options: Mapping[str, object]) -> ContextSettings:
     """The settings that the options (snake_case) ask for."""
     given = _headers(options)
-    languages = given.get("accept-language") or wanted_languages(options) or "en-US"
+    languages = given.get("accept-language") or accept_language(options) or "en-US"
     return ContextSettings(
         mobile=options.get("mobile") is True,
         verify=options.get("skip_tls_verification") is False,

@@ -26,7 +26,7 @@ from weblake_service.browser.socket_owner import is_own_user
 from weblake_service.browser.upstream_proxy import connect_tunnel
 from weblake_service.page_failure import PageFailure
 from weblake_service.web.addresses import clean_url
-from weblake_service.web.connection_pools import Pools
+from weblake_service.web.connection_pools import ConnectionPools
 
 if TYPE_CHECKING:
     from playwright.async_api import ProxySettings
@@ -56,7 +56,7 @@ class EgressProxy:
     """
 
     def __init__(
-        self, pools: Pools, *, allow_private: bool, trust_env: bool = True, own_user_only: bool = False
+        self, pools: ConnectionPools, *, allow_private: bool, trust_env: bool = True, own_user_only: bool = False
     ) -> None:
         self._own_user_only = own_user_only
         self._pools = pools

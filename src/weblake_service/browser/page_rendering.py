@@ -19,7 +19,7 @@ from weblake_service.page.ad_removal import KNOWN
 from weblake_service.page.content_types import ContentKind, kind_of
 from weblake_service.page.requested_formats import items
 from weblake_service.page_failure import PageFailure
-from weblake_service.web.fetch import Fetched
+from weblake_service.web.fetch import FetchedResponse
 
 if TYPE_CHECKING:
     from playwright.async_api import Page, Response
@@ -45,7 +45,7 @@ class PageRendering:
         self._timeout_s = timeout_s
         self._style = HIDDEN.format(selectors=KNOWN) if options.get("block_ads") is not False else ""
 
-    async def run(self) -> Fetched:
+    async def run(self) -> FetchedResponse:
         """The page as it stands when everything is done, with what the browser made of it in `captured`.
 
         Raises:
@@ -88,7 +88,7 @@ class PageRendering:
         spoken = {"userAgent": agent, "acceptLanguage": ",".join(settings.languages)}
         await protocol.send("Emulation.setUserAgentOverride", spoken)
 
-    async def _render(self, page: Page, watch: PageMonitor, shot: Mapping[str, Any] | None) -> Fetched:
+    async def _render(self, page: Page, watch: PageMonitor, shot: Mapping[str, Any] | None) -> FetchedResponse:
         await self._load(page, watch)
         wait = self._options.get("wait_for")
         if isinstance(wait, int) and wait > 0:
@@ -109,7 +109,7 @@ class PageRendering:
         self._pooled.origins |= origins
         # A frame of another site keeps its data where no cleaning of ours reaches it.
         self._pooled.reusable = not (watch.not_reusable or actions or self._private) and len(origins) <= 1
-        return Fetched(
+        return FetchedResponse(
             url=page.url,
             status=answer.status,
             headers=dict(answer.headers),

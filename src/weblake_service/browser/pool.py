@@ -18,7 +18,7 @@ from weblake_service.browser.context_settings import ContextSettings
 from weblake_service.browser.egress_proxy import EgressProxy
 from weblake_service.browser.playwright_browser import PlaywrightBrowser
 from weblake_service.page_failure import PageFailure
-from weblake_service.web.connection_pools import Pools
+from weblake_service.web.connection_pools import ConnectionPools
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext
@@ -86,7 +86,7 @@ class ContextPool:
         self._most = most
         self._places = asyncio.Semaphore(most)
         self._starting = asyncio.Lock()
-        self._pools = Pools(allow_private=allow_private, trust_env=True)
+        self._pools = ConnectionPools(allow_private=allow_private, trust_env=True)
         self._engine: PlaywrightBrowser | None = None
         self._free: list[PooledContext] = []
         self._busy: set[PooledContext] = set()

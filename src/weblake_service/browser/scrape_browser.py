@@ -17,7 +17,7 @@ from weblake_service.browser.pool import ContextPool
 from weblake_service.page.requested_formats import number
 from weblake_service.page_failure import PageFailure
 from weblake_service.web.addresses import clean_url
-from weblake_service.web.fetch import Fetched
+from weblake_service.web.fetch import FetchedResponse
 
 #: Bytes that one page may load in all.
 _MOST_BYTES = 128 << 20
@@ -30,7 +30,7 @@ class RenderedPage:
     """What became of a visit."""
 
     #: None where the URL leads to a file, which is better fetched over HTTP.
-    fetched: Fetched | None
+    fetched: FetchedResponse | None
     #: The profile as it is now; None where it is not to be kept.
     profile: bytes | None = None
 

@@ -30,7 +30,7 @@ class BrowserSession:
 
 async def sessions(parts: ServiceComponents, team: str) -> list[BrowserSession]:
     """A team's sessions of the last day, newest first."""
-    work = partial(session_records.listed, team=team, active=None, at=parts.clock.now(), scrapes=True)
+    work = partial(session_records.list_recent, team=team, active=None, at=parts.clock.now(), scrapes=True)
     return [_session(parts, row) for row in await parts.store.read(work)]
 
 
@@ -51,5 +51,5 @@ def _session(parts: ServiceComponents, row: Row) -> BrowserSession:
         row["expires"],
         row["ended"],
         row["credits"],
-        live.path("view") if live is not None and live.wanted.streamed else "",
+        live.path("view") if live is not None and live.spec.streamed else "",
     )

@@ -18,10 +18,10 @@ import msgspec
 from weblake_service.browser.rendering_options import rendering_key
 from weblake_service.page.change_tracking import read_tracking_options
 from weblake_service.responses import encode
-from weblake_service.web.accept_language import wanted_languages
+from weblake_service.web.accept_language import accept_language
 from weblake_service.web.addresses import clean_url
 from weblake_service.web.countries import DEFAULT, country_of
-from weblake_service.web.fetch import Fetched
+from weblake_service.web.fetch import FetchedResponse
 
 #: Milliseconds: the contract's default of maxAge, and the one that holds where only the cache is read.
 MAX_AGE = 172_800_000
@@ -96,7 +96,7 @@ def cache_query(url: str, options: Mapping[str, object], now: float) -> CacheQue
     )
 
 
-def find(db: Connection, want: CacheQuery) -> tuple[Fetched, float] | None:
+def find(db: Connection, want: CacheQuery) -> tuple[FetchedResponse, float] | None:
     """The youngest answer that will do, and when it was kept; None where there is none."""
     row = db.execute(
         "SELECT stored, head, body FROM page_cache WHERE key = ? AND verified >= ? AND stored <= ? AND stored > ?"
@@ -107,7 +107,7 @@ def find(db: Connection, want: CacheQuery) -> tuple[Fetched, float] | None:
         return None
     head = msgspec.json.decode(row["head"], type=_ResponseHead)
     body = zlib.decompress(row["body"])
-    fetched = Fetched(
+    fetched = FetchedResponse(
         head.url,
         head.status,
         body=body,
@@ -119,7 +119,7 @@ def find(db: Connection, want: CacheQuery) -> tuple[Fetched, float] | None:
     return fetched, row["stored"]
 
 
-def is_cacheable(url: str, fetched: Fetched, options: Mapping[str, object]) -> bool:
+def is_cacheable(url: str, fetched: FetchedResponse, options: Mapping[str, object]) -> bool:
     """Whether an answer may go into the cache: not one to the caller alone, and not an error page."""
     if options.get("store_in_cache") is False or any(options.get(name) for name in _SENSITIVE):
         return False
@@ -128,7 +128,7 @@ def is_cacheable(url: str, fetched: Fetched, options: Mapping[str, object]) -> b
     return 200 <= fetched.status < 300 and "@" not in urlsplit(url).netloc
 
 
-def pack(url: str, options: Mapping[str, object], fetched: Fetched) -> CacheEntry:
+def pack(url: str, options: Mapping[str, object], fetched: FetchedResponse) -> CacheEntry:
     """An answer as `keep` takes it; compressing a large one takes a while."""
     captured = dict(fetched.captured)
     head = _ResponseHead(fetched.url, fetched.status, fetched.content_type, fetched.reason, fetched.redirects, captured)
@@ -154,7 +154,7 @@ def evict(db: Connection, most: int) -> None:
 def _key(url: str, options: Mapping[str, object]) -> bytes:
     """Two spellings of one address are one page, as far as it is asked for as from one place and seen in one way."""
     country = country_of(options).code
-    place = wanted_languages(options) + ("" if country == DEFAULT else f" {country}")
+    place = accept_language(options) + ("" if country == DEFAULT else f" {country}")
     page = f"{place} {clean_url(url, allow_private=True).partition('#')[0]}"
     seen = rendering_key(options)
     page = f"{page} {seen}" if seen else page

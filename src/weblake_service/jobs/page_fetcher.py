@@ -10,7 +10,7 @@ from weblake_service.browser.browser_identity import BrowserIdentity
 from weblake_service.browser.rendering_options import option_that_needs_browser
 from weblake_service.jobs.browser_profiles import BrowserProfiles
 from weblake_service.page.requested_formats import number
-from weblake_service.web.fetch import Fetched
+from weblake_service.web.fetch import FetchedResponse
 
 
 class FreshPage(Protocol):
@@ -33,14 +33,14 @@ class FreshPage(Protocol):
         """What it costs."""
 
     @property
-    def fetched(self) -> Fetched | None:
+    def fetched(self) -> FetchedResponse | None:
         """What the target sent, for the cache; None where that is not to be kept."""
 
 
 #: Fetches a page and makes it a document; raises PageFailure.
 ScrapePage = Callable[[str, Mapping[str, object]], Awaitable[FreshPage]]
 #: The same, of what the target sent before.
-RemakePage = Callable[[str, Mapping[str, object], Fetched], Awaitable[FreshPage]]
+RemakePage = Callable[[str, Mapping[str, object], FetchedResponse], Awaitable[FreshPage]]
 #: Loads a page in a browser and makes it a document; raises PageFailure.
 BrowsePage = Callable[[str, Mapping[str, object], BrowserIdentity], Awaitable[FreshPage]]
 

@@ -28,7 +28,7 @@ from weblake_service.responses import encode
 from weblake_service.store import accounts, search_index
 from weblake_service.store.database import Store
 from weblake_service.web.countries import DEFAULT, country_of
-from weblake_service.web.fetch import Fetched
+from weblake_service.web.fetch import FetchedResponse
 
 _LOG = logging.getLogger("weblake.service")
 #: Bytes from which on a body is compressed, and its words are found, in a thread.
@@ -155,7 +155,7 @@ class Scraper:
         return Scraped(stored, page.links, entry, found)
 
     async def _entry(
-        self, url: str, options: Mapping[str, object], fetched: Fetched | None
+        self, url: str, options: Mapping[str, object], fetched: FetchedResponse | None
     ) -> page_cache.CacheEntry | None:
         """What the cache takes of an answer; None where it takes nothing."""
         if fetched is None or not page_cache.is_cacheable(url, fetched, options):

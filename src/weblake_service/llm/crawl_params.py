@@ -16,7 +16,7 @@ from weblake_service.llm.query import json_of
 from weblake_service.llm.schemas import checker
 from weblake_service.page_failure import PageFailure
 from weblake_service.responses import ErrorResponse
-from weblake_service.web.path_patterns import Patterns
+from weblake_service.web.path_patterns import PathPatterns
 
 #: Seconds that a model may take for it.
 _TIMEOUT_S = 60.0
@@ -62,7 +62,7 @@ async def generate(model: Model, url: str, wish: str) -> tuple[dict[str, Any], d
         assert isinstance(value, dict)
         try:
             asked = options.from_wire(options.CrawlRequest, {**value, "url": url}, ignore_unknown=True)
-            Patterns(asked)
+            PathPatterns(asked)
         except InvalidOption as error:
             return error.message
         except PageFailure as failure:

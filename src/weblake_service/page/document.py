@@ -28,7 +28,7 @@ from weblake_service.page.markdown import fenced, without_base64_images
 from weblake_service.page.parse_process import LARGE, read_html
 from weblake_service.page.requested_formats import PageOptions, number, read_page_options
 from weblake_service.page_failure import PageFailure
-from weblake_service.web.fetch import Fetched, Fetcher
+from weblake_service.web.fetch import FetchedResponse, Fetcher
 
 __all__ = ["Page", "PageFailure", "page_of_body", "page_of_upload", "scrape"]
 
@@ -106,7 +106,7 @@ async def page_of_upload(
             None if named in {HTML, PDF} else named
         )
         address = f"file:///{quote(file.name)}"
-        fetched = Fetched(
+        fetched = FetchedResponse(
             address, 200, body=file.body, content_type=content_type.types[0] if content_type is not None else ""
         )
         # A file has no address that its own relative links could be resolved against.
@@ -117,7 +117,7 @@ async def page_of_upload(
     return page
 
 
-def page_of_body(fetched: Fetched, source_url: str, options: Mapping[str, object]) -> Page:
+def page_of_body(fetched: FetchedResponse, source_url: str, options: Mapping[str, object]) -> Page:
     """Returns HTML or text that was fetched as a page, at once; the part of `scrape` that needs nothing else."""
     wanted = read_page_options(options)
     kind, source = kind_of(fetched.content_type, fetched.body), PageOrigin(source_url, fetched.url)
@@ -141,7 +141,11 @@ async def page_deadline(what: str, timeout_s: float) -> AsyncIterator[None]:
 
 
 async def _page(
-    fetched: Fetched, kind: ContentKind, source: PageOrigin, wanted: PageOptions, converters: ConverterPool | None
+    fetched: FetchedResponse,
+    kind: ContentKind,
+    source: PageOrigin,
+    wanted: PageOptions,
+    converters: ConverterPool | None,
 ) -> Page:
     own = converters or ConverterPool()
     try:
@@ -157,12 +161,14 @@ async def _page(
     return await asyncio.to_thread(make) if len(fetched.body) > LARGE else make()
 
 
-async def _html_page(fetched: Fetched, source: PageOrigin, wanted: PageOptions, converters: ConverterPool) -> Page:
+async def _html_page(
+    fetched: FetchedResponse, source: PageOrigin, wanted: PageOptions, converters: ConverterPool
+) -> Page:
     read = read_html(converters, fetched.content_type, fetched.body, source.base, wanted, source.public_url)
     return _with_service_metadata(fetched, source, wanted, *await read, 1)
 
 
-def _plain_page(fetched: Fetched, kind: ContentKind, source: PageOrigin, wanted: PageOptions) -> Page:
+def _plain_page(fetched: FetchedResponse, kind: ContentKind, source: PageOrigin, wanted: PageOptions) -> Page:
     if kind is ContentKind.TEXT:
         document = _text_document(fetched, wanted)
     elif kind is ContentKind.PDF and not wanted.parse_pdf:
@@ -173,7 +179,7 @@ def _plain_page(fetched: Fetched, kind: ContentKind, source: PageOrigin, wanted:
 
 
 async def _converted_page(
-    fetched: Fetched, readable: FileDocument, source: PageOrigin, wanted: PageOptions, converters: ConverterPool
+    fetched: FetchedResponse, readable: FileDocument, source: PageOrigin, wanted: PageOptions, converters: ConverterPool
 ) -> Page:
     """A document's own HTML makes what HTML makes of a web page; its markdown stands where it has one."""
     document: dict[str, object] = {}
@@ -196,7 +202,7 @@ async def _converted_page(
 
 
 def _with_service_metadata(
-    fetched: Fetched,
+    fetched: FetchedResponse,
     source: PageOrigin,
     wanted: PageOptions,
     document: dict[str, object],
@@ -218,7 +224,7 @@ def _with_service_metadata(
     return Page({**document, "metadata": metadata}, fetched.url, links, credits)
 
 
-def _text_document(fetched: Fetched, wanted: PageOptions) -> dict[str, object]:
+def _text_document(fetched: FetchedResponse, wanted: PageOptions) -> dict[str, object]:
     """Text that is no HTML: JSON and XML in a fence, everything else as it is."""
     text = text_of(fetched.content_type, fetched.body)
     document: dict[str, object] = {}

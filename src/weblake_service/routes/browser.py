@@ -29,8 +29,8 @@ from weblake_service.routes.idempotency import IdempotencyTicket
 from weblake_service.routes.request_options import read_options, run_once
 from weblake_service.sessions import session_records
 from weblake_service.sessions.playwright_driver import profile_of
-from weblake_service.sessions.session_records import Wanted
-from weblake_service.sessions.sessions import Live, destroyed
+from weblake_service.sessions.session_records import SessionSpec
+from weblake_service.sessions.sessions import LiveSession, destroyed_error
 
 #: Seconds of life and without use where nothing is said; the contract's text gives 600 and 300 for the first.
 _TTL, _IDLE = 300, 300
@@ -70,7 +70,7 @@ class BrowserRoutes:
         if status is not None and status not in _STATUSES:
             bad_request("status must be active or destroyed.")
         active, now = _STATUSES.get(status or ""), parts.clock.now()
-        found = await parts.store.read(lambda db: session_records.listed(db, team, active=active, at=now))
+        found = await parts.store.read(lambda db: session_records.list_recent(db, team, active=active, at=now))
         shown = [self._to_dict(row, str(request.base_url)) for row in found]
         # Between its end and the row that says so a session is neither.
         return json_response({"success": True, "sessions": [one for one in shown if status in (None, one["status"])]})
@@ -83,7 +83,7 @@ class BrowserRoutes:
         """Ends a session and bills it."""
         row = await self._row(request, requester(request))
         if row["ended"] is not None:
-            raise destroyed()
+            raise destroyed_error()
         ended = await self._parts.sessions.ended(row)
         return json_response({"success": True, "sessionDurationMs": ended.milliseconds, "creditsBilled": ended.credits})
 
@@ -92,7 +92,7 @@ class BrowserRoutes:
         asked = read_options(options.BrowserOptions, body)
         require_browser("A browser session")
         parts.rate.take(access.team)
-        wanted = Wanted(
+        wanted = SessionSpec(
             access,
             context_settings_of({}),
             _seconds(asked, "ttl", _TTL),
@@ -101,7 +101,7 @@ class BrowserRoutes:
         )
         profile = profile_of(asked)
 
-        async def prepare(live: Live) -> None:
+        async def prepare(live: LiveSession) -> None:
             if profile is not None:
                 await parts.playwright.with_profile(live, profile)
 
@@ -130,7 +130,7 @@ class BrowserRoutes:
         row = await self._row(request, access)
         live = parts.sessions.live(row["id"])
         if row["ended"] is not None or live is None:
-            raise destroyed()
+            raise destroyed_error()
         parts.rate.take_read(access.team)
         result = await self._code.run(live, asked)
         reply = encode({"success": True, **result.shown, "result": result.shown["stdout"]})

@@ -10,7 +10,7 @@ from weblake_service.components import ServiceComponents
 from weblake_service.page.requested_formats import number
 from weblake_service.responses import ErrorResponse
 from weblake_service.sessions.code.runner import run_code
-from weblake_service.sessions.sessions import Live
+from weblake_service.sessions.sessions import LiveSession
 
 #: Seconds that code may run where nothing is said.
 _LIMIT = 30
@@ -47,7 +47,7 @@ class CodeRunner:
                 code="CODE_EXECUTION_DISABLED",
             )
 
-    async def run(self, live: Live, asked: Mapping[str, object]) -> ExecutionResult:
+    async def run(self, live: LiveSession, asked: Mapping[str, object]) -> ExecutionResult:
         """Runs the code of a request (snake_case) in a session.
 
         Raises:
@@ -61,7 +61,7 @@ class CodeRunner:
             cdp_url=self._parts.playwright.cdp_url(live),
             folder=folder,
             timeout_s=number(asked.get("timeout"), _LIMIT),
-            guard=live.session.guard,
+            guard=live.session.watchdog,
         )
         found = await self._parts.sessions.use(live, code)
         shown: dict[str, object] = {
@@ -74,7 +74,7 @@ class CodeRunner:
         return ExecutionResult(shown, found.value)
 
 
-def session_urls(session: Live | str, base: str) -> dict[str, str]:
+def session_urls(session: LiveSession | str, base: str) -> dict[str, str]:
     """The addresses of a session for whoever asks at `base`; of one that has ended (its id), they lead nowhere."""
 
     def address(door: str) -> str:

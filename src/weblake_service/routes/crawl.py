@@ -33,7 +33,7 @@ from weblake_service.routes.request_options import (
     run_once,
 )
 from weblake_service.store import accounts
-from weblake_service.web.path_patterns import Patterns
+from weblake_service.web.path_patterns import PathPatterns
 
 #: Names in a crawl's options that are kept elsewhere than in its plan.
 _NOT_PLAN = frozenset({"url", "webhook", "scrape_options", "origin", "integration", "zero_data_retention", "prompt"})
@@ -131,7 +131,7 @@ class CrawlRoutes:
 def _check_patterns(asked: Mapping[str, object]) -> None:
     """Refuses patterns that cannot be used, before anything is recorded."""
     try:
-        Patterns(asked)
+        PathPatterns(asked)
     except PageFailure as problem:
         bad_request(problem.message)
 

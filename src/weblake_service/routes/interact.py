@@ -17,8 +17,8 @@ from weblake_service.responses import ErrorResponse, encode, encoded_json_respon
 from weblake_service.routes.code_execution import CodeRunner, session_urls
 from weblake_service.routes.idempotency import IdempotencyTicket
 from weblake_service.routes.request_options import read_options, run_once
-from weblake_service.sessions.prompt_agent import follow
-from weblake_service.sessions.sessions import Live
+from weblake_service.sessions.prompt_agent import follow_prompt
+from weblake_service.sessions.sessions import LiveSession
 
 #: Seconds that a prompt may take where nothing is said.
 _LIMIT = 30
@@ -70,12 +70,12 @@ class InteractRoutes:
         await parts.store.write(lambda db: ticket.save(db, 200, reply))
         return encoded_json_response(reply)
 
-    async def _follow(self, live: Live, prompt: str, timeout_s: float) -> dict[str, object]:
+    async def _follow(self, live: LiveSession, prompt: str, timeout_s: float) -> dict[str, object]:
         """Has a language model do what a prompt says."""
         parts = self._parts
         try:
             model = parts.llm.require("Interact with a prompt")
-            done = await parts.sessions.use(live, follow(model, live, prompt, timeout_s))
+            done = await parts.sessions.use(live, follow_prompt(model, live, prompt, timeout_s))
         except PageFailure as failure:
             raise ErrorResponse(failure.status, failure.message, code=failure.code) from failure
         result: dict[str, object] = {"stdout": None, "stderr": None, "exitCode": 0, "killed": False, "error": None}

@@ -14,10 +14,10 @@ from weblake_service.components import ServiceComponents
 from weblake_service.responses import not_found
 from weblake_service.sessions import live_page
 from weblake_service.sessions.cdp import CdpError
-from weblake_service.sessions.cdp_multiplexer import Client
-from weblake_service.sessions.external_client import join
+from weblake_service.sessions.cdp_multiplexer import CdpClient
+from weblake_service.sessions.external_client import relay
 from weblake_service.sessions.live_view import LiveView
-from weblake_service.sessions.sessions import Live
+from weblake_service.sessions.sessions import LiveSession
 
 CONNECTED = WebSocketState.CONNECTED
 
@@ -45,7 +45,7 @@ class SessionConnectionRoutes:
         live = self._find_session(str(request.path_params["id"]), door, request.query_params.get("word", ""))
         if live is None:
             not_found("There is no such live view: its session has ended, or shows none, or the word is another.")
-        stream = f"{request.url.path}/stream?word={live.session.word(door)}"
+        stream = f"{request.url.path}/stream?word={live.session.token(door)}"
         return HTMLResponse(
             live_page.page(stream, "/sessions/static"), headers=live_page.headers(framed=door == "view")
         )
@@ -67,7 +67,7 @@ class SessionConnectionRoutes:
             return
         client = await _accept(socket, live)
         if client is not None:
-            await join(socket, client, lambda: self._parts.sessions.touch(live))
+            await relay(socket, client, lambda: self._parts.sessions.touch(live))
 
     async def stream(self, socket: WebSocket) -> None:
         """The pictures of a view, and what its viewer does."""
@@ -95,7 +95,7 @@ class SessionConnectionRoutes:
             return text if text is not None else event.get("bytes") or b""
 
         try:
-            with live.session.guard.viewed() if interactive else nullcontext():
+            with live.session.watchdog.viewed() if interactive else nullcontext():
                 await view.run(receive, socket.send_bytes, socket.send_text)
         except (WebSocketDisconnect, RuntimeError):
             # The viewer went while something was sent.
@@ -105,7 +105,7 @@ class SessionConnectionRoutes:
         if socket.application_state is CONNECTED and socket.client_state is CONNECTED:
             await socket.close(1001)
 
-    def _authorize(self, socket: WebSocket, door: str) -> Live | None:
+    def _authorize(self, socket: WebSocket, door: str) -> LiveSession | None:
         """The session that a websocket leads to; None where it may not come in."""
         headers = socket.headers
         origin = headers.get("origin")
@@ -114,14 +114,14 @@ class SessionConnectionRoutes:
             return None
         return self._find_session(str(socket.path_params["id"]), door, socket.query_params.get("word", ""))
 
-    def _find_session(self, session_id: str, door: str, word: str) -> Live | None:
+    def _find_session(self, session_id: str, door: str, word: str) -> LiveSession | None:
         live = self._parts.sessions.live(session_id)
-        if live is None or not live.session.opens(door, word):
+        if live is None or not live.session.is_valid_token(door, word):
             return None
-        return live if door == "cdp" or live.wanted.streamed else None
+        return live if door == "cdp" or live.spec.streamed else None
 
 
-async def _accept(socket: WebSocket, live: Live) -> Client | None:
+async def _accept(socket: WebSocket, live: LiveSession) -> CdpClient | None:
     """Opens the door, and gives whoever comes in a place at the browser; None where that is gone."""
     try:
         client = await live.session.client()

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from weblake_service.page_failure import PageFailure
 from weblake_service.responses import ErrorResponse
-from weblake_service.web.addresses import blocked, clean_url, is_literal_private, with_scheme
+from weblake_service.web.addresses import clean_url, is_literal_private, private_target_failure, with_scheme
 
 #: A host of plain letters with a top-level name, and printable ASCII behind it: no parser can find fault with that.
 _PLAIN = re.compile(
@@ -34,7 +34,7 @@ def read_target_url(url: str, *, allow_private: bool) -> str:
     if allow_private:
         return clean
     if _is_private(host):
-        raise blocked(host)
+        raise private_target_failure(host)
     # Only a host without a dot is judged differently now, and a batch may have a hundred thousand URLs.
     return clean if "." in host.strip(".") else clean_url(url)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from weblake_service.sessions.attached_page import Attached, HandsError
+from weblake_service.sessions.attached_page import AttachedPage, PageActionError
 
 #: What can be acted on.
 _ACTIVE = {
@@ -63,7 +63,7 @@ class _Line:
 
 
 async def take_snapshot(
-    page: Attached,
+    page: AttachedPage,
     *,
     interactive: bool = False,
     compact: bool = False,
@@ -83,21 +83,21 @@ async def take_snapshot(
     loader = await page.loader()
     lines = await _frame(page, None, root)
     if root is not None and not lines:
-        raise HandsError("There is nothing to see of this element: it is hidden, or in a frame.")
+        raise PageActionError("There is nothing to see of this element: it is hidden, or in a frame.")
     if len(lines) == 1 and lines[0].role == "document":
         lines = lines[0].below
     refs: dict[str, Ref] = {}
     if interactive:
-        lines = [line for line in _all(lines) if line.role in _ACTIVE_NAMES and line.node]
+        lines = [line for line in _flatten(lines) if line.role in _ACTIVE_NAMES and line.node]
         for line in lines:
             line.below = [option for option in line.below if option.role == "option" and not option.node]
     if compact:
         lines = _compacted(lines)
-    told = list(_told(lines, 0, depth, refs))
+    told = list(_format_line(lines, 0, depth, refs))
     return Snapshot("\n".join(told) or "(nothing to see on this page)", refs, loader)
 
 
-async def _frame(page: Attached, frame: str | None, root: int | None) -> list[_Line]:
+async def _frame(page: AttachedPage, frame: str | None, root: int | None) -> list[_Line]:
     """The lines of a frame, and of the frames in it as far as they are of the same site."""
     asked = {"frameId": frame} if frame else {}
     nodes = (await page.send("Accessibility.getFullAXTree", asked))["nodes"]
@@ -107,17 +107,17 @@ async def _frame(page: Attached, frame: str | None, root: int | None) -> list[_L
     else:
         tops = [node for node in nodes if node.get("backendDOMNodeId") == root]
     lines = [line for node in tops for line in _lines(node, by_id, 0)]
-    for line in list(_all(lines)):
+    for line in list(_flatten(lines)):
         if line.role == "iframe" and not line.below:
-            line.below = await _inside(page, line.node)
+            line.below = await _frame_below(page, line.node)
     return lines
 
 
-async def _inside(page: Attached, node: int) -> list[_Line]:
+async def _frame_below(page: AttachedPage, node: int) -> list[_Line]:
     try:
         owner = (await page.send("DOM.describeNode", {"backendNodeId": node}))["node"]
         lines = await _frame(page, owner["frameId"], None)
-    except (HandsError, KeyError):
+    except (PageActionError, KeyError):
         # A frame of another site is a process of its own, which this session does not reach.
         return [_Line("text", "(a frame of another site; open its address to see it)", "", "", 0)]
     return lines[0].below if len(lines) == 1 and lines[0].role == "document" else lines
@@ -126,22 +126,27 @@ async def _inside(page: Attached, node: int) -> list[_Line]:
 def _lines(node: Mapping[str, Any], by_id: Mapping[str, Mapping[str, Any]], deep: int) -> list[_Line]:
     """A node's line with those below it, or only those below it where the node itself says nothing."""
     role = str(node.get("role", {}).get("value", ""))
-    name = _short(node.get("name", {}).get("value", ""))
+    name = _shortened(node.get("name", {}).get("value", ""))
     children = [by_id[child] for child in node.get("childIds", ()) if child in by_id] if deep < _DEEPEST else []
     below = [line for child in children for line in _lines(child, by_id, deep + 1)] if role not in _WHOLE else []
     if role == "MenuListPopup":
         # The options of a <select> are chosen, not clicked: they have no refs.
         return [_Line(line.role, line.name, line.states, "", 0) for line in below]
     if node.get("ignored") or (role in _BOXES and not (name and _can_focus(node))):
-        return _joined(below)
+        return _merge_texts(below)
     if role == "StaticText":
         return [_Line("text", name, "", "", 0)] if name else []
     if role == "ListMarker":
         return []
     line = _Line(
-        _RENAMED.get(role, role), name, _states(node), "", int(node.get("backendDOMNodeId", 0)), _joined(below)
+        _RENAMED.get(role, role),
+        name,
+        _format_states(node),
+        "",
+        int(node.get("backendDOMNodeId", 0)),
+        _merge_texts(below),
     )
-    value = "" if role in {"checkbox", "radio", "option"} else _short(node.get("value", {}).get("value", ""))
+    value = "" if role in {"checkbox", "radio", "option"} else _shortened(node.get("value", {}).get("value", ""))
     texts = [lower.name for lower in line.below] if all(lower.role == "text" for lower in line.below) else None
     if texts is not None:
         said = " ".join(texts)
@@ -154,21 +159,21 @@ def _lines(node: Mapping[str, Any], by_id: Mapping[str, Mapping[str, Any]], deep
     return [line]
 
 
-def _joined(lines: list[_Line]) -> list[_Line]:
+def _merge_texts(lines: list[_Line]) -> list[_Line]:
     """Texts that stand side by side as one: a word in bold is no paragraph."""
     joined: list[_Line] = []
     for line in lines:
         if line.role == "text" and joined and joined[-1].role == "text":
-            joined[-1] = _Line("text", _short(f"{joined[-1].name} {line.name}"), "", "", 0)
+            joined[-1] = _Line("text", _shortened(f"{joined[-1].name} {line.name}"), "", "", 0)
         else:
             joined.append(line)
     return joined
 
 
-def _all(lines: list[_Line]) -> Iterator[_Line]:
+def _flatten(lines: list[_Line]) -> Iterator[_Line]:
     for line in lines:
         yield line
-        yield from _all(line.below)
+        yield from _flatten(line.below)
 
 
 def _compacted(lines: list[_Line]) -> list[_Line]:
@@ -183,7 +188,7 @@ def _compacted(lines: list[_Line]) -> list[_Line]:
     return kept
 
 
-def _told(lines: list[_Line], level: int, depth: int | None, refs: dict[str, Ref]) -> Iterator[str]:
+def _format_line(lines: list[_Line], level: int, depth: int | None, refs: dict[str, Ref]) -> Iterator[str]:
     for line in lines:
         text = "  " * level + "- " + line.role
         if line.role == "text":
@@ -196,10 +201,10 @@ def _told(lines: list[_Line], level: int, depth: int | None, refs: dict[str, Ref
             text += f" [ref={ref}]"
         yield text + (f": {line.value}" if line.value else "")
         if depth is None or level < depth:
-            yield from _told(line.below, level + 1, depth, refs)
+            yield from _format_line(line.below, level + 1, depth, refs)
 
 
-def _states(node: Mapping[str, Any]) -> str:
+def _format_states(node: Mapping[str, Any]) -> str:
     said = {item["name"]: item["value"].get("value") for item in node.get("properties", ())}
     text = ""
     for state in _STATES:
@@ -216,7 +221,7 @@ def _can_focus(node: Mapping[str, Any]) -> bool:
     return any(item["name"] == "focusable" and item["value"].get("value") for item in node.get("properties", ()))
 
 
-def _short(text: object) -> str:
+def _shortened(text: object) -> str:
     words = " ".join(str(text).split())
     return words if len(words) <= _LONGEST else words[: _LONGEST - 1] + "…"
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from weblake_service.sessions.cdp import CdpError, Listener
-from weblake_service.sessions.chromium_process import OwnChromium
+from weblake_service.sessions.chromium_process import ChromiumProcess
 
 
 class Message(msgspec.Struct, omit_defaults=True):
@@ -34,28 +34,28 @@ _DECODER = msgspec.json.Decoder(Message)
 _ENCODER = msgspec.json.Encoder()
 
 
-class Mux:
+class CdpMultiplexer:
     """The clients of one browser."""
 
-    def __init__(self, chromium: OwnChromium) -> None:
+    def __init__(self, chromium: ChromiumProcess) -> None:
         self._chromium = chromium
         self._last = 0
         self._waiting: dict[int, _Reply] = {}
-        self._clients: dict[str, Client] = {}
+        self._clients: dict[str, CdpClient] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._end: asyncio.Task[None] | None = None
-        chromium.hear(self._hear)
-        self._end = asyncio.get_running_loop().create_task(self._ended())
+        chromium.on_message(self._on_message)
+        self._end = asyncio.get_running_loop().create_task(self._wait_for_exit())
 
-    async def client(self) -> Client:
+    async def client(self) -> CdpClient:
         """A new client, which has nothing open yet.
 
         Raises:
             CdpError: The browser is gone.
         """
-        reply = await self._ask(Message(method="Target.attachToBrowserTarget", params=msgspec.Raw(b"{}")))
+        reply = await self._request(Message(method="Target.attachToBrowserTarget", params=msgspec.Raw(b"{}")))
         root: str = reply["sessionId"]
-        client = Client(self, root)
+        client = CdpClient(self, root)
         self._clients[root] = client
         return client
 
@@ -64,12 +64,12 @@ class Mux:
         if self._end is not None:
             self._end.cancel()
             await asyncio.gather(self._end, return_exceptions=True)
-        self._give_up()
+        self._fail_pending()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _ask(self, message: Message) -> dict[str, Any]:
+    async def _request(self, message: Message) -> dict[str, Any]:
         """Sends a command of one's own and returns its result."""
         answered: asyncio.Future[Message | None] = asyncio.get_running_loop().create_future()
 
@@ -77,7 +77,7 @@ class Mux:
             if not answered.done():
                 answered.set_result(answer)
 
-        number = await self._say(message, reply)
+        number = await self._send(message, reply)
         try:
             answer = await answered
         finally:
@@ -89,20 +89,20 @@ class Mux:
         result: dict[str, Any] = msgspec.json.decode(answer.result) if answer.result else {}
         return result
 
-    async def _say(self, message: Message, reply: _Reply) -> int:
+    async def _send(self, message: Message, reply: _Reply) -> int:
         """Sends a command under a number of this pipe's own."""
         self._last += 1
         number = self._last
         self._waiting[number] = reply
         message.id = number
         try:
-            await self._chromium.say(_ENCODER.encode(message))
+            await self._chromium.send(_ENCODER.encode(message))
         except (ConnectionError, RuntimeError) as error:
             self._waiting.pop(number, None)
             raise CdpError("The browser is gone.") from error
         return number
 
-    def _hear(self, raw: bytes) -> None:
+    def _on_message(self, raw: bytes) -> None:
         message = _DECODER.decode(raw)
         if message.id is not None:
             reply = self._waiting.pop(message.id, None)
@@ -116,11 +116,11 @@ class Mux:
         elif message.method == "Target.detachedFromTarget":
             gone = self._clients.pop(_session_in(message), None)
             if gone is not None and gone.root == _session_in(message):
-                gone.hang_up()
+                gone.on_disconnect()
         if owner is not None:
-            owner.hear(message)
+            owner.on_event(message)
 
-    def _forget(self, client: Client) -> None:
+    def _forget(self, client: CdpClient) -> None:
         """Closes a client's sessions."""
         if not any(one is client for one in self._clients.values()):
             return
@@ -129,32 +129,32 @@ class Mux:
             return
         bye = msgspec.json.encode({"sessionId": client.root})
         task = asyncio.get_running_loop().create_task(
-            self._part(Message(method="Target.detachFromTarget", params=msgspec.Raw(bye)))
+            self._detach(Message(method="Target.detachFromTarget", params=msgspec.Raw(bye)))
         )
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _part(self, message: Message) -> None:
+    async def _detach(self, message: Message) -> None:
         with suppress(CdpError):
-            await self._ask(message)
+            await self._request(message)
 
-    async def _ended(self) -> None:
+    async def _wait_for_exit(self) -> None:
         await self._chromium.gone.wait()
-        self._give_up()
+        self._fail_pending()
 
-    def _give_up(self) -> None:
+    def _fail_pending(self) -> None:
         waiting, self._waiting = self._waiting, {}
         for reply in waiting.values():
             reply(None)
         for client in {id(one): one for one in self._clients.values()}.values():
-            client.hang_up()
+            client.on_disconnect()
         self._clients.clear()
 
 
-class Client:
+class CdpClient:
     """One client; see cdp.py for what it can do, and `forward` for one that speaks the protocol itself."""
 
-    def __init__(self, mux: Mux, root: str) -> None:
+    def __init__(self, mux: CdpMultiplexer, root: str) -> None:
         self._mux = mux
         self._listeners: list[Listener] = []
         self._raw: Callable[[Message | None], None] | None = None
@@ -173,14 +173,14 @@ class Client:
         if self.gone:
             raise CdpError("The browser is gone.")
         given = msgspec.Raw(_ENCODER.encode(params or {}))
-        return await self._mux._ask(Message(method=method, session=session or self.root, params=given))
+        return await self._mux._request(Message(method=method, session=session or self.root, params=given))
 
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Hears every event of this client until the function that is returned is called."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener) if listener in self._listeners else None
 
-    def pass_on(self, hear: Callable[[Message | None], None]) -> None:
+    def forward_raw(self, hear: Callable[[Message | None], None]) -> None:
         """Hands events and replies on as they are, for a client that speaks the protocol itself; None at the end."""
         self._raw = hear
 
@@ -201,9 +201,11 @@ class Client:
                 answer.id, answer.session = number, session
             self._raw(answer)
 
-        await self._mux._say(Message(method=message.method, session=session or self.root, params=message.params), reply)
+        await self._mux._send(
+            Message(method=message.method, session=session or self.root, params=message.params), reply
+        )
 
-    def hear(self, message: Message) -> None:
+    def on_event(self, message: Message) -> None:
         """Hands on an event of one of this client's sessions."""
         session = None if message.session == self.root else message.session
         if self._raw is not None:
@@ -214,7 +216,7 @@ class Client:
             for listener in [*self._listeners]:
                 listener(message.method, params, session)
 
-    def hang_up(self) -> None:
+    def on_disconnect(self) -> None:
         """Notes that the browser is gone."""
         self.gone = True
         if self._raw is not None:

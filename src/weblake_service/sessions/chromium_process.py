@@ -64,7 +64,7 @@ _QUIET = [
 ]
 
 
-class OwnChromium:
+class ChromiumProcess:
     """One running Chromium; `aclose` ends it and removes all that it kept on disk."""
 
     def __init__(self, process: Process, folder: TemporaryFolder) -> None:
@@ -76,7 +76,7 @@ class OwnChromium:
         self.gone = asyncio.Event()
 
     @classmethod
-    async def start(cls, proxy: str, settings: ContextSettings) -> OwnChromium:
+    async def start(cls, proxy: str, settings: ContextSettings) -> ChromiumProcess:
         """Starts one whose only way out is a proxy; it has said nothing yet.
 
         Raises:
@@ -117,11 +117,11 @@ class OwnChromium:
         """Where its profile lies, and where code that runs against it works."""
         return self._folder.path
 
-    def hear(self, listener: Callable[[bytes], None]) -> None:
+    def on_message(self, listener: Callable[[bytes], None]) -> None:
         """Hands every message of Chromium's to a listener, from now on."""
         self._reader = asyncio.get_running_loop().create_task(self._read(listener))
 
-    async def say(self, message: bytes) -> None:
+    async def send(self, message: bytes) -> None:
         """Sends a message; waits while Chromium does not take what was sent before.
 
         Raises:
@@ -136,7 +136,7 @@ class OwnChromium:
             async with self._writing:
                 await stdin.drain()
 
-    def last_words(self) -> str:
+    def last_output(self) -> str:
         """The last line that it logged, for whoever asks why it did not start."""
         with suppress(OSError):
             lines = (self.folder / "chromium.log").read_bytes()[-4000:].decode("utf-8", "replace").strip().splitlines()
@@ -148,7 +148,7 @@ class OwnChromium:
         stdin = self._process.stdin
         if self._process.returncode is None and stdin is not None and not self.gone.is_set():
             with suppress(ConnectionError, RuntimeError):
-                await self.say(b'{"id":2147483647,"method":"Browser.close"}')
+                await self.send(b'{"id":2147483647,"method":"Browser.close"}')
         with suppress(TimeoutError):
             async with aio.timeout(_LEAVE):
                 await self._process.wait()

@@ -12,9 +12,9 @@ from weblake_service.keyed_locks import KeyedLocks
 from weblake_service.page_failure import PageFailure
 from weblake_service.responses import ErrorResponse, not_found
 from weblake_service.sessions import scraped_page, session_records
-from weblake_service.sessions.playwright_driver import Steering
-from weblake_service.sessions.session_records import Wanted
-from weblake_service.sessions.sessions import Ended, Live, Sessions, destroyed
+from weblake_service.sessions.playwright_driver import PlaywrightDriver
+from weblake_service.sessions.session_records import SessionSpec
+from weblake_service.sessions.sessions import EndedSession, LiveSession, SessionManager, destroyed_error
 from weblake_service.store.database import Store
 
 #: Seconds of life of such a browser, and seconds without use: the contract leaves them open.
@@ -23,10 +23,12 @@ TTL, IDLE = 600.0, 300.0
 _OF_BROWSER = frozenset([502, 503])
 
 
-class Interact:
+class InteractSessions:
     """The browsers of scrapes."""
 
-    def __init__(self, store: Store, clock: Clock, ids: Ids, sessions: Sessions, steering: Steering) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, ids: Ids, sessions: SessionManager, steering: PlaywrightDriver
+    ) -> None:
         self._store = store
         self._clock = clock
         self._ids = ids
@@ -34,7 +36,7 @@ class Interact:
         self._steering = steering
         self._turns = KeyedLocks()
 
-    async def session(self, access: Access, scrape_id: str) -> Live:
+    async def session(self, access: Access, scrape_id: str) -> LiveSession:
         """The session of a scrape, begun where there is none yet.
 
         Raises:
@@ -47,9 +49,9 @@ class Interact:
             if row is not None:
                 live = self._sessions.live(row["id"])
                 if live is None:
-                    raise destroyed()
+                    raise destroyed_error()
                 return live
-            wanted = Wanted(
+            wanted = SessionSpec(
                 access,
                 context_settings_of(page.options),
                 TTL,
@@ -59,8 +61,8 @@ class Interact:
                 target=page.url,
             )
 
-            async def prepare(live: Live) -> None:
-                await self._steering.bring_back(live, page.url, page.options)
+            async def prepare(live: LiveSession) -> None:
+                await self._steering.restore_page(live, page.url, page.options)
 
             session_id = await self._ids.drawn(self._store)
             try:
@@ -71,7 +73,7 @@ class Interact:
                 message = f"Replay context unavailable: {failure.message.rstrip('.')}. Rerun the scrape and try again."
                 raise ErrorResponse(409, message, code="REPLAY_CONTEXT_UNAVAILABLE") from failure
 
-    async def stop(self, access: Access, scrape_id: str) -> Ended:
+    async def stop(self, access: Access, scrape_id: str) -> EndedSession:
         """Ends the session of a scrape; one that has ended already is told of once more.
 
         Raises:

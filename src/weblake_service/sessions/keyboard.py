@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weblake_service.sessions.attached_page import HandsError
+from weblake_service.sessions.attached_page import PageActionError
 
 #: Modifiers and their bits.
 MODIFIERS = {"Alt": 1, "Control": 2, "Meta": 4, "Shift": 8}
@@ -82,7 +82,7 @@ KEYS = _all_keys()
 _BY_LOWER = {name.lower(): name for name in KEYS if len(name) > 1}
 
 
-def chord(names: str) -> tuple[list[Key], Key]:
+def parse_chord(names: str) -> tuple[list[Key], Key]:
     """The modifiers and the key that a text like `Control+Shift+a` names.
 
     Raises:
@@ -96,7 +96,7 @@ def chord(names: str) -> tuple[list[Key], Key]:
     for name in parts[:-1]:
         modifier = _SHORT.get(name.strip().lower())
         if modifier is None:
-            raise HandsError(f"{name!r} of {names!r} is no modifier; there are Control, Shift, Alt and Meta.")
+            raise PageActionError(f"{name!r} of {names!r} is no modifier; there are Control, Shift, Alt and Meta.")
         held.append(KEYS[modifier])
     return held, _key(parts[-1], names)
 
@@ -108,5 +108,7 @@ def _key(name: str, names: str) -> Key:
     known = _SHORT.get(lower) or _OTHER.get(lower) or _BY_LOWER.get(lower)
     if known is None:
         example = "Enter, Tab, Escape, ArrowDown, PageDown, F5, a, Control+a"
-        raise HandsError(f"There is no key {names!r}; keys are named like {example}. To write text, type or fill it.")
+        raise PageActionError(
+            f"There is no key {names!r}; keys are named like {example}. To write text, type or fill it."
+        )
     return KEYS[known]

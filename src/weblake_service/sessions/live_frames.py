@@ -16,7 +16,7 @@ _AHEAD = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class Frame:
     """One picture (a JPEG) and the size of what it shows, in the page's own pixels."""
 
     data: bytes
@@ -24,7 +24,7 @@ class Picture:
     page_height: float
 
     @classmethod
-    def of(cls, text: str, page_width: float, page_height: float) -> Picture:
+    def from_base64(cls, text: str, page_width: float, page_height: float) -> Frame:
         """A picture as the browser's protocol has it."""
         return cls(b64decode(text), page_width, page_height)
 
@@ -36,51 +36,51 @@ class Picture:
 
 
 @dataclass(slots=True)
-class Pictures:
+class FrameQueue:
     """The newest picture that was not sent yet, and what of the browser's is to be acknowledged."""
 
     #: Acknowledges one of the browser's pictures by its number.
     acknowledge: Callable[[int], None]
-    newest: Picture | None = None
+    newest: Frame | None = None
     #: What the viewer sees.
-    shown: Picture | None = None
+    shown: Frame | None = None
     #: Whether the viewer has drawn the last one that it was sent.
-    taken: bool = True
+    acknowledged: bool = True
     #: Whether the browser may have dropped a change: what was last filmed need not be what is there.
     behind: bool = False
     #: Whether the page that is followed now has had no picture yet.
-    unseen: bool = True
+    awaiting_first: bool = True
     _open: list[int] = field(default_factory=list)
 
-    def filmed(self, event: dict[str, Any]) -> None:
+    def on_screencast_frame(self, event: dict[str, Any]) -> None:
         """Takes in a picture of the browser's (`Page.screencastFrame`), in place of one that was not sent yet."""
         size = event["metadata"]
-        self.newest = Picture.of(event["data"], float(size["deviceWidth"]), float(size["deviceHeight"]))
-        self.unseen = False
+        self.newest = Frame.from_base64(event["data"], float(size["deviceWidth"]), float(size["deviceHeight"]))
+        self.awaiting_first = False
         self._open.append(int(event["sessionId"]))
         self.behind = len(self._open) >= _AHEAD
 
-    def photographed(self, picture: Picture) -> None:
+    def on_screenshot(self, picture: Frame) -> None:
         """Takes in a picture that was asked for: what is there now."""
-        self.newest, self.unseen, self.behind = picture, False, False
+        self.newest, self.awaiting_first, self.behind = picture, False, False
 
-    def next(self) -> Picture | None:
+    def next(self) -> Frame | None:
         """The picture to send now; None while the viewer draws, or where there is nothing new."""
-        if not self.taken or self.newest is None:
+        if not self.acknowledged or self.newest is None:
             return None
-        self.shown, self.newest, self.taken = self.newest, None, False
+        self.shown, self.newest, self.acknowledged = self.newest, None, False
         return self.shown
 
-    def drawn(self) -> None:
+    def on_drawn(self) -> None:
         """The viewer has drawn what it was sent: the browser may go on."""
-        self.taken = True
+        self.acknowledged = True
         numbers, self._open = self._open, []
         for number in numbers:
             self.acknowledge(number)
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Another page is followed: nothing of the one before is sent any more."""
-        self.newest, self.behind, self.unseen, self._open = None, False, True, []
+        self.newest, self.behind, self.awaiting_first, self._open = None, False, True, []
 
 
 def jpeg_size(data: bytes) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from weblake import aio
-from weblake_service.sessions.attached_page import Attached, HandsError
+from weblake_service.sessions.attached_page import AttachedPage, PageActionError
 from weblake_service.sessions.cdp import Cdp, CdpError
 
 #: Seconds that a page may take to say whether it is in front.
@@ -41,7 +41,7 @@ async def front_page(cdp: Cdp, pages: list[OpenPage] | None = None) -> str | Non
     pages = await open_pages(cdp) if pages is None else pages
     if len(pages) < 2:
         return pages[0].id if pages else None
-    looks = await asyncio.gather(*(_look(cdp, page.id) for page in pages))
+    looks = await asyncio.gather(*(_page_state(cdp, page.id) for page in pages))
     return max(zip(looks, pages, strict=True), key=lambda pair: pair[0])[1].id
 
 
@@ -50,13 +50,13 @@ async def new_page(cdp: Cdp, url: str = "about:blank") -> str:
     return str((await cdp.send("Target.createTarget", {"url": url}))["targetId"])
 
 
-async def to_front(cdp: Cdp, page: str) -> None:
+async def bring_to_front(cdp: Cdp, page: str) -> None:
     """Brings a page in front of the others.
 
     Raises:
         HandsError: It is not there.
     """
-    await _do(cdp, "Target.activateTarget", page)
+    await _send(cdp, "Target.activateTarget", page)
 
 
 async def close_page(cdp: Cdp, page: str) -> None:
@@ -65,7 +65,7 @@ async def close_page(cdp: Cdp, page: str) -> None:
     Raises:
         HandsError: It is not there.
     """
-    await _do(cdp, "Target.closeTarget", page)
+    await _send(cdp, "Target.closeTarget", page)
     # The answer comes before the page is gone, and until then it is listed.
     for _ in range(_LOOKS):
         if all(one.id != page for one in await open_pages(cdp)):
@@ -73,19 +73,19 @@ async def close_page(cdp: Cdp, page: str) -> None:
         await asyncio.sleep(_AGAIN)
 
 
-async def _do(cdp: Cdp, method: str, page: str) -> None:
+async def _send(cdp: Cdp, method: str, page: str) -> None:
     try:
         await cdp.send(method, {"targetId": page})
     except CdpError as error:
-        raise HandsError(f"The page {page} is not there any more: {error}. List the pages that are.") from error
+        raise PageActionError(f"The page {page} is not there any more: {error}. List the pages that are.") from error
 
 
-async def _look(cdp: Cdp, page: str) -> tuple[bool, bool, float]:
+async def _page_state(cdp: Cdp, page: str) -> tuple[bool, bool, float]:
     """Whether a page is visible, whether it has the focus, and when it was loaded."""
 
-    with suppress(CdpError, HandsError, TimeoutError):
+    with suppress(CdpError, PageActionError, TimeoutError):
         async with aio.timeout(_LOOK):
-            attached = await Attached.attach(cdp, page, watch=False)
+            attached = await AttachedPage.attach(cdp, page, watch=False)
             try:
                 visible, focused, loaded = await attached.evaluate(_FRONT, gesture=False)
                 return bool(visible), bool(focused), float(loaded)

@@ -11,7 +11,7 @@ from typing import Any
 
 from weblake_service.sessions import element_scripts
 from weblake_service.sessions.accessibility_snapshot import Snapshot, take_snapshot
-from weblake_service.sessions.attached_page import Attached, HandsError
+from weblake_service.sessions.attached_page import AttachedPage, PageActionError
 
 #: Seconds that something may take to show, and that an element may take to be there.
 _SHOW, _APPEAR = 30.0, 5.0
@@ -30,12 +30,12 @@ class Element:
     object: str
 
 
-class Eyes:
+class PageReader:
     """Reads one page. `known` is the last snapshot, or one that was taken earlier: its refs name elements."""
 
-    def __init__(self, page: Attached, known: Snapshot | None = None) -> None:
+    def __init__(self, page: AttachedPage, known: Snapshot | None = None) -> None:
         self.page = page
-        self.known = known
+        self.last_snapshot = known
 
     async def snapshot(
         self, *, interactive: bool = False, compact: bool = False, depth: int | None = None, css: str | None = None
@@ -46,8 +46,10 @@ class Eyes:
             element = await self.find(css)
             node = (await self.page.send("DOM.describeNode", {"objectId": element.object}))["node"]
             root = int(node["backendNodeId"])
-        self.known = await take_snapshot(self.page, interactive=interactive, compact=compact, depth=depth, root=root)
-        return self.known
+        self.last_snapshot = await take_snapshot(
+            self.page, interactive=interactive, compact=compact, depth=depth, root=root
+        )
+        return self.last_snapshot
 
     async def screenshot(self, *, full_page: bool = False) -> bytes:
         """The page as a PNG: what is in the window, or all of it."""
@@ -59,24 +61,24 @@ class Eyes:
         """The text of an element, or of the page, as it is shown."""
         if where is None:
             return str(await self.page.evaluate("document.body ? document.body.innerText : ''"))
-        return str(await self.ask(where, "function () { return this.innerText ?? this.textContent; }"))
+        return str(await self.call_on_element(where, "function () { return this.innerText ?? this.textContent; }"))
 
     async def html(self, where: str | None = None) -> str:
         """The HTML of an element, or of the page, as it is by now."""
         if where is None:
             return str(await self.page.evaluate("document.documentElement.outerHTML"))
-        return str(await self.ask(where, "function () { return this.outerHTML; }"))
+        return str(await self.call_on_element(where, "function () { return this.outerHTML; }"))
 
     async def value(self, where: str) -> str:
         """What a field holds."""
-        found = await self.ask(where, "function () { return this.value; }")
+        found = await self.call_on_element(where, "function () { return this.value; }")
         if found is None:
-            raise HandsError(f"{where} holds no value; read its text.")
+            raise PageActionError(f"{where} holds no value; read its text.")
         return str(found)
 
     async def attribute(self, where: str, name: str) -> str | None:
         """An attribute of an element; None when it has none of that name."""
-        found = await self.ask(where, "function (name) { return this.getAttribute(name); }", name)
+        found = await self.call_on_element(where, "function (name) { return this.getAttribute(name); }", name)
         return None if found is None else str(found)
 
     async def title(self) -> str:
@@ -98,7 +100,9 @@ class Eyes:
     async def wait_for(self, css: str, timeout_s: float = _SHOW) -> None:
         """Waits until an element for a CSS selector is visible."""
         if not await self._until(f"({element_scripts.SHOWS})({json.dumps(css)})", timeout_s):
-            raise HandsError(f"{css} did not become visible within {timeout_s:g} s. Take a snapshot to see what is.")
+            raise PageActionError(
+                f"{css} did not become visible within {timeout_s:g} s. Take a snapshot to see what is."
+            )
 
     # Finding
 
@@ -112,36 +116,36 @@ class Eyes:
         if ref:
             return await self._find_ref(ref[1] or ref[2] or ref[3])
         if not await self._until(f"!!document.querySelector({json.dumps(where)})", _APPEAR):
-            raise HandsError(f"There is no element {where} on the page. Take a snapshot to see what is.")
+            raise PageActionError(f"There is no element {where} on the page. Take a snapshot to see what is.")
         found = await self.page.evaluate(f"document.querySelector({json.dumps(where)})", by_value=False)
         if "objectId" not in found:
-            raise HandsError(f"The element {where} went away. Take a snapshot to see what is there.")
+            raise PageActionError(f"The element {where} went away. Take a snapshot to see what is there.")
         return Element(where, found["objectId"])
 
-    async def ask(self, where: str, function: str, *arguments: object) -> Any:
+    async def call_on_element(self, where: str, function: str, *arguments: object) -> Any:
         """What a JavaScript function says of an element."""
         element = await self.find(where)
         return await self.page.call(element.object, function, *arguments)
 
     async def _find_ref(self, ref: str) -> Element:
-        if self.known is None:
-            raise HandsError(f"@{ref} is not known: no snapshot of this page was taken. Take one first.")
-        known = self.known.refs.get(ref)
+        if self.last_snapshot is None:
+            raise PageActionError(f"@{ref} is not known: no snapshot of this page was taken. Take one first.")
+        known = self.last_snapshot.refs.get(ref)
         if known is None:
-            last = f"they go to @e{len(self.known.refs)}" if self.known.refs else "it had none"
-            raise HandsError(f"@{ref} is none of the last snapshot's refs ({last}). Take a new snapshot.")
+            last = f"they go to @e{len(self.last_snapshot.refs)}" if self.last_snapshot.refs else "it had none"
+            raise PageActionError(f"@{ref} is none of the last snapshot's refs ({last}). Take a new snapshot.")
         name = f'@{ref} ({known.role} "{known.name}")' if known.name else f"@{ref} ({known.role})"
         # The browser's ids of elements begin anew in another process: the same id may be another element.
-        if await self.page.loader() != self.known.loader:
-            raise HandsError(f"{name} is of a page that is gone: another was loaded since. Take a new snapshot.")
+        if await self.page.loader() != self.last_snapshot.loader:
+            raise PageActionError(f"{name} is of a page that is gone: another was loaded since. Take a new snapshot.")
         gone = f"{name} is not on the page any more. Take a new snapshot."
         try:
             found = await self.page.send("DOM.resolveNode", {"backendNodeId": known.node})
-        except HandsError as error:
-            raise HandsError(gone) from error
+        except PageActionError as error:
+            raise PageActionError(gone) from error
         element = Element(name, found["object"]["objectId"])
         if not await self.page.call(element.object, "function () { return this.isConnected; }"):
-            raise HandsError(gone)
+            raise PageActionError(gone)
         return element
 
     async def _until(self, expression: str, timeout_s: float) -> bool:
@@ -155,12 +159,12 @@ class Eyes:
     async def is_visible(self, where: str) -> bool:
         """Whether there is such an element, and it is visible."""
         if _REF.fullmatch(where.strip()):
-            return bool(await self.ask(where, element_scripts.VISIBLE))
+            return bool(await self.call_on_element(where, element_scripts.VISIBLE))
         return bool(await self.page.evaluate(f"({element_scripts.SHOWS})({json.dumps(where)})"))
 
     async def is_enabled(self, where: str) -> bool:
         """Whether an element is not disabled."""
-        return not await self.ask(where, element_scripts.TROUBLE)
+        return not await self.call_on_element(where, element_scripts.TROUBLE)
 
     async def is_checked(self, where: str) -> bool:
         """Whether a checkbox, radio button or switch is set.
@@ -168,7 +172,7 @@ class Eyes:
         Raises:
             HandsError: It is none of these.
         """
-        checked = await self.ask(where, element_scripts.CHECKED)
+        checked = await self.call_on_element(where, element_scripts.CHECKED)
         if checked is None:
-            raise HandsError(f"{where} is no checkbox, radio button or switch.")
+            raise PageActionError(f"{where} is no checkbox, radio button or switch.")
         return bool(checked)

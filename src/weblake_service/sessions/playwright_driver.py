@@ -24,7 +24,7 @@ from weblake_service.browser.site_headers import send_headers
 from weblake_service.jobs.browser_profiles import BrowserProfiles
 from weblake_service.page.requested_formats import number
 from weblake_service.page_failure import PageFailure
-from weblake_service.sessions.sessions import Live
+from weblake_service.sessions.sessions import LiveSession
 from weblake_service.web.addresses import clean_url
 
 if TYPE_CHECKING:
@@ -38,22 +38,22 @@ _TURN = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class SessionProfile:
     """The profile of a session, and whether it is saved at the end."""
 
     name: str
     saves: bool
 
 
-def profile_of(options: Mapping[str, object]) -> Profile | None:
+def profile_of(options: Mapping[str, object]) -> SessionProfile | None:
     """The profile that options (snake_case) name."""
     profile = options.get("profile")
     if not isinstance(profile, Mapping):
         return None
-    return Profile(str(profile["name"]), profile.get("save_changes") is not False)
+    return SessionProfile(str(profile["name"]), profile.get("save_changes") is not False)
 
 
-class Steering:
+class PlaywrightDriver:
     """The one driver, started when it is first needed; `address` is where this service is reached from itself."""
 
     def __init__(self, profiles: BrowserProfiles, *, allow_private: bool) -> None:
@@ -72,19 +72,19 @@ class Steering:
                 async with aio.timeout(3.0):
                     await playwright.stop()
 
-    def cdp_url(self, live: Live) -> str:
+    def cdp_url(self, live: LiveSession) -> str:
         """Where clients of the browser's protocol on this machine connect."""
         return self.address.replace("http", "ws", 1) + live.path("cdp")
 
-    async def with_profile(self, live: Live, profile: Profile) -> None:
+    async def with_profile(self, live: LiveSession, profile: SessionProfile) -> None:
         """Puts a profile into a session that has just begun; where it is to be saved, that is done as it ends.
 
         Raises:
             PageFailure: 409 where another one is saving to it, or the profile cannot be put in.
         """
-        team = live.wanted.access.team
+        team = live.spec.access.team
         if profile.saves:
-            await live.after.enter_async_context(self._profiles.locked(team, profile.name, _TURN))
+            await live.cleanup.enter_async_context(self._profiles.locked(team, profile.name, _TURN))
         state = await self._profiles.load(team, profile.name)
         if not state and not profile.saves:
             return
@@ -93,9 +93,9 @@ class Steering:
             async with aio.timeout(_STATE):
                 await context.set_storage_state(json.loads(state))
         if profile.saves:
-            live.after.push_async_callback(self._save, live, profile, context)
+            live.cleanup.push_async_callback(self._save, live, profile, context)
 
-    async def bring_back(self, live: Live, url: str, options: Mapping[str, object]) -> None:
+    async def restore_page(self, live: LiveSession, url: str, options: Mapping[str, object]) -> None:
         """Brings the page of a scrape back, with all that the scrape's options (snake_case) did to it.
 
         Raises:
@@ -115,9 +115,7 @@ class Steering:
         assert browser is not None
         assert self._playwright is not None
         engine = PlaywrightBrowser(self._playwright, browser)
-        pooled = PooledContext(
-            engine, context, live.session.egress_proxy, live.wanted.access.team, live.wanted.settings
-        )
+        pooled = PooledContext(engine, context, live.session.egress_proxy, live.spec.access.team, live.spec.settings)
         plain = {**options, "formats": ["rawHtml"]}
         try:
             if private.login and not private.headers and context.pages:
@@ -133,18 +131,18 @@ class Steering:
             said = (error.message.splitlines() or ["no reason given"])[0]
             raise PageFailure("BROWSER_FAILED", f"The browser failed ({said[:200]}).", status=502) from error
 
-    async def _context(self, live: Live) -> BrowserContext:
+    async def _context(self, live: LiveSession) -> BrowserContext:
         """The context of a session in which its pages are; connected until the session ends."""
         if live.id in self._contexts:
             return self._contexts[live.id]
         browser = await self._connect(live)
-        live.after.push_async_callback(self._leave, live, browser)
+        live.cleanup.push_async_callback(self._disconnect, live, browser)
         context = self._contexts[live.id] = browser.contexts[0]
         # Without a listener Playwright answers dialogs itself, before the user's own client or a viewer can.
-        context.on("dialog", _leave_alone)
+        context.on("dialog", _ignore_dialog)
         return context
 
-    async def _connect(self, live: Live) -> Browser:
+    async def _connect(self, live: LiveSession) -> Browser:
         from playwright.async_api import Error, async_playwright
 
         async with self._starting:
@@ -157,13 +155,13 @@ class Steering:
             message = f"The browser of the session could not be steered ({said[:300]})."
             raise PageFailure("BROWSER_FAILED", message, status=502) from error
 
-    async def _leave(self, live: Live, browser: Browser) -> None:
+    async def _disconnect(self, live: LiveSession, browser: Browser) -> None:
         self._contexts.pop(live.id, None)
         with suppress(Exception):
             async with aio.timeout(3.0):
                 await browser.close()
 
-    async def _save(self, live: Live, profile: Profile, context: BrowserContext) -> None:
+    async def _save(self, live: LiveSession, profile: SessionProfile, context: BrowserContext) -> None:
         if live.session.gone.is_set():
             _LOG.warning("The profile %r was not saved: the browser of its session ended by itself.", profile.name)
             return
@@ -173,10 +171,10 @@ class Steering:
         except Exception as error:  # noqa: BLE001 - the session ends all the same
             _LOG.warning("The profile %r was not saved: %s", profile.name, str(error).splitlines()[0][:300])
             return
-        warning = await self._profiles.save(live.wanted.access.team, profile.name, json.dumps(state).encode())
+        warning = await self._profiles.save(live.spec.access.team, profile.name, json.dumps(state).encode())
         if warning:
             _LOG.warning("%s", warning)
 
 
-def _leave_alone(dialog: Dialog) -> None:
+def _ignore_dialog(dialog: Dialog) -> None:
     """Somebody else at the browser answers it."""

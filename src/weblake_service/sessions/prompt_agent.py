@@ -16,11 +16,11 @@ from weblake_service.llm import prompts
 from weblake_service.llm.interface import Message, Model
 from weblake_service.llm.query import json_of
 from weblake_service.page_failure import PageFailure
-from weblake_service.sessions.attached_page import HandsError
+from weblake_service.sessions.attached_page import PageActionError
 from weblake_service.sessions.cdp import CdpError
-from weblake_service.sessions.cdp_multiplexer import Client
-from weblake_service.sessions.page_actions import Hands
-from weblake_service.sessions.sessions import Live
+from weblake_service.sessions.cdp_multiplexer import CdpClient
+from weblake_service.sessions.page_actions import PageActions
+from weblake_service.sessions.sessions import LiveSession
 
 #: Actions of one prompt at most, and those whose outcome the model is told of again.
 MOST_STEPS, _REMEMBERED = 30, 12
@@ -66,7 +66,7 @@ _HINT: dict[str, object] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
+class PromptResult:
     """What became of a prompt."""
 
     #: What the model says at the end.
@@ -81,7 +81,7 @@ class _Step:
     outcome: str
 
 
-async def follow(model: Model, live: Live, prompt: str, timeout_s: float) -> Followed | None:
+async def follow_prompt(model: Model, live: LiveSession, prompt: str, timeout_s: float) -> PromptResult | None:
     """Follows a prompt in a session; None where that was not done in time.
 
     Raises:
@@ -92,7 +92,7 @@ async def follow(model: Model, live: Live, prompt: str, timeout_s: float) -> Fol
         client = await live.session.client()
         try:
             async with aio.timeout(timeout_s):
-                return await _follow(model, client, prompt)
+                return await _run_steps(model, client, prompt)
         except TimeoutError:
             return None
         finally:
@@ -101,25 +101,25 @@ async def follow(model: Model, live: Live, prompt: str, timeout_s: float) -> Fol
         raise PageFailure("BROWSER_FAILED", f"The browser of the session failed: {error}", status=502) from error
 
 
-async def _follow(model: Model, client: Client, prompt: str) -> Followed:
+async def _run_steps(model: Model, client: CdpClient, prompt: str) -> PromptResult:
     done: list[_Step] = []
     while True:
         # A click may have opened another page, so the one in front is looked for anew.
-        hands = await Hands.attach(client)
+        hands = await PageActions.attach(client)
         try:
             shown = (await hands.snapshot()).text
             last = len(done) >= MOST_STEPS
             messages = await _messages(model, hands, prompt, shown, done, last=last)
-            said = await json_of(model, messages, _check(last=last), _HINT)
+            said = await json_of(model, messages, _step_problem(last=last), _HINT)
             assert isinstance(said, dict)
             if said["action"] == "finish":
-                return Followed(said["output"], shown)
-            done.append(_Step(said, await _do(hands, said)))
+                return PromptResult(said["output"], shown)
+            done.append(_Step(said, await _execute_step(hands, said)))
         finally:
             await hands.detach()
 
 
-async def _do(hands: Hands, said: dict[str, Any]) -> str:
+async def _execute_step(hands: PageActions, said: dict[str, Any]) -> str:
     """Does what the model wants and says what came of it; what cannot be done is told to the model."""
     where, text = f"@{str(said.get('ref', '')).lstrip('@')}", str(said.get("text", ""))
     acts: dict[str, Callable[[], Awaitable[object]]] = {
@@ -134,7 +134,7 @@ async def _do(hands: Hands, said: dict[str, Any]) -> str:
     }
     try:
         found = await acts[said["action"]]()
-    except HandsError as error:
+    except PageActionError as error:
         return f"Not done: {error}"
     return str(found)[:_OUTCOME] if said["action"] == "read" else "Done."
 
@@ -142,12 +142,12 @@ async def _do(hands: Hands, said: dict[str, Any]) -> str:
 def _web(url: str) -> str:
     scheme = url.partition(":")[0].lower()
     if "//" in url and scheme not in ("http", "https"):
-        raise HandsError(f"{url[:200]} is no address of a web page.")
+        raise PageActionError(f"{url[:200]} is no address of a web page.")
     return url
 
 
 async def _messages(
-    model: Model, hands: Hands, prompt: str, shown: str, done: list[_Step], *, last: bool
+    model: Model, hands: PageActions, prompt: str, shown: str, done: list[_Step], *, last: bool
 ) -> list[Message]:
     mark = prompts.new_delimiter()
     messages = prompts.task_messages(_TASK, wish=prompt, mark=mark)
@@ -166,7 +166,7 @@ async def _messages(
     return messages
 
 
-def _check(*, last: bool) -> Callable[[object], str]:
+def _step_problem(*, last: bool) -> Callable[[object], str]:
     """What is wrong with an action."""
 
     def look(value: object) -> str:

@@ -38,20 +38,20 @@ def find(db: Connection, scrape_id: str, team: str, at: float) -> ScrapedPage:
         (scrape_id, alive),
     ).fetchone()
     if job is not None:
-        _demand_team(job, team)
+        _require_same_team(job, team)
         if job["kind"] not in _OF_PAGES:
             _gone("it was no scrape of a web page")
         return ScrapedPage(_url(job), job_records.decode_object(job["options"]))
     # A scrape that failed, or of which nothing was kept, is known without a page.
     job = db.execute("SELECT * FROM jobs WHERE id = ? AND ended > ?", (scrape_id, alive)).fetchone()
     if job is not None and job["kind"] in ("scrape", "parse"):
-        _demand_team(job, team)
+        _require_same_team(job, team)
         _gone("the scrape failed")
     known = db.execute(
         "SELECT team FROM activity WHERE id = ? AND endpoint = 'scrape' AND created > ?", (scrape_id, alive)
     ).fetchone()
     if known is not None:
-        _demand_team(known, team)
+        _require_same_team(known, team)
         _gone("nothing of the scrape was kept")
     not_found("Scrape job not found")
 
@@ -63,7 +63,7 @@ def _url(job: Row) -> str:
     return str(metadata.get("sourceURL") or metadata.get("url"))
 
 
-def _demand_team(row: Row, team: str) -> None:
+def _require_same_team(row: Row, team: str) -> None:
     if row["team"] != team:
         raise ErrorResponse(403, "Forbidden: the scrape belongs to another team.", code="FORBIDDEN")
 

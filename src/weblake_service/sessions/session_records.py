@@ -21,7 +21,7 @@ LIFE = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SessionSpec:
     """What a session is to be."""
 
     access: Access
@@ -41,7 +41,7 @@ def price(seconds: float) -> int:
     return math.ceil(math.ceil(round(max(0.0, seconds), 3)) * PER_MINUTE / 60)
 
 
-def record(db: Connection, session_id: str, wanted: Wanted, at: float) -> None:
+def record(db: Connection, session_id: str, wanted: SessionSpec, at: float) -> None:
     """Records a session that has just begun to live, and its start in the activity list."""
     access = wanted.access
     db.execute(
@@ -53,7 +53,7 @@ def record(db: Connection, session_id: str, wanted: Wanted, at: float) -> None:
     accounts.record_activity(db, access, endpoint, session_id, wanted.target, at)
 
 
-def note_seen(db: Connection, used: Iterable[tuple[str, float]], at: float) -> None:
+def update_last_seen(db: Connection, used: Iterable[tuple[str, float]], at: float) -> None:
     """Notes that sessions are alive, and when each (id, time) was used last."""
     db.executemany(
         "UPDATE browser_sessions SET used = ?, seen = ? WHERE id = ? AND ended IS NULL",
@@ -75,7 +75,7 @@ def end(db: Connection, session_id: str, at: float, charged_at: float) -> int:
     return credits
 
 
-def end_left(db: Connection, at: float) -> int:
+def end_abandoned(db: Connection, at: float) -> int:
     """Ends the sessions of an earlier service, which went with it: billed until they were last known to live."""
     left = db.execute("SELECT id, seen FROM browser_sessions WHERE ended IS NULL").fetchall()
     for row in left:
@@ -97,7 +97,7 @@ def of_scrape(db: Connection, scrape_id: str) -> Row | None:
     return found
 
 
-def listed(db: Connection, team: str, *, active: bool | None, at: float, scrapes: bool = False) -> list[Row]:
+def list_recent(db: Connection, team: str, *, active: bool | None, at: float, scrapes: bool = False) -> list[Row]:
     """A team's sessions of the last day, newest first.
 
     Args:

@@ -18,7 +18,7 @@ from selectolax.lexbor import LexborHTMLParser
 from weblake_service.page.parser_limits import limit_nesting
 from weblake_service.store.search_query import SearchQuery
 from weblake_service.store.search_text import MOST_TEXT, beginning, best_passage, index_text, plain_text
-from weblake_service.web.canonical_urls import key_of, site_of, split
+from weblake_service.web.canonical_urls import canonical_key, site_of, split
 
 #: Options whose pages are nobody's but this request's.
 _PRIVATE = ("headers", "lockdown", "zero_data_retention", "actions", "profile")
@@ -81,7 +81,7 @@ def entry(
     if any(options.get(name) for name in _PRIVATE):
         return None
     status = metadata.get("statusCode")
-    key = key_of(parts, similar=True, ignore_query=False)
+    key = canonical_key(parts, similar=True, ignore_query=False)
     if status in _GONE:
         return IndexEntry(team, key, "", "", "", "", b"", fresh, gone=True) if fresh else None
     if not isinstance(status, int) or not 200 <= status < 300:

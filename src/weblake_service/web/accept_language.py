@@ -19,7 +19,7 @@ def languages_problem(options: Mapping[str, object]) -> str | None:
     return None
 
 
-def wanted_languages(options: Mapping[str, object]) -> str:
+def accept_language(options: Mapping[str, object]) -> str:
     """The languages as `Accept-Language` has them, the first one best; empty where nothing says which.
 
     Where none is named they are those of the country, unless that is the default one.
@@ -31,9 +31,9 @@ def wanted_languages(options: Mapping[str, object]) -> str:
     return ",".join(one if place == 0 else f"{one};q={max(1, 10 - place) / 10}" for place, one in enumerate(found))
 
 
-def speaking(options: Mapping[str, object]) -> Mapping[str, object]:
+def with_accept_language(options: Mapping[str, object]) -> Mapping[str, object]:
     """The options with the header that asks for the languages; one of the caller's own goes before it."""
-    wanted, given = wanted_languages(options), options.get("headers")
+    wanted, given = accept_language(options), options.get("headers")
     if not wanted:
         return options
     headers = dict(given) if isinstance(given, Mapping) else {}

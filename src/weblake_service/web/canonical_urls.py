@@ -26,18 +26,18 @@ def split(url: str) -> SplitResult | None:
     return parts._replace(netloc=netloc, path=parts.path or "/", fragment="")
 
 
-def visited(parts: SplitResult, *, ignore_query: bool) -> str:
+def url_to_visit(parts: SplitResult, *, ignore_query: bool) -> str:
     """The URL as a crawl fetches it: as it was found, without fragment and, if asked, without query."""
     return urlunsplit(parts._replace(query="") if ignore_query else parts)
 
 
-def key_of(parts: SplitResult, *, similar: bool, ignore_query: bool) -> str:
+def canonical_key(parts: SplitResult, *, similar: bool, ignore_query: bool) -> str:
     """What two URLs of the same page have in common.
 
     Always the order of the query and the spelling of escapes are ignored. With `similar` also http or https, "www.", a
     slash at the end, and an index file.
     """
-    url = visited(parts, ignore_query=ignore_query)
+    url = url_to_visit(parts, ignore_query=ignore_query)
     try:
         url = str(canonicalize_url(url))
     except ValueError:

@@ -12,13 +12,13 @@ import httpx
 
 from weblake_service.page_failure import PageFailure
 from weblake_service.web.addresses import resolve
-from weblake_service.web.streams import Stream, wait_closed
+from weblake_service.web.streams import MonitoredStream, wait_closed
 
 #: Seconds after which the next address of a name is tried.
 _TURN = 5.0
 
 
-class Pools:
+class ConnectionPools:
     """Pools of connections, made when first needed: with and without checked certificates, direct and by proxy."""
 
     def __init__(self, *, allow_private: bool, trust_env: bool) -> None:
@@ -31,7 +31,7 @@ class Pools:
         proxy = proxy_for(url) if self._trust_env else ""
         if proxy and not self._allow_private:
             # The proxy may know names that this machine does not; what this machine knows to be closed stays closed.
-            await _refuse_closed(url)
+            await _refuse_private(url)
         key = (verify, proxy)
         if key not in self._pools:
             self._pools[key] = httpcore.AsyncConnectionPool(
@@ -71,15 +71,19 @@ class PinnedBackend(httpcore.AsyncNetworkBackend):
         addresses = await resolve(host, port, allow_private=self._allow_private)
         for address in addresses[:-1]:
             with suppress(httpcore.ConnectError, httpcore.ConnectTimeout):
-                return Stream(await self._inner.connect_tcp(address, port, _TURN, local_address, socket_options))
-        return Stream(await self._inner.connect_tcp(addresses[-1], port, timeout, local_address, socket_options))
+                return MonitoredStream(
+                    await self._inner.connect_tcp(address, port, _TURN, local_address, socket_options)
+                )
+        return MonitoredStream(
+            await self._inner.connect_tcp(addresses[-1], port, timeout, local_address, socket_options)
+        )
 
     async def sleep(self, seconds: float) -> None:
         """Waits, as httpcore asks between its own retries."""
         await asyncio.sleep(seconds)
 
 
-async def _refuse_closed(url: httpx.URL) -> None:
+async def _refuse_private(url: httpx.URL) -> None:
     try:
         await resolve(url.host, url.port or 443)
     except PageFailure as failure:

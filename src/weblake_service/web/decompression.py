@@ -10,7 +10,7 @@ from weblake_service.page_failure import PageFailure
 _STEP = 1 << 20
 
 
-class Body:
+class BodyDecoder:
     """Collects one body; more than `limit` bytes, compressed or not, is a PageFailure, or with `cut` the end of it."""
 
     def __init__(self, encoding: str, limit: int, url: str, *, cut: bool = False) -> None:

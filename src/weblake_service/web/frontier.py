@@ -12,7 +12,7 @@ from urllib.parse import SplitResult
 
 from weblake_service.page_failure import PageFailure
 from weblake_service.web import canonical_urls
-from weblake_service.web.path_patterns import Patterns
+from weblake_service.web.path_patterns import PathPatterns
 
 DEFAULT_LIMIT = 10_000
 _MAX_URL = 4096
@@ -44,7 +44,7 @@ class Frontier:
         if start is None:
             message = f"{start_url!r} is not an http or https URL. Mend it and start the crawl again."
             raise PageFailure("BAD_REQUEST", message, status=400)
-        self._patterns = Patterns(options)
+        self._patterns = PathPatterns(options)
         self._ignore_query = options.get("ignore_query_parameters") is True
         self._similar = options.get("deduplicate_similar_urls") is not False
         self._entire = options.get("crawl_entire_domain") is True
@@ -79,7 +79,7 @@ class Frontier:
             return False
         self._seen.add(key)
         self._accepted += 1
-        self._waiting.append((canonical_urls.visited(parts, ignore_query=self._ignore_query), depth))
+        self._waiting.append((canonical_urls.url_to_visit(parts, ignore_query=self._ignore_query), depth))
         return True
 
     def wants(self, url: str, depth: int) -> bool:
@@ -125,12 +125,12 @@ class Frontier:
             return False
         if _FILES.search(parts.path) or not self._in_scope(parts):
             return False
-        return self._patterns.let(
-            canonical_urls.visited(parts, ignore_query=False) if self._patterns.on_full_url else parts.path
+        return self._patterns.allows(
+            canonical_urls.url_to_visit(parts, ignore_query=False) if self._patterns.on_full_url else parts.path
         )
 
     def _key(self, parts: SplitResult) -> str:
-        return canonical_urls.key_of(parts, similar=self._similar, ignore_query=self._ignore_query)
+        return canonical_urls.canonical_key(parts, similar=self._similar, ignore_query=self._ignore_query)
 
     def _in_scope(self, parts: SplitResult) -> bool:
         site = canonical_urls.site_of(parts)

@@ -12,39 +12,43 @@ from weblake_service.files.converter_pool import ConverterPool
 from weblake_service.files.upload import Upload
 from weblake_service.jobs.page_fetcher import FreshPage
 from weblake_service.page.document import Page, page_of_upload, scrape
-from weblake_service.web.accept_language import speaking
-from weblake_service.web.fetch import Fetched, Fetcher
+from weblake_service.web.accept_language import with_accept_language
+from weblake_service.web.fetch import FetchedResponse, Fetcher
 from weblake_service.web.frontier import Frontier
 from weblake_service.web.interface import CrawlQueue
-from weblake_service.web.recorded_responses import Replay, Witness, scrape_answer
-from weblake_service.web.robots import Robots
+from weblake_service.web.recorded_responses import RecordingFetcher, ReplayFetcher, scrape_with
+from weblake_service.web.robots import RobotsRules
 from weblake_service.web.sitemap import sitemap_urls
 
 
-class RealWeb:
+class HttpWeb:
     """Fetches for real; made and used on one event loop."""
 
     def __init__(self, config: ServiceConfig) -> None:
         self._fetcher = Fetcher(allow_private=config.allow_private)
-        self._robots = Robots(self._fetcher)
+        self._robots = RobotsRules(self._fetcher)
         self._converters = ConverterPool()
         self._browsers = ScrapeBrowser(allow_private=config.allow_private, most=config.max_browser_pages)
 
     async def scrape(self, url: str, options: Mapping[str, object]) -> FreshPage:
         """Fetches a page and makes it a document."""
-        return await scrape_answer(url, speaking(options), Witness(self._fetcher), self._make, self._converters)
+        return await scrape_with(
+            url, with_accept_language(options), RecordingFetcher(self._fetcher), self._make, self._converters
+        )
 
     async def browse(self, url: str, options: Mapping[str, object], visitor: BrowserIdentity) -> FreshPage:
         """Loads a page in a browser and makes it a document; a file is fetched and converted instead."""
         visited = await self._browsers.render(url, options, visitor)
         if visited.fetched is None:
-            return await scrape_answer(url, speaking(options), Witness(self._fetcher), self._make, self._converters)
-        page = await scrape_answer(url, options, Replay(visited.fetched), self._make, self._converters)
+            return await scrape_with(
+                url, with_accept_language(options), RecordingFetcher(self._fetcher), self._make, self._converters
+            )
+        page = await scrape_with(url, options, ReplayFetcher(visited.fetched), self._make, self._converters)
         return replace(page, fetched=visited.fetched, profile=visited.profile)
 
-    async def remake(self, url: str, options: Mapping[str, object], fetched: Fetched) -> FreshPage:
+    async def remake(self, url: str, options: Mapping[str, object], fetched: FetchedResponse) -> FreshPage:
         """Makes a document of what a URL answered before."""
-        return await scrape_answer(url, options, Replay(fetched), self._make, self._converters)
+        return await scrape_with(url, options, ReplayFetcher(fetched), self._make, self._converters)
 
     async def _make(self, url: str, options: Mapping[str, object], fetcher: Fetcher) -> Page:
         return await scrape(url, options, fetcher=fetcher, converters=self._converters)
@@ -79,7 +83,7 @@ class RealWeb:
 
     def forget(self) -> None:
         """Reads every robots.txt anew from now on."""
-        self._robots = Robots(self._fetcher)
+        self._robots = RobotsRules(self._fetcher)
 
     async def aclose(self) -> None:
         """Closes all connections and ends the browser and the converting processes."""

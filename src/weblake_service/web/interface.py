@@ -8,7 +8,7 @@ from typing import Protocol
 from weblake_service.browser.browser_identity import BrowserIdentity
 from weblake_service.files.upload import Upload
 from weblake_service.jobs.page_fetcher import FreshPage
-from weblake_service.web.fetch import Fetched
+from weblake_service.web.fetch import FetchedResponse
 
 
 class CrawlQueue(Protocol):
@@ -51,7 +51,7 @@ class Web(Protocol):
     async def browse(self, url: str, options: Mapping[str, object], visitor: BrowserIdentity) -> FreshPage:
         """Loads a page in a browser and makes it a document; raises PageFailure."""
 
-    async def remake(self, url: str, options: Mapping[str, object], fetched: Fetched) -> FreshPage:
+    async def remake(self, url: str, options: Mapping[str, object], fetched: FetchedResponse) -> FreshPage:
         """Makes a document of what a URL answered before; raises PageFailure."""
 
     async def parse(self, read: Callable[[], Upload], options: Mapping[str, object], timeout_s: float) -> ParsedFile:

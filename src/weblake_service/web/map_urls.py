@@ -12,7 +12,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from weblake import aio
 from weblake_service.jobs.page_fetcher import FreshPage
 from weblake_service.page_failure import PageFailure
-from weblake_service.web.canonical_urls import key_of, site_of, split, visited
+from weblake_service.web.canonical_urls import canonical_key, site_of, split, url_to_visit
 from weblake_service.web.interface import Web
 
 #: URLs that a map returns where no limit is given.
@@ -28,7 +28,7 @@ Known = Mapping[str, tuple[str, str]]
 
 
 @dataclass
-class Found:
+class SiteUrls:
     """What was found of a site."""
 
     #: The hosts that the site is on, without "www.".
@@ -40,7 +40,7 @@ class Found:
     warning: str = ""
 
 
-async def find_urls(web: Web, url: str, mode: str) -> Found:
+async def find_urls(web: Web, url: str, mode: str) -> SiteUrls:
     """Reads a site's sitemaps and its page.
 
     Args:
@@ -51,14 +51,14 @@ async def find_urls(web: Web, url: str, mode: str) -> Found:
     Raises:
         PageFailure: Neither the sitemaps nor the page could be read.
     """
-    page, listed = await _both(web, url, mode)
-    if mode == "only" and not _on(listed, [url]):
+    page, listed = await _fetch_page_and_sitemaps(web, url, mode)
+    if mode == "only" and not _is_on_site_of(listed, [url]):
         # Maybe the site moved, and its sitemap is about where it is now.
         page = await _page(web, url)
     home = url if page is None or isinstance(page, PageFailure) else page.final_url
-    if mode != "skip" and not _on([home], [url]) and not _on(listed, [url, home]):
+    if mode != "skip" and not _is_on_site_of([home], [url]) and not _is_on_site_of(listed, [url, home]):
         listed = [*listed, *await web.sitemap(home, _MOST)]
-    found = Found(hosts={site_of(parts) for parts in (split(url), split(home)) if parts is not None})
+    found = SiteUrls(hosts={site_of(parts) for parts in (split(url), split(home)) if parts is not None})
     if mode == "only":
         found.urls = listed
         found.warning = "" if listed else f"No sitemap of {url} lists any page."
@@ -67,11 +67,11 @@ async def find_urls(web: Web, url: str, mode: str) -> Found:
             raise page
         found.urls, found.warning = listed, f"The page itself could not be read, so only the sitemap's: {page.message}"
     elif page is not None:
-        _take_page(found, page, url, listed)
+        _add_page_links(found, page, url, listed)
     return found
 
 
-async def arrange(found: Found, known: Known, asked: Mapping[str, object]) -> list[dict[str, object]]:
+async def arrange(found: SiteUrls, known: Known, asked: Mapping[str, object]) -> list[dict[str, object]]:
     """The URLs of the site, each once, as the options want them.
 
     Args:
@@ -84,8 +84,8 @@ async def arrange(found: Found, known: Known, asked: Mapping[str, object]) -> li
     return await asyncio.to_thread(_arrange, found, known, asked)
 
 
-def _arrange(found: Found, known: Known, asked: Mapping[str, object]) -> list[dict[str, object]]:
-    links = list(_chosen(found, known, asked))
+def _arrange(found: SiteUrls, known: Known, asked: Mapping[str, object]) -> list[dict[str, object]]:
+    links = list(_site_links(found, known, asked))
     search, limit = asked.get("search"), asked.get("limit", DEFAULT_LIMIT)
     if isinstance(search, str) and search.strip():
         links = _by_relevance(links, search)
@@ -93,7 +93,7 @@ def _arrange(found: Found, known: Known, asked: Mapping[str, object]) -> list[di
     return links[:limit]
 
 
-def _chosen(found: Found, known: Known, asked: Mapping[str, object]) -> Iterable[dict[str, object]]:
+def _site_links(found: SiteUrls, known: Known, asked: Mapping[str, object]) -> Iterable[dict[str, object]]:
     """The URLs that belong to the site, each page once, with what is known of it."""
     subdomains = asked.get("include_subdomains", True) is True
     no_query = asked.get("ignore_query_parameters", True) is True
@@ -102,13 +102,13 @@ def _chosen(found: Found, known: Known, asked: Mapping[str, object]) -> Iterable
         parts = split(url)
         if parts is None or not _belongs(parts, found.hosts, subdomains=subdomains):
             continue
-        key = key_of(parts, similar=True, ignore_query=no_query)
+        key = canonical_key(parts, similar=True, ignore_query=no_query)
         if key in seen:
             continue
         seen.add(key)
         title, description = found.read.get(url) or known.get(key) or ("", "")
         about = {name: text for name, text in (("title", title), ("description", description)) if text}
-        yield {"url": visited(parts, ignore_query=no_query), **about}
+        yield {"url": url_to_visit(parts, ignore_query=no_query), **about}
 
 
 def _belongs(parts: SplitResult, hosts: Iterable[str], *, subdomains: bool) -> bool:
@@ -116,7 +116,7 @@ def _belongs(parts: SplitResult, hosts: Iterable[str], *, subdomains: bool) -> b
     return any(site == host or (subdomains and site.endswith(f".{host}")) for host in hosts)
 
 
-async def _both(web: Web, url: str, mode: str) -> tuple[FreshPage | PageFailure | None, list[str]]:
+async def _fetch_page_and_sitemaps(web: Web, url: str, mode: str) -> tuple[FreshPage | PageFailure | None, list[str]]:
     """The page and the sitemaps, read side by side; the page is None where only the sitemaps are wanted."""
     if mode == "only":
         return None, await web.sitemap(url, _MOST)
@@ -134,7 +134,7 @@ async def _page(web: Web, url: str) -> FreshPage | PageFailure:
         return failure
 
 
-def _take_page(found: Found, page: FreshPage, url: str, listed: list[str]) -> None:
+def _add_page_links(found: SiteUrls, page: FreshPage, url: str, listed: list[str]) -> None:
     metadata = page.document.get("metadata")
     about = metadata if isinstance(metadata, Mapping) else {}
     status = about.get("statusCode")
@@ -147,7 +147,7 @@ def _take_page(found: Found, page: FreshPage, url: str, listed: list[str]) -> No
     found.urls = [page.final_url, *listed, *page.links]
 
 
-def _on(urls: Iterable[str], places: Iterable[str]) -> bool:
+def _is_on_site_of(urls: Iterable[str], places: Iterable[str]) -> bool:
     """Whether any of the URLs is on the site of one of these places."""
     hosts = [site_of(parts) for place in places if (parts := split(place)) is not None]
     return any((parts := split(url)) is not None and _belongs(parts, hosts, subdomains=True) for url in urls)

@@ -24,7 +24,7 @@ _HINTS = (
 )
 
 
-class Patterns:
+class PathPatterns:
     """Which paths a crawl's options let through.
 
     Args:
@@ -40,7 +40,7 @@ class Patterns:
         #: Whether they are searched for in the whole URL, or in its path.
         self.on_full_url = options.get("regex_on_full_url") is True
 
-    def let(self, text: str) -> bool:
+    def allows(self, text: str) -> bool:
         """Whether no pattern excludes the text, and one includes it where there are such."""
         if not (self._include or self._exclude):
             return True
@@ -55,13 +55,13 @@ def _compiled(given: object, name: str) -> list[Any]:
     if not isinstance(given, list | tuple):
         return []
     if len(given) > _MOST:
-        raise _unusable(f"{name} holds {len(given)} patterns; at most {_MOST} are taken.")
+        raise _invalid_pattern(f"{name} holds {len(given)} patterns; at most {_MOST} are taken.")
     return [_compile(str(text), name) for text in given]
 
 
 def _compile(text: str, name: str) -> Any:
     if len(text) > _LONGEST:
-        raise _unusable(f"{name} holds a pattern of {len(text)} characters; at most {_LONGEST} are taken.")
+        raise _invalid_pattern(f"{name} holds a pattern of {len(text)} characters; at most {_LONGEST} are taken.")
     options = re2.Options()
     options.max_mem = _MEMORY
     options.log_errors = False
@@ -72,8 +72,8 @@ def _compile(text: str, name: str) -> Any:
         said = given.decode("utf-8", "replace") if isinstance(given, bytes) else str(error)
         hint = next((more for start, more in _HINTS if said.startswith(start)), "mend it and try again")
         message = f"{name} holds {text!r}, which cannot be used as a regular expression ({said}): {hint}."
-        raise _unusable(message) from None
+        raise _invalid_pattern(message) from None
 
 
-def _unusable(message: str) -> PageFailure:
+def _invalid_pattern(message: str) -> PageFailure:
     return PageFailure("BAD_REQUEST", message, status=400)

@@ -32,12 +32,12 @@ def header_problem(headers: Mapping[object, object]) -> str | None:
     return None
 
 
-class Chain:
+class RedirectChain:
     """One chain of redirects: where it stands, what it sends, and the cookies it picked up."""
 
     def __init__(self, url: str, headers: Mapping[str, str], user_agent: str) -> None:
         self.url = httpx.URL(url)
-        self.passed: list[str] = []
+        self.visited: list[str] = []
         self._start = self.url
         self._cookies = httpx.Cookies()
         self._headers = {
@@ -82,17 +82,17 @@ class Chain:
         location = headers.get("location", "")
         if status not in _REDIRECTS or not location:
             return False
-        if len(self.passed) >= MAX_REDIRECTS:
+        if len(self.visited) >= MAX_REDIRECTS:
             message = f"{self._start} redirects more than {MAX_REDIRECTS} times. Check the URL in a browser."
             raise PageFailure("SCRAPE_SITE_ERROR", message)
-        self.passed.append(str(self.public_url))
+        self.visited.append(str(self.public_url))
         try:
             joined = self.url.join(location)
             if not joined.fragment and self.url.fragment:
                 joined = joined.copy_with(fragment=self.url.fragment)
             self.url = httpx.URL(clean_url(str(joined), allow_private=allow_private))
         except (PageFailure, httpx.InvalidURL, ValueError) as error:
-            message = f"{self.passed[-1]} redirects to {location[:200]!r}, which cannot be scraped ({error})."
+            message = f"{self.visited[-1]} redirects to {location[:200]!r}, which cannot be scraped ({error})."
             raise PageFailure("SCRAPE_SITE_ERROR", message) from error
         return True
 

@@ -41,7 +41,7 @@ class _Rules:
     until: float
 
 
-class Robots:
+class RobotsRules:
     """The robots.txt files of the sites that a service visits, read once per origin and day."""
 
     def __init__(self, fetcher: Fetcher, *, clock: Callable[[], float] = time.monotonic) -> None:

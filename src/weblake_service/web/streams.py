@@ -18,7 +18,7 @@ from typing_extensions import Self
 _closing: set[asyncio.Task[None]] = set()
 
 
-class Stream(httpcore.AsyncNetworkStream):
+class MonitoredStream(httpcore.AsyncNetworkStream):
     """Another stream, with one question answered by itself."""
 
     def __init__(self, inner: httpcore.AsyncNetworkStream) -> None:

@@ -25,7 +25,7 @@ class LanguageMissing(Exception):
     """There is nothing to run this language with; the text says what to install."""
 
 
-def lay_out(room: Path, code: str, language: str) -> list[str]:
+def write_files(room: Path, code: str, language: str) -> list[str]:
     """Puts the code and the browser's command into an empty folder; returns the command line that runs the code.
 
     Raises:

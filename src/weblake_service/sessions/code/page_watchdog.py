@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, supp
 from typing import Any
 
 from weblake import aio
-from weblake_service.sessions.attached_page import HandsError
+from weblake_service.sessions.attached_page import PageActionError
 from weblake_service.sessions.cdp import Cdp, CdpError
 from weblake_service.sessions.open_pages import front_page
 
@@ -25,7 +25,7 @@ _FREE = 1.0
 _DIALOG = 5.0
 
 
-class Guard:
+class PageWatchdog:
     """Attached to all pages of a browser, also to those that are still to come; none for a browser that is not there.
 
     One may watch over a session as long as it lasts, and over all that is run in it.
@@ -40,9 +40,9 @@ class Guard:
         self._unseen = asyncio.Event()
         self._unseen.set()
         if cdp is not None:
-            cdp.listen(self._hear)
+            cdp.listen(self._on_event)
 
-    async def watch(self) -> None:
+    async def start(self) -> None:
         """Attaches to the pages, and goes on doing so.
 
         Raises:
@@ -64,23 +64,23 @@ class Guard:
             if not self._viewers:
                 self._unseen.set()
 
-    def leave(self) -> None:
+    def stop(self) -> None:
         """Does nothing more."""
         for key in list(self._tasks):
             self._drop(key)
 
     async def front(self) -> str | None:
         """The page in front. None where nobody says, which the code will hear when it connects itself."""
-        with suppress(CdpError, HandsError, TimeoutError):
+        with suppress(CdpError, PageActionError, TimeoutError):
             async with aio.timeout(_ANSWER):
                 return await front_page(self._cdp) if self._cdp else None
         return None
 
-    async def free(self) -> None:
+    async def unblock(self) -> None:
         """Ends what scripts do in pages that do not answer."""
-        await asyncio.gather(*(self._free(session) for session in self._sessions))
+        await asyncio.gather(*(self._unblock_page(session) for session in self._sessions))
 
-    async def _free(self, session: str) -> None:
+    async def _unblock_page(self, session: str) -> None:
         assert self._cdp is not None
         with suppress(CdpError):
             try:
@@ -91,7 +91,7 @@ class Guard:
                     async with aio.timeout(_FREE):
                         await self._cdp.send("Runtime.terminateExecution", None, session)
 
-    def _do(self, key: str, work: Coroutine[Any, Any, None]) -> None:
+    def _send_quietly(self, key: str, work: Coroutine[Any, Any, None]) -> None:
         """Does something aside, one thing for each key."""
         self._drop(key)
         self._tasks[key] = asyncio.ensure_future(work)
@@ -101,12 +101,12 @@ class Guard:
         if task is not None:
             task.cancel()
 
-    async def _enter(self, session: str) -> None:
+    async def _attach(self, session: str) -> None:
         assert self._cdp is not None
         with suppress(CdpError):
             await self._cdp.send("Page.enable", None, session)
 
-    async def _answer(self, session: str, kind: object) -> None:
+    async def _handle_dialog(self, session: str, kind: object) -> None:
         assert self._cdp is not None
         await asyncio.sleep(_DIALOG)
         await self._unseen.wait()
@@ -114,12 +114,12 @@ class Guard:
             yes = {"accept": kind in {"alert", "beforeunload"}}
             await self._cdp.send("Page.handleJavaScriptDialog", yes, session)
 
-    def _hear(self, method: str, params: dict[str, Any], session: str | None) -> None:
+    def _on_event(self, method: str, params: dict[str, Any], session: str | None) -> None:
         if method == "Target.attachedToTarget" and session is None and params["targetInfo"]["type"] == "page":
             self._sessions.add(params["sessionId"])
-            self._do(f"enter {params['sessionId']}", self._enter(params["sessionId"]))
+            self._send_quietly(f"enter {params['sessionId']}", self._attach(params["sessionId"]))
         elif session in self._sessions and method == "Page.javascriptDialogOpening":
-            self._do(f"answer {session}", self._answer(str(session), params.get("type")))
+            self._send_quietly(f"answer {session}", self._handle_dialog(str(session), params.get("type")))
         elif method == "Page.javascriptDialogClosed":
             self._drop(f"answer {session}")
         elif method == "Target.detachedFromTarget":
@@ -129,18 +129,18 @@ class Guard:
 
 
 @asynccontextmanager
-async def guarding(cdp_url: str) -> AsyncIterator[Guard]:
+async def watchdog(cdp_url: str) -> AsyncIterator[PageWatchdog]:
     """Watches over a browser until the end of the block; over none where there is none."""
     # The extra `browser` brings websockets; the service is there without it.
-    from weblake_service.sessions.code.connection import connected
+    from weblake_service.sessions.code.connection import open_connection
 
     async with AsyncExitStack() as stack:
-        guard = Guard(None)
+        guard = PageWatchdog(None)
         with suppress(CdpError, TimeoutError):
             async with aio.timeout(_ANSWER):
-                guard = Guard(await stack.enter_async_context(connected(cdp_url)))
-                await guard.watch()
+                guard = PageWatchdog(await stack.enter_async_context(open_connection(cdp_url)))
+                await guard.start()
         try:
             yield guard
         finally:
-            guard.leave()
+            guard.stop()

@@ -33,7 +33,7 @@ def save(folder: Path, target: str, shot: Snapshot) -> None:
     _write(folder, {**_read(folder), "snapshot": {"target": target, "loader": shot.loader, "refs": refs}})
 
 
-def in_order(folder: Path, pages: list[OpenPage]) -> list[OpenPage]:
+def in_listed_order(folder: Path, pages: list[OpenPage]) -> list[OpenPage]:
     """The pages as they were listed last, new ones at the end: the browser's own order changes by itself."""
     before = _read(folder).get("pages")
     numbers = {page: number for number, page in enumerate(before)} if isinstance(before, list) else {}

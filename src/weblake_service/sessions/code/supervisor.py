@@ -33,8 +33,8 @@ _KILLING = 2.0
 
 def main() -> None:
     """Runs the command that standard input names; writes how it ended to the file that is named there."""
-    told = json.loads(_line())
-    _adopt_orphans()
+    told = json.loads(_read_first_line())
+    _become_subreaper()
     _limit(told["limits"])
     woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) if hasattr(os, "pipe2") else os.pipe()
     os.set_blocking(wake, False)
@@ -50,7 +50,7 @@ def main() -> None:
     if status is not None:
         _wait(-1, woken, time.monotonic() + _GRACE)
     if Path("/proc/self/stat").exists():
-        end_all(lambda: descendants(os.getpid()))
+        kill_all(lambda: descendants(os.getpid()))
     else:
         # Elsewhere than on Linux only the group of the code can be found.
         with suppress(ProcessLookupError, PermissionError):
@@ -60,7 +60,7 @@ def main() -> None:
         ended.write_text("" if status is None else str(os.waitstatus_to_exitcode(status)))
 
 
-def _line() -> bytes:
+def _read_first_line() -> bytes:
     """The first line of standard input, and not a byte more."""
     line = b""
     while not line.endswith(b"\n"):
@@ -110,7 +110,7 @@ def _wait(child: int, woken: int, until: float | None) -> int | None:
             return None
 
 
-def end_all(find: Callable[[], set[int]]) -> bool:
+def kill_all(find: Callable[[], set[int]]) -> bool:
     """Kills whoever is found until nobody is; False when some did not go."""
     deadline = time.monotonic() + _KILLING
     while found := find():
@@ -141,7 +141,7 @@ def descendants(pid: int) -> set[int]:
     return found
 
 
-def marked(mark: str) -> set[int]:
+def marked_processes(mark: str) -> set[int]:
     """The living processes that carry a mark in their environment; empty where there is no /proc."""
     entry, found = f"{MARK}={mark}".encode(), set()
     for process in _processes():
@@ -157,7 +157,7 @@ def _processes() -> list[Path]:
     return []
 
 
-def _adopt_orphans() -> None:
+def _become_subreaper() -> None:
     if sys.platform.startswith("linux"):
         import ctypes
 

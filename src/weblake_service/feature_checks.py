@@ -42,7 +42,7 @@ def check_page_options(options: Mapping[str, object], plan: Plan | None = None, 
         llm: What is missing for a language model; empty where there is one.
 
     Raises:
-        Refusal: 400 where a selector, a header or a language cannot be used, 503 with the name of what is missing, or
+        ErrorResponse: 400 where a selector, a header or a language cannot be used, 503 with the name of what is missing, or
             403 where zero data retention is asked for in vain.
     """
     headers = options.get("headers")

@@ -24,7 +24,7 @@ class RateLimit:
         """Counts a start: a POST that is about to be executed, so neither a malformed one nor a replay.
 
         Raises:
-            Refusal: 429 with the seconds to wait, in the header and in the text.
+            ErrorResponse: 429 with the seconds to wait, in the header and in the text.
         """
         self._count(team, "starts", self._config.plan(team).requests_per_minute)
 
@@ -32,7 +32,7 @@ class RateLimit:
         """Counts any other request to the API.
 
         Raises:
-            Refusal: 429, as for a start.
+            ErrorResponse: 429, as for a start.
         """
         self._count(team, "reads", self._config.plan(team).reads_per_minute)
 

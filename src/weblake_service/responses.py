@@ -108,7 +108,7 @@ def read_job_id(request: Request, name: str = "id", *, unreadable: int = 400) ->
     """The job id in the path, in its canonical spelling.
 
     Raises:
-        Refusal: 400, or what `unreadable` says where the contract knows no 400; no job could have this id.
+        ErrorResponse: 400, or what `unreadable` says where the contract knows no 400; no job could have this id.
     """
     text = str(request.path_params[name])
     try:

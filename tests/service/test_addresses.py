@@ -95,7 +95,7 @@ def test_s7_nothing_that_python_calls_private_is_public(address: ipaddress.IPv4A
         "mailto:a@b.de",
     ],
 )
-def test_s7_what_is_no_web_address_is_refused_before_anything_is_sent(url: str) -> None:
+def test_s7_a_non_web_url_is_refused_before_any_request(url: str) -> None:
     problem = failure(url)
     assert (problem.code, problem.status) == ("BAD_REQUEST", 400)
 
@@ -114,7 +114,7 @@ def test_an_address_is_cleaned(given_url: str, fetched: str) -> None:
     assert clean_url(given_url) == fetched
 
 
-def test_a_host_without_a_dot_is_only_good_at_home() -> None:
+def test_a_host_without_a_dot_needs_allow_private() -> None:
     with pytest.raises(PageFailure, match="without a dot"):
         clean_url("http://intranet/")
     assert clean_url("http://intranet/", allow_private=True) == "http://intranet/"

@@ -227,7 +227,7 @@ def test_the_name_and_password_of_a_url_go_to_its_site(lab: BrowserLab) -> None:
         assert wrong["metadata"]["statusCode"] == 401
 
 
-def test_a_context_that_is_used_again_remembers_nothing(lab: BrowserLab) -> None:
+def test_a_reused_context_keeps_no_state(lab: BrowserLab) -> None:
     contexts = lab.service._parts.web._browsers._contexts  # type: ignore[union-attr]
     before = lab.site.pages["/tick"].count
     uses = []
@@ -245,7 +245,7 @@ def test_a_context_that_is_used_again_remembers_nothing(lab: BrowserLab) -> None
     assert uses[1] == (uses[0][0], uses[0][1] + 1)
 
 
-def test_a_profile_is_what_its_team_left_in_it(lab: BrowserLab) -> None:
+def test_a_profile_persists_for_its_team(lab: BrowserLab) -> None:
     url = lab.site.url("/counting")
 
     def visit(name: str, key: str = "red-key", **more: object) -> str:
@@ -276,7 +276,7 @@ def test_a_profile_has_one_saver_at_a_time(lab: BrowserLab) -> None:
     assert sorted(text.partition("cookie ")[2][0] for text in texts) == ["0", "1", "2"]
 
 
-def test_branding_is_what_the_page_looks_like(lab: BrowserLab) -> None:
+def test_branding_reports_computed_styles(lab: BrowserLab) -> None:
     found = lab.scrape(lab.site.url("/shop"), formats=["branding"])["branding"]
     assert found["colorScheme"] == "light"
     colors = found["colors"]
@@ -294,7 +294,7 @@ def test_branding_is_what_the_page_looks_like(lab: BrowserLab) -> None:
     }
 
 
-def test_files_and_text_are_what_they_are_over_http(lab: BrowserLab) -> None:
+def test_files_and_text_equal_those_over_http(lab: BrowserLab) -> None:
     url = lab.site.page("/data.json", json.dumps({"a": 1}).encode(), content_type="application/json")
     data = lab.scrape(url, formats=["markdown", "rawHtml", "screenshot"])
     assert data["rawHtml"] == '{"a": 1}'

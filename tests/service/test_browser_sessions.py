@@ -103,7 +103,7 @@ def test_a_session_is_made_used_listed_and_billed_once(red: Sessions) -> None:
 
 
 @pytest.mark.system
-def test_code_without_end_is_ended_in_every_language_and_the_page_stays(red: Sessions) -> None:
+def test_endless_code_is_killed_in_every_language_and_the_page_stays(red: Sessions) -> None:
     made = red.create()
     red.execute(made, f"await page.goto('{red.lab.site.url('/clicks')}'); await page.click('button')")
     for language, code in LOOPS.items():
@@ -124,7 +124,7 @@ def test_code_without_end_is_ended_in_every_language_and_the_page_stays(red: Ses
 
 
 @pytest.mark.system
-def test_someone_elses_client_drives_it_and_two_are_kept_apart(red: Sessions) -> None:
+def test_external_clients_are_isolated_from_each_other(red: Sessions) -> None:
     from playwright.sync_api import sync_playwright
 
     made = red.create()
@@ -236,7 +236,7 @@ def _world(reply: dict[str, Any]) -> int:
     becomes="if False and",
 )
 @pytest.mark.system
-def test_s8_only_the_right_word_and_the_right_page_come_in(red: Sessions, caplog: pytest.LogCaptureFixture) -> None:
+def test_s8_a_connection_needs_the_token_and_an_allowed_origin(red: Sessions, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     made, other = red.create(), red.create(streamWebView=False)
     word = made["cdpUrl"].partition("word=")[2]
@@ -272,7 +272,7 @@ def test_s8_only_the_right_word_and_the_right_page_come_in(red: Sessions, caplog
 
 
 @pytest.mark.system
-def test_a_session_is_its_teams(red: Sessions) -> None:
+def test_a_session_belongs_to_its_team(red: Sessions) -> None:
     made, blue = red.create(), Sessions(red.lab, "blue-key")
     assert blue.listed() == []
     for reply in (
@@ -297,7 +297,7 @@ def test_a_session_is_its_teams(red: Sessions) -> None:
 
 
 @pytest.mark.system
-def test_there_are_so_many_and_they_want_to_be_paid(red: Sessions) -> None:
+def test_sessions_are_limited_in_number_and_by_credits(red: Sessions) -> None:
     red.create()
     red.create()
     full = red.call("POST", "/v2/browser", {})
@@ -310,7 +310,7 @@ def test_there_are_so_many_and_they_want_to_be_paid(red: Sessions) -> None:
 
 
 @pytest.mark.system
-def test_a_start_that_is_repeated_makes_one_session(red: Sessions) -> None:
+def test_a_repeated_start_creates_one_session(red: Sessions) -> None:
     key = {"x-idempotency-key": "6c1f6f0e-3f3b-4c0a-9a51-8d5a9f0f7b11"}
     first = red.call("POST", "/v2/browser", {"ttl": 60}, headers=key).json()
     again = red.call("POST", "/v2/browser", {"ttl": 60}, headers=key).json()
@@ -324,7 +324,7 @@ def test_a_start_that_is_repeated_makes_one_session(red: Sessions) -> None:
 
 
 @pytest.mark.system
-def test_it_ends_when_its_time_is_over_and_when_it_is_left_alone(red: Sessions) -> None:
+def test_a_session_ends_after_its_ttl_and_when_idle(red: Sessions) -> None:
     # The service's clock also runs by itself while a browser starts: half a minute between any two moments is nothing.
     long, idle = red.create(ttl=1000, activityTtl=3600), red.create(ttl=3600, activityTtl=500)
     red.lab.service.advance(400)
@@ -342,7 +342,7 @@ def test_it_ends_when_its_time_is_over_and_when_it_is_left_alone(red: Sessions) 
 
 
 @pytest.mark.system
-def test_whoever_only_watches_does_not_keep_it_but_code_that_runs_does(red: Sessions) -> None:
+def test_viewers_do_not_keep_a_session_alive_but_running_code_does(red: Sessions) -> None:
     made = red.create(ttl=3600, activityTtl=10)
     ran: list[dict[str, object]] = []
     arrived, go = threading.Event(), threading.Event()

@@ -214,13 +214,13 @@ def test_a_selector_that_cannot_be_read_is_the_request_s_fault(option: str, sele
     assert (caught.value.code, caught.value.status) == ("BAD_REQUEST", 400)
 
 
-def test_only_what_was_asked_for_is_there() -> None:
+def test_only_requested_formats_are_returned() -> None:
     assert set(make(ARTICLE).document) == {"markdown", "metadata"}
     assert set(make(ARTICLE, formats=["rawHtml", {"type": "links"}]).document) == {"rawHtml", "links", "metadata"}
     assert set(make(ARTICLE, formats=[]).document) == {"metadata"}
 
 
-def test_raw_html_is_what_was_sent() -> None:
+def test_raw_html_equals_the_response_body() -> None:
     source = "<P>a<!-- c --><script>x</script>"
     page = make(source, formats=["html", "rawHtml"])
     assert page.document["rawHtml"] == source

@@ -38,7 +38,7 @@ def test_an_error_status_of_the_target_is_a_document(site: Site, status: int, wo
     assert page.document["metadata"]["error"] == words
 
 
-def test_an_unknown_status_keeps_the_server_s_own_words(site: Site) -> None:
+def test_an_unknown_status_keeps_its_reason_phrase(site: Site) -> None:
     site.pages["/odd"] = lambda handler: (
         handler.send_response(499, "Went Away"),
         handler.end_headers(),

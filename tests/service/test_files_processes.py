@@ -107,7 +107,7 @@ def test_s9_a_large_page_is_read_in_a_process(what: str, monkeypatch: pytest.Mon
     assert converting(work) == told[what]
 
 
-def test_s9_what_is_wrong_with_a_large_page_is_told_as_for_a_small_one() -> None:
+def test_s9_errors_of_large_pages_equal_those_of_small_ones() -> None:
     wanted = read_page_options({"include_tags": ["p:nth-child(2)"]})
 
     async def work(converters: ConverterPool) -> None:
@@ -204,7 +204,7 @@ def test_a_process_that_died_meanwhile_is_replaced() -> None:
     converting(work)
 
 
-def test_a_process_is_told_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_converter_process_gets_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEBLAKE_API_KEY", "test-key")
 
     def environment_of(pid: int) -> str:
@@ -223,12 +223,12 @@ def test_a_process_is_told_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_killed_service_takes_its_processes_along(tmp_path: Path) -> None:
     program = (
         "import asyncio, sys\n"
-        "from weblake_service.files.converter_pool import Converters\n"
-        "from weblake_service.files.conversion_messages import Task\n"
+        "from weblake_service.files.converter_pool import ConverterPool\n"
+        "from weblake_service.files.conversion_messages import ConversionTask\n"
         "async def main():\n"
-        "    converters = Converters()\n"
+        "    converters = ConverterPool()\n"
         "    body = open(sys.argv[1], 'rb').read()\n"
-        "    task = asyncio.create_task(converters.convert(Task('office', html=True), body))\n"
+        "    task = asyncio.create_task(converters.convert(ConversionTask('office', html=True), body))\n"
         "    while not converters.pids: await asyncio.sleep(0.01)\n"
         "    await asyncio.sleep(0.3)\n"
         "    print(converters.pids[0], flush=True)\n"

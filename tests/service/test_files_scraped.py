@@ -126,7 +126,7 @@ def test_a_crawl_follows_the_links_of_a_document(fresh: Any, site: Any) -> None:
     )
 
 
-def test_what_cannot_be_converted_is_told(parsing: Any, site: Any) -> None:
+def test_unconvertible_files_are_reported(parsing: Any, site: Any) -> None:
     url = site.page("/locked.pdf", document("encrypted.pdf"), content_type="application/pdf")
     status, code, error = failed(parsing, url)
     assert (status, code) == (500, "SCRAPE_UNSUPPORTED_FILE_ERROR")

@@ -74,7 +74,7 @@ HOSTILE = {
 )
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.system
-def test_s9_a_page_that_is_built_to_hurt_neither_crashes_nor_hangs(name: str) -> None:
+def test_s9_a_hostile_page_neither_crashes_nor_hangs(name: str) -> None:
     """In a process of its own with 2 GiB, so that an overflow or a flood would end that one and be seen here."""
     program = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))\n"

@@ -119,11 +119,11 @@ def test_the_page_opened_or_navigated_last_is_followed() -> None:
         assert not tabs.on_target_info(unseen)
     assert tabs.on_target_info(info("a", "http://a/2"))
     assert tabs.followed == "a"
-    assert tabs.seen({**info("b", "http://b/"), "title": "another"})
+    assert tabs.on_target_info({**info("b", "http://b/"), "title": "another"})
     assert tabs.followed == "a", "a title is no navigation"
-    assert not tabs.gone("w")
+    assert not tabs.on_target_destroyed("w")
     for target, then in (("a", "b"), ("b", "blank"), ("blank", None)):
-        assert tabs.gone(target)
+        assert tabs.on_target_destroyed(target)
         assert tabs.followed == then
     assert tabs.number == 0
 
@@ -197,7 +197,7 @@ def test_pictures_wait_for_the_viewer_and_the_newest_replaces_the_others() -> No
     assert pictures.newest is None
 
 
-def test_the_size_of_what_is_no_jpeg_is_not_known() -> None:
+def test_the_size_of_a_non_jpeg_is_zero() -> None:
     for data in (b"", b"\xff\xd8", b"\xff\xd8\xff\xe0\x00\x10" + b"x" * 20, b"\xff\xd8\xff\xc0", b"GIF89a" + b"x" * 20):
         assert jpeg_size(data) == (0, 0)
         assert Frame(data, 800, 600).scale == 1
@@ -450,7 +450,7 @@ async def colour(lab: Lab, picture: bytes) -> list[int]:
 
 
 @pytest.mark.system
-def test_a_viewer_that_never_says_taken_gets_a_picture_now_and_then(
+def test_a_viewer_that_never_acknowledges_gets_occasional_frames(
     tmp_path: Path, site: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live_view, "_DRAWING", 0.5)
@@ -479,7 +479,7 @@ def test_a_dialog_is_shown_and_answered_and_nothing_else_goes_on_meanwhile(tmp_p
 
 
 @pytest.mark.system
-def test_a_dialog_that_nobody_may_answer_does_not_hang_the_page_for_good(
+def test_an_unanswered_dialog_is_dismissed_after_a_timeout(
     tmp_path: Path, site: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live_view, "DIALOG", 1.0)
@@ -509,7 +509,7 @@ def test_a_dialog_does_not_outlive_the_view_that_held_it_open(tmp_path: Path, si
 
 
 @pytest.mark.system
-def test_a_page_that_somebody_else_detaches_is_attached_again(tmp_path: Path, site: str) -> None:
+def test_a_page_detached_by_another_client_is_reattached(tmp_path: Path, site: str) -> None:
     async def work(lab: Lab) -> None:
         session = lab.view_session()
         await lab.cdp.send("Target.detachFromTarget", {"sessionId": session})
@@ -522,7 +522,7 @@ def test_a_page_that_somebody_else_detaches_is_attached_again(tmp_path: Path, si
 
 
 @pytest.mark.system
-def test_the_viewer_is_told_when_the_browser_is_gone(tmp_path: Path, site: str) -> None:
+def test_the_viewer_is_notified_when_the_browser_ends(tmp_path: Path, site: str) -> None:
     async def work(lab: Lab) -> None:
         await lab.cdp.send("Browser.close")
         await lab.viewer.until(lambda: lab.view.done())

@@ -95,7 +95,7 @@ def test_no_file_allows_everything(status: int) -> None:
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_a_file_that_cannot_be_read_closes_the_site_and_says_so(status: int) -> None:
+def test_an_unreadable_robots_txt_disallows_the_site_with_a_note(status: int) -> None:
     assert not allowed(site(status), "/")
     note = asking(site(status), lambda robots: robots.note("https://site.example/"))
     assert str(status) in note
@@ -115,7 +115,7 @@ def test_a_site_that_cannot_be_reached_is_left_to_the_page_s_own_failure(problem
     assert allowed(Scripted({"https://site.example/robots.txt": problem}), "/") is verdict
 
 
-def test_a_file_is_read_once_for_a_day_and_for_all_who_ask_at_once() -> None:
+def test_robots_txt_is_read_once_a_day_and_concurrent_reads_share_it() -> None:
     fetcher, clock = site(), [0.0]
 
     async def work(robots: RobotsRules) -> None:

@@ -166,7 +166,7 @@ def test_error_pages_and_pages_behind_a_password_in_the_url_are_not_kept(lab: An
         assert [lab.scrape(url)["metadata"]["cacheState"] for _ in range(2)] == ["miss", "miss"]
 
 
-def test_a_page_whose_certificate_was_not_checked_is_not_served_to_who_wants_that(lab: Any) -> None:
+def test_an_unverified_cached_page_is_not_served_when_verification_is_required(lab: Any) -> None:
     url = lab.site.page("/p", b"<main>One</main>")
     lab.scrape(url)
     assert lab.scrape(url, skipTlsVerification=False)["metadata"]["cacheState"] == "miss"

@@ -117,7 +117,7 @@ def test_without_the_mode_there_is_no_diff(lab: Any) -> None:
     assert "diff" not in lab.scrape(url, formats=BOTH)["changeTracking"]
 
 
-def test_a_removed_page_is_told_and_its_last_version_stays(lab: Any) -> None:
+def test_a_removed_page_is_reported_and_its_last_version_kept(lab: Any) -> None:
     url = lab.site.page("/p", page("One"))
     lab.scrape(url, formats=BOTH)
     lab.site.page("/p", page("Gone"), status=404)

@@ -376,7 +376,7 @@ def shared() -> sqlite3.Connection:
     return found
 
 
-def test_words_wait_for_company_but_never_for_a_search(db: sqlite3.Connection) -> None:
+def test_indexing_is_batched_but_finished_before_a_search(db: sqlite3.Connection) -> None:
     for n in range(40):
         add(db, f"http://site.test/{n}", f"word{n}")
     (waiting,) = db.execute("SELECT count(*) FROM search_waiting").fetchone()

@@ -138,7 +138,7 @@ def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path) -> None:
         Store(db).close()
 
 
-def test_nobody_else_reads_the_database(tmp_path: Path) -> None:
+def test_the_database_file_is_private(tmp_path: Path) -> None:
     store = Store(tmp_path / "data" / "service.db")
     store.write_now(put("a", 1))
     modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "data").iterdir()}

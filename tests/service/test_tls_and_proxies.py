@@ -53,6 +53,6 @@ def test_a_proxy_does_not_open_closed_addresses(site: Site, monkeypatch: pytest.
     assert site.requests == []
 
 
-def test_a_proxy_that_is_not_understood_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_proxy_url_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "socks5://127.0.0.1:1")
     assert failure("http://far.invalid/").code == "SCRAPE_PROXY_SELECTION_ERROR"

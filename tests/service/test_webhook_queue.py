@@ -114,7 +114,7 @@ def test_a_receiver_with_a_long_queue_hides_no_other(db: sqlite3.Connection) -> 
 
 @settings(max_examples=40)
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 4)), min_size=1, max_size=6), st.randoms())
-def test_whatever_ends_first_every_job_is_told_in_order(jobs: list[tuple[int, int]], random: Any) -> None:
+def test_events_of_each_job_arrive_in_order(jobs: list[tuple[int, int]], random: Any) -> None:
     db = fresh()
     expected = 0
     for number, (receiver, pages) in enumerate(jobs):
@@ -142,7 +142,7 @@ def test_whatever_ends_first_every_job_is_told_in_order(jobs: list[tuple[int, in
         assert (events[0], events[-1], set(events[1:-1])) == ("started", "completed", {"page"})
 
 
-def test_a_failed_job_says_why(db: sqlite3.Connection) -> None:
+def test_a_failed_job_reports_its_error(db: sqlite3.Connection) -> None:
     row: Any = {
         "id": str(UUID(int=1)), "team": "red", "kind": "batch_scrape", "error": "The disk is full.",
         "webhook": b'{"url":"https://a.test/","events":["failed"],"metadata":{"run":"7"}}',

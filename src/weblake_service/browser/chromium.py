@@ -1,4 +1,4 @@
-"""Which Chromium there is, how it is started, and what is said where there is none. Imports answers' Refusal.
+"""Which Chromium there is, how it is started, and what is said where there is none.
 
 For scrapes, which share one process, and for whatever else starts a Chromium of its own.
 """
@@ -44,7 +44,7 @@ def require_browser(what: str) -> None:
     """Makes sure that there is a browser for something.
 
     Raises:
-        Refusal: 503 FEATURE_NOT_CONFIGURED with what is missing.
+        ErrorResponse: 503 FEATURE_NOT_CONFIGURED with what is missing.
     """
     missing = what_is_missing()
     if missing:

@@ -50,7 +50,7 @@ class PageRendering:
 
         Raises:
             PageFailure: It could not be loaded, or an action failed.
-            NotAPage: It is a file.
+            IsFile: It is a file.
             playwright.async_api.Error: The page or the browser crashed.
         """
         page = next(iter(self._pooled.context.pages), None) or await self._pooled.context.new_page()

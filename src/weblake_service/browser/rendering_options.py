@@ -25,7 +25,7 @@ def require_browser_for(options: Mapping[str, object]) -> None:
     """Makes sure that there is a browser where the options need one.
 
     Raises:
-        Refusal: 503 FEATURE_NOT_CONFIGURED with the name of what is missing.
+        ErrorResponse: 503 FEATURE_NOT_CONFIGURED with the name of what is missing.
     """
     what = option_that_needs_browser(options)
     if what:

@@ -71,7 +71,7 @@ async def read_form(request: Request) -> UploadForm:
     """Reads the body of POST /v2/parse; its parts may come in any order, and unknown ones are left out.
 
     Raises:
-        Refusal: 400 where the form is broken, has no file or two, or options that are no JSON object; 413 where the
+        ErrorResponse: 400 where the form is broken, has no file or two, or options that are no JSON object; 413 where the
             file is too large; 408 where it takes too long.
     """
     kind, parameters = parse_options_header(request.headers.get("content-type"))

@@ -81,7 +81,7 @@ def find(db: Connection, job_id: str, kind: str, team: str, at: float, *, tell: 
         tell: Says of another team's job that it is forbidden, where the contract knows a 403.
 
     Raises:
-        Refusal: 404; there is no such job, it is another team's, or it has expired. With `tell` 403 for another team's.
+        ErrorResponse: 404; there is no such job, it is another team's, or it has expired. With `tell` 403 for another team's.
     """
     found: Row | None = db.execute(
         "SELECT * FROM jobs WHERE id = ? AND kind = ? AND (ended IS NULL OR ended > ?)", (job_id, kind, at - JOB_LIFE)

@@ -44,7 +44,7 @@ def read(db: Connection, scrape_id: str, team: str, at: float) -> bytes:
     """The encoded document of a page that was scraped within the last day, alone or in a job.
 
     Raises:
-        Refusal: 404; there is none, it is another team's, nothing was kept of it, or it failed (its text says why).
+        ErrorResponse: 404; there is none, it is another team's, nothing was kept of it, or it failed (its text says why).
     """
     alive = at - job_records.JOB_LIFE
     found = db.execute(

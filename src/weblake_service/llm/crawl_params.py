@@ -51,7 +51,7 @@ async def generate(model: Model, url: str, wish: str) -> tuple[dict[str, Any], d
     """Returns the options that a wish calls for: by wire name, and by snake_case name, both without the URL.
 
     Raises:
-        Refusal: 500, or 503 where something is not set up; the model gave no options that a crawl takes.
+        ErrorResponse: 500, or 503 where something is not set up; the model gave no options that a crawl takes.
     """
     fits = checker(_SCHEMA)
 

@@ -36,7 +36,7 @@ class CodeRunner:
         """Makes sure that code may run here, and that there is a browser for it.
 
         Raises:
-            Refusal: 503 with what is missing.
+            ErrorResponse: 503 with what is missing.
         """
         require_browser(what)
         if not self._parts.config.code_execution:
@@ -51,7 +51,7 @@ class CodeRunner:
         """Runs the code of a request (snake_case) in a session.
 
         Raises:
-            Refusal: 410; the session ended while it ran.
+            ErrorResponse: 410; the session ended while it ran.
         """
         folder = live.session.chromium.folder / "work"
         folder.mkdir(exist_ok=True)

@@ -65,7 +65,7 @@ class IdempotencyStore:
         """Acts on a request, or repeats what was answered to the same request under the same key.
 
         Raises:
-            Refusal: 409 where the key was used for another request or is no UUID.
+            ErrorResponse: 409 where the key was used for another request or is no UUID.
         """
         key = request.headers.get("x-idempotency-key")
         forget = self._clock.now() + keep

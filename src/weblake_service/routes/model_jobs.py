@@ -55,7 +55,7 @@ async def start(
         more: What stands in the reply besides the id.
 
     Raises:
-        Refusal: 402; nothing was started.
+        ErrorResponse: 402; nothing was started.
     """
     plan = parts.config.plan(job.access.team).credits
 
@@ -81,7 +81,7 @@ async def read(parts: ServiceComponents, request: Request, name: str, what: str,
     """The status of a job of one of these kinds, with its data once there is some.
 
     Raises:
-        Refusal: 404; there is no such job. 503 where none could be: there is no model to work with.
+        ErrorResponse: 404; there is no such job. 503 where none could be: there is no model to work with.
     """
     job, team, now = _job_id(parts, request, name, what), requester(request).team, parts.clock.now()
 
@@ -95,7 +95,7 @@ async def cancel(parts: ServiceComponents, request: Request, name: str, what: st
     """Ends a job at once; what its steps cost stays paid.
 
     Raises:
-        Refusal: 404; there is no such job. 409; it has ended already.
+        ErrorResponse: 404; there is no such job. 409; it has ended already.
     """
     job, team, now = _job_id(parts, request, name, what), requester(request).team, parts.clock.now()
     await _read_or_explain(parts, what, lambda db: _find(db, job, (kind,), team, now))

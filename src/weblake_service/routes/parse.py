@@ -91,7 +91,7 @@ class ParseRoutes:
         return await call.stored(parts, _document(call, page, made, asked))
 
     def _asked(self, access: Access, form: UploadForm) -> dict[str, object]:
-        """The options of a request that can be carried out; raises Refusal."""
+        """The options of a request that can be carried out; raises ErrorResponse."""
         if type_of_name(form.name) is None:
             raise ErrorResponse(
                 400,

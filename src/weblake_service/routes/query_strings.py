@@ -27,7 +27,7 @@ def check_query(request: Request, path: str) -> None:
         path: The path of its route, such as `/v2/crawl/{id}`.
 
     Raises:
-        Refusal: 400 with the name, and the nearest one.
+        ErrorResponse: 400 with the name, and the nearest one.
     """
     if not path.startswith("/v2/") or path in _WITHOUT_REFUSAL or not request.query_params:
         return

@@ -62,7 +62,7 @@ def read_options(cls: type, body: Mapping[str, object]) -> dict[str, object]:
     """The options of a request body by snake_case name.
 
     Raises:
-        Refusal: 400 with what is wrong.
+        ErrorResponse: 400 with what is wrong.
     """
     with option_errors():
         return options.from_wire(cls, body)
@@ -82,7 +82,7 @@ def read_target(url: object, config: ServiceConfig) -> str:
     """The URL that a request is about, as it will be fetched.
 
     Raises:
-        Refusal: 400 where it is malformed, 403 where it is private.
+        ErrorResponse: 400 where it is malformed, 403 where it is private.
     """
     try:
         return read_target_url(str(url), allow_private=config.allow_private)
@@ -107,7 +107,7 @@ def read_webhook(asked: Mapping[str, object], config: ServiceConfig) -> dict[str
     """The webhook of a request as an object.
 
     Raises:
-        Refusal: 400; its URL is malformed, private or without TLS where that is not allowed, or what it sends along
+        ErrorResponse: 400; its URL is malformed, private or without TLS where that is not allowed, or what it sends along
             cannot be sent.
     """
     given = asked.get("webhook")
@@ -144,7 +144,7 @@ def check_queue(waiting: int, more: int, plan: Plan, now: float) -> None:
     """Makes sure that a team's queue has room for more pages.
 
     Raises:
-        Refusal: 429 with the seconds to wait.
+        ErrorResponse: 429 with the seconds to wait.
     """
     if waiting + more > plan.max_queued_pages:
         raise rate_limited(

@@ -63,7 +63,7 @@ def read_search(body: Mapping[str, object], plan: Plan, now: float, *, llm: str)
     a language model.
 
     Raises:
-        Refusal: 400; it is malformed. 403; zero data retention is asked for. 503; it needs what is not here.
+        ErrorResponse: 400; it is malformed. 403; zero data retention is asked for. 503; it needs what is not here.
     """
     given = read_options(options.SearchRequest, body)
     check_retention({"zero_data_retention": given.get("enterprise")}, plan)

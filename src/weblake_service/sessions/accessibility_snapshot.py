@@ -78,7 +78,7 @@ async def take_snapshot(
     :param root: only what is below this element (backendNodeId)
 
     Raises:
-        HandsError: The page does not answer, or the element is not shown.
+        PageActionError: The page does not answer, or the element is not shown.
     """
     loader = await page.loader()
     lines = await _frame(page, None, root)

@@ -59,7 +59,7 @@ class AttachedPage:
         :param watch: hears of loads, and answers dialogs
 
         Raises:
-            HandsError: There is no such page any more.
+            PageActionError: There is no such page any more.
         """
         try:
             reply = await cdp.send("Target.attachToTarget", {"targetId": target, "flatten": True})
@@ -86,7 +86,7 @@ class AttachedPage:
         """A command to the page.
 
         Raises:
-            HandsError: It was refused, the page is gone, or does not answer.
+            PageActionError: It was refused, the page is gone, or does not answer.
         """
         if self._closed_reason:
             raise PageActionError(self._closed_reason)
@@ -118,7 +118,7 @@ class AttachedPage:
         """The value of some JavaScript, promises waited for; with `by_value` false, the remote object that holds it.
 
         Raises:
-            HandsError: It threw.
+            PageActionError: It threw.
         """
         asked = {"expression": expression, "awaitPromise": True, "returnByValue": by_value, "userGesture": gesture}
         return _value(await self.send("Runtime.evaluate", {**asked, "replMode": True}), by_value)
@@ -127,7 +127,7 @@ class AttachedPage:
         """What a JavaScript function returns that is called with an element as `this`.
 
         Raises:
-            HandsError: It threw.
+            PageActionError: It threw.
         """
         asked = {
             "objectId": object_id,

@@ -40,7 +40,7 @@ class InteractSessions:
         """The session of a scrape, begun where there is none yet.
 
         Raises:
-            Refusal: 402, 403, 404, 409, 410 and 429 as the contract's table says, 502 where it does not start.
+            ErrorResponse: 402, 403, 404, 409, 410 and 429 as the contract's table says, 502 where it does not start.
         """
         async with self._turns.lock(scrape_id):
             now = self._clock.now()
@@ -77,7 +77,7 @@ class InteractSessions:
         """Ends the session of a scrape; one that has ended already is told of once more.
 
         Raises:
-            Refusal: 403 where it is another team's, 404 where there is none.
+            ErrorResponse: 403 where it is another team's, 404 where there is none.
         """
         # A first call that is still bringing the page back is waited for: what it began is stopped too.
         async with self._turns.lock(scrape_id):

@@ -86,7 +86,7 @@ def parse_chord(names: str) -> tuple[list[Key], Key]:
     """The modifiers and the key that a text like `Control+Shift+a` names.
 
     Raises:
-        HandsError: There is no such key.
+        PageActionError: There is no such key.
     """
     parts = names.split("+")
     # `+` itself is a key, too: `Control++`, `+`.

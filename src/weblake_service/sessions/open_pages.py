@@ -54,7 +54,7 @@ async def bring_to_front(cdp: Cdp, page: str) -> None:
     """Brings a page in front of the others.
 
     Raises:
-        HandsError: It is not there.
+        PageActionError: It is not there.
     """
     await _send(cdp, "Target.activateTarget", page)
 
@@ -63,7 +63,7 @@ async def close_page(cdp: Cdp, page: str) -> None:
     """Closes a page.
 
     Raises:
-        HandsError: It is not there.
+        PageActionError: It is not there.
     """
     await _send(cdp, "Target.closeTarget", page)
     # The answer comes before the page is gone, and until then it is listed.

@@ -1,7 +1,7 @@
 """What can be done on a page: go, look, click, write, read. For the command of browser sessions and for an agent.
 
 Elements are named by a CSS selector, or by a ref of the last snapshot (`@e5`). Whatever cannot be done raises a
-HandsError whose message a person or a model can go on from.
+PageActionError whose message a person or a model can go on from.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class PageActions(PageReader):
         """Hands on a page: by default the one in front, or a new one where there is none.
 
         Raises:
-            HandsError: There is no such page.
+            PageActionError: There is no such page.
         """
         chosen = target or await front_page(cdp) or await new_page(cdp)
         return cls(await AttachedPage.attach(cdp, chosen), known)
@@ -194,7 +194,7 @@ class PageActions(PageReader):
         """The point of the window at which an element is to be clicked; it is scrolled there.
 
         Raises:
-            HandsError: It is hidden, disabled or covered.
+            PageActionError: It is hidden, disabled or covered.
         """
         element = await self.find(where)
         trouble = await self.page.call(element.object, element_scripts.TROUBLE)

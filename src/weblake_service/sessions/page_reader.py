@@ -110,7 +110,7 @@ class PageReader:
         """The element that a CSS selector or a ref names; for a selector it is waited for.
 
         Raises:
-            HandsError: There is none, or the page is another than the ref's.
+            PageActionError: There is none, or the page is another than the ref's.
         """
         ref = _REF.fullmatch(where.strip())
         if ref:
@@ -170,7 +170,7 @@ class PageReader:
         """Whether a checkbox, radio button or switch is set.
 
         Raises:
-            HandsError: It is none of these.
+            PageActionError: It is none of these.
         """
         checked = await self.call_on_element(where, element_scripts.CHECKED)
         if checked is None:

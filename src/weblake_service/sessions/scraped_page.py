@@ -29,7 +29,7 @@ def find(db: Connection, scrape_id: str, team: str, at: float) -> ScrapedPage:
     """The page of a scrape of the last day, alone or in a batch or a crawl.
 
     Raises:
-        Refusal: 404 where there is none, 403 where it is another team's, 409 where there is no page to bring back.
+        ErrorResponse: 404 where there is none, 403 where it is another team's, 409 where there is no page to bring back.
     """
     alive = at - job_records.JOB_LIFE
     job = db.execute(

@@ -125,7 +125,7 @@ class SessionManager:
         """Begins a session; `prepare` brings it where it is to begin, and only then does its time run.
 
         Raises:
-            Refusal: 402 without credits, 429 where there are too many.
+            ErrorResponse: 402 without credits, 429 where there are too many.
             PageFailure: Its browser does not start, or what `prepare` raises; nothing is billed then.
         """
         access, now = wanted.access, self._clock.now()
@@ -173,7 +173,7 @@ class SessionManager:
         """Does something in a session, which counts as use all the while; ended early where the session ends.
 
         Raises:
-            Refusal: 410; the session ended meanwhile.
+            ErrorResponse: 410; the session ended meanwhile.
         """
         live.busy += 1
         live.used = self._clock.now()

@@ -72,7 +72,7 @@ def require_credits(db: Connection, team: str, needed: int, plan: int, at: float
     """Makes sure that a start can be paid, next to what running jobs may still use.
 
     Raises:
-        Refusal: 402; nothing was started.
+        ErrorResponse: 402; nothing was started.
     """
     (reserved,) = db.execute(
         "SELECT sum(max(0, expected - documents - failed)) FROM jobs WHERE status = 'scraping' AND team = ?", (team,)

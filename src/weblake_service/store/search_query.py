@@ -71,7 +71,7 @@ def read_query(text: str) -> SearchQuery:
     """Reads what was typed: words, "phrases", OR, -without, site:, inurl:, intitle:, filetype:.
 
     Raises:
-        Refusal: 400; it is blank.
+        ErrorResponse: 400; it is blank.
     """
     if not text.strip():
         bad_request("query is empty: name at least one word or operator, such as site:example.com.")
@@ -97,7 +97,7 @@ def restrict_to_domains(query: SearchQuery, domains: Iterable[object], *, withou
     """Keeps the query to these domains and what is below them, or away from them.
 
     Raises:
-        Refusal: 400; one is no domain.
+        ErrorResponse: 400; one is no domain.
     """
     conditions: list[str] = []
     values: list[object] = []
@@ -118,7 +118,7 @@ def restrict_to_times(query: SearchQuery, tbs: object, now: float) -> bool:
         Whether the newest are wanted first (`sbd:1`).
 
     Raises:
-        Refusal: 400; it is something else.
+        ErrorResponse: 400; it is something else.
     """
     newest = False
     for part in str(tbs).split(","):

@@ -117,7 +117,7 @@ def test_s8_a_page_in_a_browser_starts_nothing_and_reads_nothing(bench: Any, kin
 
 
 @proves("S8", at="src/weblake_service/serve.py", line='host: str = "127.0.0.1",', becomes='host: str = "0.0.0.0",')
-def test_s8_nobody_beyond_this_machine_is_answered_unless_it_is_said() -> None:
+def test_s8_remote_clients_are_refused_unless_configured() -> None:
     from weblake.cli import local
 
     assert inspect.signature(serve).parameters["host"].default == "127.0.0.1"

@@ -48,7 +48,7 @@ def test_a_crawl_finds_its_pages_and_nothing_else_by_links_and_by_sitemap(
             assert metadata["publishedTime"] == page.published.isoformat()
 
 
-def test_the_seed_says_what_it_says(weblake_site: WeblakeSite) -> None:
+def test_the_seed_determines_the_site(weblake_site: WeblakeSite) -> None:
     with WeblakeSite(seed=1) as same, WeblakeSite(seed=2) as other:
         assert same.pages == weblake_site.pages
         assert same.pages.keys() == other.pages.keys()
@@ -94,9 +94,7 @@ def test_its_redirects_lead_where_they_say(
     assert document["metadata"]["title"] == weblake_site.pages[end].title
 
 
-def test_a_batch_of_its_troubles_is_told_page_by_page(
-    weblake_service: WeblakeService, weblake_site: WeblakeSite
-) -> None:
+def test_a_batch_of_failing_pages_reports_each_page(weblake_service: WeblakeService, weblake_site: WeblakeSite) -> None:
     wrong = ["/errors/drop", "/errors/truncated", "/redirects/loop"]
     told = ["/errors/403", "/errors/404", "/errors/410", "/errors/500"]
     fine = [*ENCODINGS, "/huge", "/slow", "/copy-of-about", "/cookies/set", "/catalogue?color=red"]
@@ -200,7 +198,7 @@ def test_pages_are_added_changed_and_removed(weblake_service: WeblakeService, we
         weblake_site.add("mine", "")
 
 
-def test_it_tells_what_it_was_asked(weblake_site: WeblakeSite) -> None:
+def test_the_site_records_its_requests(weblake_site: WeblakeSite) -> None:
     echoed = httpx.get(f"{weblake_site.url}/echo?a=1", headers={"X-Mine": "yes"}).json()
     assert echoed["path"] == "/echo?a=1"
     assert echoed["headers"]["x-mine"] == "yes"

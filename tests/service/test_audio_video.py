@@ -66,7 +66,7 @@ def test_a_page_without_any_is_refused_by_name(post: Any, weblake_service: Any, 
     assert "pages_billed" not in weblake_service.counts()
 
 
-def test_in_a_batch_it_is_its_pages_own_failure(weblake_service: Any, weblake_site: Any) -> None:
+def test_in_a_batch_only_its_page_fails(weblake_service: Any, weblake_site: Any) -> None:
     weblake_site.add("/player", PLAYER)
     with weblake_service.client() as client:
         job = client.start_batch_scrape([weblake_site.url + "/player", weblake_site.url + "/about"], formats=["video"])

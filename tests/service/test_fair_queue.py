@@ -38,7 +38,7 @@ async def order(room: int, wishes: list[tuple[str, str]]) -> list[str]:
     return got
 
 
-def test_jobs_take_turns_and_single_calls_go_first() -> None:
+def test_jobs_are_scheduled_round_robin_and_single_calls_first() -> None:
     wishes = [("big", "a")] * 5 + [("small", "b"), ("small", "b"), (NO_JOB, "c")]
     assert asyncio.run(order(1, wishes)) == ["big", NO_JOB, "big", "small", "big", "small", "big", "big"]
 
@@ -68,7 +68,7 @@ def test_one_place_in_eight_is_kept_from_any_one_site() -> None:
     st.integers(1, 9),
     st.lists(st.tuples(st.sampled_from(["", "x", "y"]), st.sampled_from("ab"), st.booleans()), max_size=30),
 )
-def test_places_are_never_overdrawn_or_lost_whoever_gives_up(room: int, wishes: list[tuple[str, str, bool]]) -> None:
+def test_slots_are_never_overdrawn_or_lost_on_cancellation(room: int, wishes: list[tuple[str, str, bool]]) -> None:
     async def main() -> None:
         gate, inside, most, served = FairQueue(lambda team: room), 0, 0, 0
 

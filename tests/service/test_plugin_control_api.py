@@ -39,7 +39,7 @@ def test_every_call_but_health_demands_the_key(bench: Any, method: str, name: st
         ("POST", "faults", [], "object"),
     ],
 )
-def test_a_call_that_is_wrong_is_refused_with_the_reason(
+def test_an_invalid_call_is_refused_with_the_reason(
     bench: Any, method: str, name: str, body: object, said: str
 ) -> None:
     reply = bench.http.request(method, f"/_weblake/{name}", json=body)
@@ -48,12 +48,12 @@ def test_a_call_that_is_wrong_is_refused_with_the_reason(
 
 
 @pytest.mark.parametrize("name", ["1", "x", "-1", "9" * 40, "٣"])
-def test_a_rule_that_is_not_there_cannot_be_dropped(bench: Any, name: str) -> None:
+def test_deleting_an_unknown_rule_is_404(bench: Any, name: str) -> None:
     reply = bench.http.delete(f"/_weblake/faults/{name}")
     assert (reply.status_code, reply.json()["success"]) == (404, False)
 
 
-def test_a_name_that_is_none_and_a_method_that_is_none(bench: Any) -> None:
+def test_unknown_paths_and_methods(bench: Any) -> None:
     assert bench.http.get("/_weblake/fautls").status_code == 404
     assert bench.http.put("/_weblake/reset").status_code == 405
 
@@ -69,7 +69,7 @@ def test_rules_are_added_dropped_one_by_one_and_survive_being_sent_back(bench: A
     assert bench.http.get("/v2/crawl/active").status_code == 501
 
 
-def test_the_clock_is_told_and_moved(bench: Any) -> None:
+def test_the_clock_is_read_and_advanced(bench: Any) -> None:
     assert bench.http.get("/_weblake/clock").json()["ahead"] == 0
     moved = bench.http.post("/_weblake/clock/advance", json={"seconds": 90}).json()
     assert moved["ahead"] == 90
@@ -78,7 +78,7 @@ def test_the_clock_is_told_and_moved(bench: Any) -> None:
     assert bench.http.get("/_weblake/clock").json()["ahead"] == 0
 
 
-def test_a_reset_leaves_nothing_and_ends_what_runs(bench: Any) -> None:
+def test_a_reset_deletes_data_and_stops_jobs(bench: Any) -> None:
     bench.web.held.add(A)
     job = bench.batch(A, webhook="http://127.0.0.1:9/nobody")
     bench.until(lambda: bench.web.asked)
@@ -91,7 +91,7 @@ def test_a_reset_leaves_nothing_and_ends_what_runs(bench: Any) -> None:
     assert bench.ended(bench.batch(A))["completed"] == 1
 
 
-def test_deliveries_are_told_without_their_bodies(bench: Any) -> None:
+def test_deliveries_are_listed_without_bodies(bench: Any) -> None:
     bench.batch(A, webhook="http://127.0.0.1:9/nobody?token=x")
 
     def tried() -> list[dict[str, Any]]:

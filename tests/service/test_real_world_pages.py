@@ -81,7 +81,7 @@ def test_permalinks_and_links_without_words_are_not_written() -> None:
     )
 
 
-def test_an_icons_link_has_the_name_that_it_is_read_out_by() -> None:
+def test_an_icon_link_has_its_accessible_name() -> None:
     text = markdown(
         "<p><a href='/login' aria-label='Log\n in'>\n <i></i>\n</a> <a href='/feed' aria-label='Feed [new]'></a>"
         "<a href='#x' aria-label='Permalink: x'><svg></svg></a></p>"
@@ -108,7 +108,7 @@ def test_a_heading_in_a_summary_is_a_heading() -> None:
     assert text == "#### Why?\n\nSo."
 
 
-def test_tags_in_words_are_seen_and_tags_in_code_are_as_they_were() -> None:
+def test_tags_in_text_are_escaped_and_tags_in_code_are_kept() -> None:
     text = markdown(
         "<p>The &lt;div&gt; element, 1 &lt; 2, and <code>&lt;b&gt;</code></p><pre>&lt;p title='&amp;lt;'&gt;</pre>"
         "<h2>On &lt;a&gt;</h2><table><tr><th>&lt;td&gt;</th></tr><tr><td>x</td></tr></table>"
@@ -153,7 +153,7 @@ def test_what_servers_call_text_is_looked_at(content_type: str, body: bytes, kin
     assert kind_of(content_type, body) is kind
 
 
-def test_binary_data_that_is_called_text_is_refused_by_what_it_is() -> None:
+def test_binary_data_declared_as_text_is_refused() -> None:
     body = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
     with pytest.raises(PageFailure, match="answered with binary data that it calls text/plain, which holds no text"):
         page_of_body(FetchedResponse(URL, 200, {}, body, "text/plain", (), "OK"), URL, {})

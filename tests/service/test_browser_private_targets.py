@@ -217,7 +217,7 @@ def test_blocked_advertisements_are_not_asked_for(net: Net) -> None:
     assert shown() == 1
 
 
-def test_the_way_out_of_the_browser_is_nobody_else_s(net: Net) -> None:
+def test_the_egress_proxy_requires_its_password(net: Net) -> None:
     """The egress proxy listens on loopback, where others are too: without its password it does nothing."""
     held, arrived = threading.Event(), threading.Event()
 

@@ -160,7 +160,9 @@ def test_webhooks_arrive_signed_and_are_tried_again_when_the_clock_moves(
     assert (told[0]["jobId"], told[0]["tries"], told[0]["answer"]) == (job, 3, "204")
 
 
-def test_a_wait_in_vain_says_what_came(weblake_service: WeblakeService, weblake_webhooks: WeblakeWebhooks) -> None:
+def test_a_timed_out_wait_lists_received_webhooks(
+    weblake_service: WeblakeService, weblake_webhooks: WeblakeWebhooks
+) -> None:
     with pytest.raises(AssertionError, match="What came: nothing"):
         weblake_webhooks.wait("completed", timeout=0.05)
     client = weblake_service.client()

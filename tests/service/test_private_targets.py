@@ -88,8 +88,8 @@ def fetched(work: Any) -> Any:
 @proves(
     "S7",
     at="src/weblake_service/web/connection_pools.py",
-    line="return Stream(await self._inner.connect_tcp(addresses[-1], port, timeout, local_address, socket_options))",
-    becomes="return Stream(await self._inner.connect_tcp(host, port, timeout, local_address, socket_options))",
+    line="connect_tcp(addresses[-1], port, timeout, local_address, socket_options)",
+    becomes="connect_tcp(host, port, timeout, local_address, socket_options)",
 )
 def test_s7_a_name_that_means_another_address_the_next_time_leads_to_the_one_that_was_judged(net: Net) -> None:
     net.resolver.answers["rebinding.example"] = [PUBLIC, PRIVATE]
@@ -170,7 +170,7 @@ def test_s7_no_route_takes_a_target_inside_the_network(make_bench: Any, host: st
 @proves(
     "S7", at="src/weblake_service/serve.py", line="allow_private: bool = False,", becomes="allow_private: bool = True,"
 )
-def test_s7_a_service_that_is_started_without_a_word_refuses_what_is_inside() -> None:
+def test_s7_private_targets_are_refused_by_default() -> None:
     import inspect
 
     from weblake.cli import local

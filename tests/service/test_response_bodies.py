@@ -63,7 +63,7 @@ def test_a_broken_compression_is_a_failure(site: Site, body: bytes) -> None:
     assert failure(site.page("/z", body, Content_Encoding="gzip")).code == "SCRAPE_SITE_ERROR"
 
 
-def test_an_encoding_nobody_asked_for_is_a_failure(site: Site) -> None:
+def test_an_unrequested_encoding_is_a_failure(site: Site) -> None:
     assert failure(site.page("/z", b"x", Content_Encoding="br")).code == "SCRAPE_SITE_ERROR"
 
 
@@ -110,7 +110,7 @@ def test_the_timeout_of_a_scrape_is_in_milliseconds(site: Site) -> None:
     site.stop.set()
 
 
-def test_metadata_tells_what_was_asked_and_where_it_ended(site: Site) -> None:
+def test_metadata_has_the_requested_and_the_final_url(site: Site) -> None:
     site.page("/old", status=301, Location="/new")
     site.page("/new", b"<html lang=de><title>Neu</title><a href=sub/page>S</a>")
     asked = site.url("/old").removeprefix("http://")

@@ -47,11 +47,11 @@ def test_that_fails(weblake_service, weblake_faults):
 
 
 @pytest.mark.weblake_service(credits=3)
-def test_with_a_marker_that_is_wrong(weblake_service):
+def test_an_invalid_marker_is_reported(weblake_service):
     pass
 
 
-def test_with_a_rule_that_is_wrong(weblake_faults):
+def test_an_invalid_rule_is_reported(weblake_faults):
     weblake_faults.add(statuss=500)
 """
 
@@ -140,7 +140,7 @@ def test_what_a_failed_test_prints(tmp_path: Path) -> None:
     assert "connection.request" not in said, "the traceback ends in the test"
 
 
-def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
+def test_a_missing_extra_names_what_to_install(tmp_path: Path) -> None:
     code, said = run(tmp_path, WITHOUT)
     assert code == 1
     assert said.count("(starlette): pip install 'weblake[local]'") >= 2

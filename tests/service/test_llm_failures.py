@@ -80,7 +80,7 @@ def test_trouble_that_passes_is_not_seen(bench: Any, weblake_llm: Any, trouble: 
     assert bench.http.post("/v2/scrape", json=SUMMARY).json()["data"]["summary"] == "Well."
 
 
-def test_an_endpoint_that_is_not_there(make_bench: Any) -> None:
+def test_an_unreachable_endpoint(make_bench: Any) -> None:
     bench = make_bench(llm_base_url="http://127.0.0.1:9/v1", llm_model="m")
     status, code, error = failed(bench)
     assert (status, code) == (502, "LLM_UNAVAILABLE")
@@ -258,14 +258,14 @@ def test_without_a_model_the_missing_setting_is_named(make_bench: Any, fields: d
     assert bench.web.asked == []
 
 
-def test_without_the_extra_its_name_is_told(make_bench: Any, weblake_llm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_is_named(make_bench: Any, weblake_llm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("weblake_service.llm.settings._has_validator", lambda: False)
     status, code, error = failed(make_bench(**weblake_llm.config()))
     assert (status, code) == (503, "FEATURE_NOT_CONFIGURED")
     assert "pip install 'weblake[llm]'" in error
 
 
-def test_a_job_that_lost_its_model_says_so(make_bench: Any, weblake_llm: Any, tmp_path: Path) -> None:
+def test_a_job_whose_model_was_removed_fails_with_an_error(make_bench: Any, weblake_llm: Any, tmp_path: Path) -> None:
     weblake_llm.stall()
     first = make_bench(tmp_path / "service.db", **weblake_llm.config())
     job = first.http.post("/v2/agent", json={"prompt": "x"}).json()["id"]

@@ -114,7 +114,7 @@ def test_a_page_that_crashes_fails_alone(lab: BrowserLab) -> None:
     assert browsers() == {browser}
 
 
-def test_a_site_that_cannot_be_reached_is_told_from_one_that_breaks_off(lab: BrowserLab) -> None:
+def test_an_unreachable_site_differs_from_a_broken_response(lab: BrowserLab) -> None:
     gone = lab.post("http://nobody.invalid/", formats=["screenshot"])
     assert (gone.status_code, gone.json()["code"]) == (500, "SCRAPE_DNS_RESOLUTION_ERROR"), gone.text
     down = lab.post("http://127.0.0.1:9/", formats=["screenshot"])

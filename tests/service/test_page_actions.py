@@ -48,7 +48,7 @@ def test_keys_by_name(names: str, held: list[str] | None, key: str) -> None:
         assert ([one.key for one in modifiers], main.key) == (held, key)
 
 
-def test_nobody_answers() -> None:
+def test_an_unresponsive_page_times_out() -> None:
     with pytest.raises(CdpError, match=r"^There is no browser at CDP_URL: "):
         on_browser(code_lab.NOWHERE, open_pages)
 
@@ -256,7 +256,7 @@ def test_boxes_and_choices(page: Any) -> None:
         ("<p>x</p>", "goto('nowhere.invalid')", "https://nowhere.invalid could not be opened: net::ERR_"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_done_is_said(body: str, step: str, said: str, page: Any) -> None:
+def test_impossible_actions_are_reported(body: str, step: str, said: str, page: Any) -> None:
     async def work(hands: PageActions) -> None:
         if step == "back()":
             # Back before the page that was there first.
@@ -267,7 +267,7 @@ def test_what_cannot_be_done_is_said(body: str, step: str, said: str, page: Any)
 
 
 @system
-def test_refs_of_what_is_gone(page: Any, site: Site) -> None:  # noqa: F811
+def test_stale_refs_are_reported(page: Any, site: Site) -> None:  # noqa: F811
     site.page("/next", b"<title>Next</title><button>Other</button>")
 
     async def removed(hands: PageActions) -> None:
@@ -453,7 +453,7 @@ def test_pages(browser: str, page: Any, site: Site) -> None:  # noqa: F811
 
 
 @system
-def test_a_page_that_is_busy_says_so(page: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_busy_page_is_reported(page: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("weblake_service.sessions.attached_page._ANSWER", 0.5)
 
     async def work(hands: PageActions) -> None:

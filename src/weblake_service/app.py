@@ -1,4 +1,4 @@
-"""The HTTP application: every route, and what becomes of errors."""
+"""The ASGI application: all routes, and the conversion of exceptions into error responses."""
 
 from __future__ import annotations
 

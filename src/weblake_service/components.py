@@ -1,7 +1,7 @@
-"""One running service, put together from its parts.
+"""The components of one running service.
 
-`Parts.open` starts what runs by itself (resumed jobs, webhook delivery, the daily clean-up), `close` stops it where it
-stands; the database carries on from there with the next service.
+`ServiceComponents.open` starts the background work: resumed jobs, webhook delivery and the clean-up. `close` stops it;
+the next service continues from the database.
 """
 
 from __future__ import annotations

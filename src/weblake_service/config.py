@@ -1,4 +1,4 @@
-"""What one service may do, what each team may use, and who may ask it."""
+"""Limits and permissions of one service, plans of its teams, and its API keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this service cannot do without more set-up, refused by name and never imitated."""
+"""Refuses requests for features that are not configured, by name."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def check_page_options(options: Mapping[str, object], plan: Plan | None = None, 
         llm: What is missing for a language model; empty where there is one.
 
     Raises:
-        ErrorResponse: 400 where a selector, a header or a language cannot be used, 503 with the name of what is missing, or
-            403 where zero data retention is asked for in vain.
+        ErrorResponse: 400 for an invalid selector, header or language, 503 for a feature that is not configured, 403
+            for zero data retention without a plan that has it.
     """
     headers = options.get("headers")
     problem = selector_problem(options) or (header_problem(headers) if isinstance(headers, Mapping) else None)

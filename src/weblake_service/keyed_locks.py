@@ -1,4 +1,4 @@
-"""Turns: one at a time under each name, the others wait."""
+"""Locks by key: one holder for each key at a time."""
 
 from __future__ import annotations
 

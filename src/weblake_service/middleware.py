@@ -1,6 +1,4 @@
-"""The front door: which host names are answered to, who may come in and how often they may read, and the header that
-every reply carries.
-"""
+"""Access middleware: allowed host names, authentication, read rate limit, and the common response header."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Paths that are no part of the API: the pages for people and the doors of browser sessions, which ask who comes in
-themselves."""
+"""Paths outside the API, which authenticate by themselves: the console and the connections of browser sessions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a page fails."""
+"""The exception for a page that could not be scraped."""
 
 from __future__ import annotations
 

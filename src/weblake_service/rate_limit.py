@@ -1,4 +1,4 @@
-"""How much a team may ask at once."""
+"""Rate limit of each team: starts and reads per minute."""
 
 from __future__ import annotations
 

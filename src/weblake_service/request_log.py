@@ -1,4 +1,4 @@
-"""The list of the last requests, for tests: never a body, never a key."""
+"""Log of the last requests, for tests; it holds no bodies and no keys."""
 
 from __future__ import annotations
 

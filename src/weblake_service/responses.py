@@ -1,4 +1,4 @@
-"""Replies: JSON bodies, refusals in the API's error shape, and the reading of request bodies."""
+"""JSON responses, errors in the API's shape, and the reading of request bodies."""
 
 from __future__ import annotations
 

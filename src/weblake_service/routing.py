@@ -1,4 +1,4 @@
-"""Which handler a request goes to: one route a path, whatever its methods.
+"""Builds the router: one route for each path, for all methods.
 
 Starlette asks its routes in turn, so that of two routes with one path the first decides which methods a 405 names, and
 `/v2/crawl/active` is a job id wherever it has no handler of its own.

@@ -1,4 +1,4 @@
-"""How the server speaks websockets: with the library `websockets`, where it is there, and without a word in any log.
+"""The WebSocket implementation of the server: the library `websockets`, if installed, without logging.
 
 uvicorn and `websockets` log the address of every connection, and the address of a browser session is the secret that
 opens it.

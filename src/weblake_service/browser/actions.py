@@ -1,4 +1,4 @@
-"""The actions of a request, one after the other, and what they return."""
+"""Runs the actions of a scrape request in order and returns their results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The looks of a page, from its computed styles. The script beside it does the looking."""
+"""The `branding` format: colours, fonts and logo from a page's computed styles, which branding.js reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who visits a page in the browser."""
+"""The team and the browser profile for which a page is rendered."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Which Chromium there is, how it is started, and what is said where there is none.
-
-For scrapes, which share one process, and for whatever else starts a Chromium of its own.
-"""
+"""Finds the Chromium executable, builds its flags and environment, and reports a missing one."""
 
 from __future__ import annotations
 

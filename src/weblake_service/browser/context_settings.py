@@ -1,4 +1,4 @@
-"""What a browser context is like: device, languages, certificates. Made of the options of a request."""
+"""Settings of a browser context (device, languages, certificates), derived from the options of a request."""
 
 from __future__ import annotations
 

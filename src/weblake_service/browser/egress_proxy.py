@@ -1,9 +1,8 @@
-"""The only way out of a browser context: a forward proxy on loopback that judges every address.
+"""The only route from a browser context to the network: a forward proxy on loopback that checks every address.
 
-A browser loads what a page tells it to, follows redirects by itself and opens sockets for scripts. So each context gets
-a proxy of its own, and Chromium is started so that it has no other way (chromium.py): every request of every kind, hop
-by hop, comes by here, is resolved here, and goes to the very address that was judged. What is refused or fails is shown
-to the page as a broken connection, which says nothing of the network behind it; the reason is kept for the scrape.
+Each context gets its own proxy, and `chromium.py` starts Chromium so that it has no other route. Every request and
+redirect is resolved here and sent to the checked address. A refused request looks like a broken connection to the page,
+so that it learns nothing of the network; the reason is kept for the scrape.
 """
 
 from __future__ import annotations

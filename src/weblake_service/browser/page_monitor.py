@@ -1,4 +1,4 @@
-"""What goes on in a page while it is used: requests in flight, the main document's answers, what is unusual."""
+"""Tracks a page while it is used: requests in flight, responses of the main document, crashes and popups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One page in the browser: loaded, waited for, acted upon, and captured."""
+"""Renders one page in the browser: loads it, waits, runs its actions and captures the result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one Chromium of all scrapes: started when first needed, restarted when it has died, ended when idle.
+"""The Chromium process that all scrapes share: started on demand, restarted after a crash, stopped when idle.
 
 It hangs on pipes: Playwright's driver on ours, Chromium on the driver's. Whatever way the service ends, the pipes close
 and both go.

@@ -1,4 +1,4 @@
-"""Places in the browser: so many pages at the same time, each in a context of its own.
+"""Pool of browser contexts: a bounded number of pages at a time, each in a context of its own.
 
 A context that served an ordinary page is cleaned and serves the next one of the same team; between teams nothing is
 shared. One in which anything out of the ordinary happened is closed.

@@ -1,4 +1,4 @@
-"""Which requests need a browser: everything else is fetched over HTTP."""
+"""Decides which requests need a browser; all others are fetched over HTTP."""
 
 from __future__ import annotations
 

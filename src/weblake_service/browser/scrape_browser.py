@@ -1,4 +1,4 @@
-"""The browser of the service's scrapes."""
+"""Renders pages for scrapes in pooled browser contexts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures and PDFs of a page, as data URIs.
+"""Screenshots and PDFs of a page, as data URIs.
 
 Inline data, and not links: a document is complete by itself wherever it lands, for as long as it is kept.
 """

@@ -1,4 +1,4 @@
-"""Headers of a request that its own site gets, hop by hop, and no other.
+"""Sends the headers of a request to its own site only, checked at each redirect.
 
 Playwright's extra headers go to every host that a page loads from, and those of its routes along with redirects. Here
 Chromium stops each request before it is sent, a redirected one anew, and only those to the site that was asked for get

@@ -1,4 +1,4 @@
-"""Whose the other end of a connection over loopback is, where the system tells."""
+"""Tells which user owns the other end of a loopback connection, where the system reports it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders of browsers: made for one process, removed with it, or by the next service where that one was killed.
+"""Temporary folders of browsers: removed with their process, or by the next service if that was killed.
 
 A lock that ends with its process says whose folder is still in use.
 """

@@ -1,4 +1,4 @@
-"""Connections that a tunnel ends in: to a judged address, or to it by the proxy that the environment names."""
+"""Connections to the target of a tunnel: direct to a checked address, or through the proxy of the environment."""
 
 from __future__ import annotations
 

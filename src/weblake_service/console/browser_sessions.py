@@ -1,4 +1,4 @@
-"""The browser sessions that the console shows: rows of the database, and what is known only of those that live."""
+"""Browser sessions for the console: database rows, with live data of running ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers as pictures: where the bars of a chart stand. `parts.html` draws them."""
+"""Geometry of stacked bar charts; `parts.html` draws them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each page of the console shows, read from the database for one team.
+"""Database queries for the pages of the console, for one team.
 
 Every function takes a connection and changes nothing.
 """

@@ -1,4 +1,4 @@
-"""The rules that hold now, and what they do to a request, a page or a webhook."""
+"""The active fault rules: which one applies to a request, a page or a webhook, and how often."""
 
 from __future__ import annotations
 

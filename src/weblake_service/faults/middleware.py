@@ -1,4 +1,4 @@
-"""The door through which faults reach requests, on the connection itself where need be."""
+"""ASGI middleware that applies faults to requests, down to the connection itself."""
 
 from __future__ import annotations
 

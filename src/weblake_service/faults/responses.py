@@ -1,4 +1,4 @@
-"""Replies that are made in the service's place, or spoilt on their way out."""
+"""Responses that a fault replaces, truncates or corrupts."""
 
 from __future__ import annotations
 

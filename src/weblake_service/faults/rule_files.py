@@ -1,4 +1,4 @@
-"""Fault rules from JSON, and from files."""
+"""Parses fault rules from JSON and from TOML or JSON files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Webhooks that are struck: lost, sent twice, signed wrongly, late."""
+"""Applies faults to webhooks: lost, duplicated, delayed or wrongly signed."""
 
 from __future__ import annotations
 

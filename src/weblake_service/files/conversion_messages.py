@@ -1,4 +1,4 @@
-"""What the service and its converting processes say to each other.
+"""Messages between the service and its converter processes.
 
 A message is its length and that of the bytes behind it, JSON, and those bytes: the file on the way in, nothing on the
 way out.

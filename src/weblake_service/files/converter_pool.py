@@ -1,5 +1,4 @@
-"""The processes in which documents and large pages are converted: few, started when needed, killed when they take too
-long.
+"""Pool of processes that convert documents and large pages: started on demand, killed at their deadline.
 
 A converter is native code that reads what strangers wrote. It cannot be interrupted, so each one runs in a process of
 its own that is handed one file at a time; one that passes its deadline or its memory is replaced.

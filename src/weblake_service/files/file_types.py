@@ -1,4 +1,4 @@
-"""Which files are converted, and what a file is by its name, its type and its first bytes."""
+"""File types that are converted, and their detection by name, content type and first bytes."""
 
 from __future__ import annotations
 

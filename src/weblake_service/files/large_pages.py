@@ -1,4 +1,4 @@
-"""Web pages that are too large for the service's own process; runs in a converting process."""
+"""Parses web pages that are too large for the service's own process; runs in a converter process."""
 
 from __future__ import annotations
 

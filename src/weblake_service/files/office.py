@@ -1,4 +1,4 @@
-"""Office files to HTML; runs in a converting process.
+"""Converts office files to HTML; runs in a converter process.
 
 The document's own structure is written down as HTML, so that formats, tag selectors and pictures mean the same as on a
 web page. Footnotes keep the markdown mark, `[^1]`, in both.

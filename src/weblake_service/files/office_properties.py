@@ -1,4 +1,4 @@
-"""What an office file says of itself: title, author, keywords; runs in a converting process."""
+"""Reads the properties of an office file (title, author, keywords); runs in a converter process."""
 
 from __future__ import annotations
 

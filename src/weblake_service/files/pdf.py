@@ -1,4 +1,4 @@
-"""PDF to markdown, page by page; runs in a converting process.
+"""Converts a PDF to markdown page by page; runs in a converter process.
 
 One library finds headings, lists and columns but loses text on some pages; the other reads all text and nothing else.
 So the first one's page is taken where it keeps four fifths of the words, and the second one's where it does not.

@@ -1,4 +1,4 @@
-"""The form in which a file is uploaded: read part by part as it arrives, everything in it bounded.
+"""Parses a multipart upload as it arrives, within bounds.
 
 A file goes to disk where it is not small, so that waiting uploads take no memory.
 """
@@ -71,8 +71,8 @@ async def read_form(request: Request) -> UploadForm:
     """Reads the body of POST /v2/parse; its parts may come in any order, and unknown ones are left out.
 
     Raises:
-        ErrorResponse: 400 where the form is broken, has no file or two, or options that are no JSON object; 413 where the
-            file is too large; 408 where it takes too long.
+        ErrorResponse: 400 for a malformed form, for no file or two, and for options that are no JSON object; 413 for a
+            file that is too large; 408 for a timeout.
     """
     kind, parameters = parse_options_header(request.headers.get("content-type"))
     boundary = parameters.get(b"boundary", b"")

@@ -1,4 +1,4 @@
-"""The process in which documents and large pages are converted: `python -P worker.py MEMORY`.
+"""The converter process: `python -P worker.py MEMORY`.
 
 It reads tasks from standard input and writes results to standard output, until its input ends or its parent dies. What
 a hostile file can do to it ends with it: it has so much memory, writes no file, and is killed when it takes too long.

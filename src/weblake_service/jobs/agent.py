@@ -1,4 +1,4 @@
-"""The work of an agent: a model says what to read next, until it has what was asked for.
+"""Runs an agent job: a language model chooses what to read next until it can return the data.
 
 Every answer of the model is JSON that names one action, so that any endpoint will do. What an action brings is content
 of strangers. The number of actions, their credits, and what the model is given of them are bounded.

@@ -1,4 +1,4 @@
-"""Browser profiles: what a browser keeps between scrapes, by team and name, with one saver at a time.
+"""Browser profiles (cookies and storage), by team and name, with one writer at a time.
 
 A profile is cookies and storage as JSON. Any number may load it; whoever saves it holds it alone from before it is
 loaded until it is stored, so that no two overwrite each other.

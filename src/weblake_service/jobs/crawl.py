@@ -1,4 +1,4 @@
-"""Where a crawl's pages come from: the start, the sitemaps, and the links of what was scraped.
+"""The page source of a crawl: the start URL, the sitemaps, and the links of scraped pages.
 
 The frontier's own state is never stored. It follows from the URLs that were offered to it, in order, and those are rows
 with what became of them: a resumed crawl offers them again and passes over what is done.

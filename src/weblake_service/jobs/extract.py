@@ -1,4 +1,4 @@
-"""The work of an extract: read the pages, then have a model answer once about all of them."""
+"""Runs an extract job: reads the pages, then has a model answer once about all of them."""
 
 from __future__ import annotations
 

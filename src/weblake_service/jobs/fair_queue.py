@@ -1,4 +1,4 @@
-"""Who may fetch next: the places that a team has, shared among its jobs in turn.
+"""Fair queue for a team's fetch slots: shared among its jobs in turn.
 
 A single call goes before the pages of jobs, and jobs take turns, so that ten pages are not kept waiting by a hundred
 thousand. Where a team has eight places or more, one in eight is kept from any one site: a site that lets every fetch

@@ -1,4 +1,4 @@
-"""All running jobs of one service: launched, resumed after a restart, cancelled."""
+"""All running jobs of one service: started, resumed after a restart, cancelled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs as rows: made, moved on page by page, ended, read, dropped.
+"""Database records of jobs: create, update page by page, end, read, expire.
 
 Every function takes a connection and runs inside its caller's transaction. A page's result, its price, its way out of
 the queue and its webhook are one transaction, so that a killed service neither repeats nor loses a page.
@@ -81,7 +81,7 @@ def find(db: Connection, job_id: str, kind: str, team: str, at: float, *, tell: 
         tell: Says of another team's job that it is forbidden, where the contract knows a 403.
 
     Raises:
-        ErrorResponse: 404; there is no such job, it is another team's, or it has expired. With `tell` 403 for another team's.
+        ErrorResponse: 404 for an unknown or expired job, or another team's; with `tell` 403 for another team's.
     """
     found: Row | None = db.execute(
         "SELECT * FROM jobs WHERE id = ? AND kind = ? AND (ended IS NULL OR ended > ?)", (job_id, kind, at - JOB_LIFE)

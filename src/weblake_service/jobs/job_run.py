@@ -1,4 +1,4 @@
-"""One running job: as many pages in flight as it may have, each settled as it ends."""
+"""Runs one scrape job: keeps a bounded number of pages in flight and records each result."""
 
 from __future__ import annotations
 

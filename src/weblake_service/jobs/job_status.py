@@ -1,4 +1,4 @@
-"""The status of a job with one chunk of its documents, cut without decoding any."""
+"""Builds the status of a job with one chunk of its documents, without decoding them."""
 
 from __future__ import annotations
 

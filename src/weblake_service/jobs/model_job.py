@@ -1,4 +1,4 @@
-"""What a job of a language model works with, and what it ends with."""
+"""Input and result of a job that a language model runs."""
 
 from __future__ import annotations
 

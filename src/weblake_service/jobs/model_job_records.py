@@ -1,4 +1,4 @@
-"""Jobs of a language model as rows: their steps, their result, and how they are read.
+"""Database records of jobs that a language model runs: steps, result, status.
 
 Each step and its price are one transaction, and so are the result, its price and the end: a killed service goes on
 behind the last step that it paid for. Every function takes a connection and runs inside its caller's transaction.

@@ -1,4 +1,4 @@
-"""One running job of a language model, whatever it does: its time, its end, its failures."""
+"""Runs one job of a language model: its deadline, its result, its failure."""
 
 from __future__ import annotations
 

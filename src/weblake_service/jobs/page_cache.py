@@ -1,4 +1,4 @@
-"""Pages that were fetched before, for maxAge, minAge and lockdown.
+"""Cache of fetched pages, for maxAge, minAge and lockdown.
 
 What is kept is what the target sent, not what was made of it: a hit is made anew, with the formats and options of the
 request that asks, and so is what a fresh scrape of the same answer would have been.

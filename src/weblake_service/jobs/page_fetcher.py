@@ -1,4 +1,4 @@
-"""Where a page comes from: over HTTP, or in a browser where the request needs one; with its profile, if it has one."""
+"""Fetches a page over HTTP or, if the request needs it, in a browser with the team's profile."""
 
 from __future__ import annotations
 

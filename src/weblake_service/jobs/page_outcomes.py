@@ -1,4 +1,4 @@
-"""What can become of a job's page."""
+"""The possible outcomes of a page in a job: stored, failed, blocked, dropped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages of running jobs: queued, in order, and taken out once.
+"""Database queue of the pages of running jobs.
 
 Every function takes a connection and runs inside its caller's transaction.
 """

@@ -1,4 +1,4 @@
-"""Where a run's pages come from: what every source can do, and that of batches."""
+"""The interface of page sources, which supply the pages of a job, and the source of batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One page, from the cache or the web, as the encoded document that a job stores."""
+"""Scrapes one page, from the cache or the web, into the encoded document that a job stores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Single scrapes as rows, and the reading back of any page.
+"""Database records of single scrapes, and reading any scraped page by its id.
 
 Every function takes a connection and runs inside its caller's transaction.
 """
@@ -44,7 +44,7 @@ def read(db: Connection, scrape_id: str, team: str, at: float) -> bytes:
     """The encoded document of a page that was scraped within the last day, alone or in a job.
 
     Raises:
-        ErrorResponse: 404; there is none, it is another team's, nothing was kept of it, or it failed (its text says why).
+        ErrorResponse: 404 for an unknown or failed scrape, another team's, or one of which nothing was kept.
     """
     alive = at - job_records.JOB_LIFE
     found = db.execute(

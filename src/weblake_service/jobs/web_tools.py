@@ -1,4 +1,4 @@
-"""What jobs of a language model can do on the web: read a page, list a site, search what was scraped.
+"""Web access for jobs of a language model: read a page, list a site, search scraped pages.
 
 Each says what it costs, which is what the same call to the API costs.
 """

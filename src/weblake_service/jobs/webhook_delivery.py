@@ -1,4 +1,4 @@
-"""Delivers the queued webhooks, again and again until a receiver answers 2xx.
+"""Delivers queued webhooks and retries until the receiver answers 2xx.
 
 A receiver has 10 seconds; after a failure comes another try in 1, 5 and 15 minutes, then the delivery is dropped. The
 queue is in the database, so what was not acknowledged before a restart is delivered after it, with the same webhookId.

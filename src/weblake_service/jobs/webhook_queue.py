@@ -1,4 +1,4 @@
-"""Webhooks as rows: what is to be delivered, to whom, and when next.
+"""Database queue of webhooks: receiver, body and time of the next attempt.
 
 They are queued in the transaction of the event they tell of. A receiver that acknowledges one, or fails four times,
 takes it out of the queue; what became of the last thousand is kept for people who look for a lost one.

@@ -1,4 +1,4 @@
-"""The `json` mode of change tracking: data of two versions of a page, side by side.
+"""The `json` mode of change tracking: compares the data of two versions of a page.
 
 One call reads both, so that both are read alike.
 """

@@ -1,4 +1,4 @@
-"""A prompt as the options of a crawl.
+"""Turns a prompt into the options of a crawl.
 
 What comes back passes the check that POST /v2/crawl makes, so it can be sent there as it is.
 """

@@ -1,7 +1,4 @@
-"""What the service asks of any language model: messages in, one text out.
-
-`endpoint.Endpoint` is the one that there is; whatever needs a model takes a `Model`.
-"""
+"""The interface of a language model: messages in, one text out. `openai_endpoint.OpenAIEndpoint` implements it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The language model of one service, or what it lacks to have one."""
+"""The language model of one service, or the settings that are missing for one."""
 
 from __future__ import annotations
 

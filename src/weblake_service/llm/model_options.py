@@ -1,4 +1,4 @@
-"""What the options of a scrape want of a language model, and what that costs."""
+"""Scrape options that need a language model, and their price."""
 
 from __future__ import annotations
 

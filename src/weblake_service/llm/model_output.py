@@ -1,4 +1,4 @@
-"""What a language model makes of a page.
+"""Fields of a document that a language model generates.
 
 Everything is made of the markdown that the page's own filters left, so that parts do not wait for one another.
 """

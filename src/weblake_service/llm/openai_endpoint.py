@@ -1,4 +1,4 @@
-"""An OpenAI-compatible endpoint, by its `/chat/completions`.
+"""Client of an OpenAI-compatible endpoint (`/chat/completions`).
 
 The package `openai` would take a second to import and brings what is not used here; one POST is all there is to it.
 Nothing that the endpoint says goes into an error: many a 401 repeats the key that it got.

@@ -1,4 +1,4 @@
-"""How a task and a stranger's text are put to a model.
+"""Builds the messages for a task and untrusted text.
 
 The text of pages stands between marks that hold a number drawn for this one call, so that no page can close them, and
 every model is told first that what stands there is never an instruction. The caller's own prompt is the task.

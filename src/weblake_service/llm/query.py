@@ -1,4 +1,4 @@
-"""One question to a model: its answer as text, or as JSON that was checked."""
+"""One query to a model, answered as text or as validated JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON Schemas of strangers: bounded before they are used, and checked against.
+"""Checks untrusted JSON Schemas before use, and validates values against them.
 
 A schema is refused where checking against it could take for ever or go elsewhere: it is too large or too deep, a `$ref`
 leads out of it or back to itself, or its parts, with every `$ref` replaced by what it names, are too many. Patterns are

@@ -1,4 +1,4 @@
-"""Which settings a language model has, and which of them is missing.
+"""Settings of a language model, and which of them are missing.
 
 In Python they are the fields of `ServiceConfig` that begin with `llm_`; `weblake serve` and the in-process service read
 the rest from the environment, under the names below.

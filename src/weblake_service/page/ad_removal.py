@@ -1,4 +1,4 @@
-"""Advertisements and consent pop-ups, told by the names they go by.
+"""Removes advertisements and consent dialogs, recognised by class names and ids.
 
 A page that is fetched over HTTP loads no advertisement by itself; what there is to block stands in its source: the
 slots, the frames that point at an ad server, and the consent dialogue that a site carries along. The list is short and

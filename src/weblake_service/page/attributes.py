@@ -1,4 +1,4 @@
-"""The `attributes` format: attribute values of what a CSS selector finds."""
+"""The `attributes` format: attribute values of the elements that a CSS selector matches."""
 
 from __future__ import annotations
 

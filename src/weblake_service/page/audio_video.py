@@ -1,4 +1,4 @@
-"""The `audio` and `video` formats: the address of the page's own recording.
+"""The `audio` and `video` formats: the URL of the page's own recording.
 
 Nothing is downloaded or converted: the page names its recording, or there is none. A player of another site, in a
 frame, is that site's.

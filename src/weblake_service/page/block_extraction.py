@@ -1,4 +1,4 @@
-"""The blocks of a page with their measures, taken in one walk over the tree.
+"""Extracts the blocks of a page and measures their text and links in one traversal of the tree.
 
 What surely is no content is not walked into at all. Characters are counted without the white space around them; a
 sentence is text of some length that is not mostly links.

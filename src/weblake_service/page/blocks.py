@@ -1,4 +1,4 @@
-"""A page as blocks, each with what it holds, counted.
+"""The data model of a page as blocks, with counts of text, links and fields.
 
 A block is an element that is more than formatting within a line.
 """

@@ -1,4 +1,4 @@
-"""Drops the blocks of a page that are not what it is about.
+"""Drops blocks that are not the main content of a page.
 
 What a landmark or a plain name says has been dropped by the walk. What is left is judged by where it stands (outside
 of the main landmark, before the heading), by what it is made of (links, fields), by its weaker names, and by what the

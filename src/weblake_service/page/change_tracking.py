@@ -1,4 +1,4 @@
-"""What has become of a page since it was last scraped.
+"""Compares a page with its last scraped version.
 
 Two versions are the same where their markdown is, but for white space. A page that answers 404 or 410 was removed. A
 page that answers with any other error says nothing about its content, so it is not compared.

@@ -1,4 +1,4 @@
-"""What a body is, and its text."""
+"""Detects the content type and the encoding of a response body, and decodes it."""
 
 from __future__ import annotations
 

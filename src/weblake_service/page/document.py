@@ -1,4 +1,4 @@
-"""One URL or one file in, one scrape document out."""
+"""Turns one URL or one file into a scrape document."""
 
 from __future__ import annotations
 

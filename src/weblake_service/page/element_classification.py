@@ -1,4 +1,4 @@
-"""What tags, roles and names say that elements are: navigation, consent, comments.
+"""Classifies elements by tag, ARIA role, class and id: navigation, consent, comments.
 
 Names are taken apart into words (`site-nav`, `navBar`, `footer__links`), and what they say is a set of flags. Only what
 holds other blocks is judged by its name; a heading or a paragraph is judged by what it says.

@@ -1,4 +1,4 @@
-"""Documents that are no web pages, as pages: what to have converted, and what to make of it."""
+"""Converts documents that are not web pages, such as PDFs and office files, into scrape documents."""
 
 from __future__ import annotations
 

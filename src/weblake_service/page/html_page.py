@@ -1,4 +1,4 @@
-"""HTML as a document; runs in the service, and for large pages in a converting process."""
+"""Turns HTML into a document; runs in the service, and for large pages in a converter process."""
 
 from __future__ import annotations
 

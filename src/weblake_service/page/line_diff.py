@@ -1,4 +1,4 @@
-"""The lines in which two texts differ, as a unified diff that `git apply` takes.
+"""Line diff of two texts, as a unified diff that `git apply` takes.
 
 Lines that stand once in each text are matched first, as patience diff does, and difflib looks at what lies between
 them. Its worst case is cubic, so it gets so much work to do and no more; what it does not get to is one replaced block,

@@ -1,4 +1,4 @@
-"""Links as markdown can say them: none in code or without words, a card's in its heading.
+"""Rewrites links so that markdown can express them.
 
 HTML lets a link hold a whole card with its heading, its picture and its list, and lets it hold nothing at all. Markdown
 knows links within one line only: of a card it would make one long line in which the heading is lost.

@@ -1,4 +1,4 @@
-"""Every address on a page, made absolute against `<base>` or the page itself."""
+"""Links and images of a page, with absolute URLs."""
 
 from __future__ import annotations
 

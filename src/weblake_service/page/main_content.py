@@ -1,9 +1,6 @@
-"""Keeps what a page is about and drops what stands around it.
+"""Selects the main content of a page: boilerplate removal by landmarks and names, then by link density and position.
 
-A deterministic filter on the HTML in two stages: landmarks and names first (outline, furniture), then what the blocks
-that are left are made of and where they stand (sifting, sections). It errs on the side of keeping: a word too many
-costs less than a paragraph lost. Where too little would be left it steps back, first to landmarks only, then to the
-whole page.
+If too little is left, it falls back to landmarks only, then to the whole page.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""HTML to markdown: headings, nested lists, GFM tables, fenced code with its language.
+"""Converts HTML to markdown: headings, nested lists, GFM tables, fenced code with its language.
 
 The conversion is html-to-markdown's. What happens here first makes the tree say what a reader of the page sees: code
 blocks know their language, links fit in a line, tables that only lay out a page are opened up, and pictures that are

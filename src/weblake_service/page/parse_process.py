@@ -1,4 +1,4 @@
-"""Where HTML is read: in this process where it is small, in a converting process where it is not.
+"""Chooses where HTML is parsed: small pages in this process, large ones in a converter process.
 
 A page of a megabyte can be built to take minutes and gigabytes. In a converting process it has a bound for both, and
 the service answers meanwhile.

@@ -1,4 +1,4 @@
-"""Holds back pages that are built to exhaust a parser.
+"""Limits nesting and open formatting in pages that would exhaust a parser.
 
 Three shapes do it. Elements nested by the ten thousand cost quadratic time to parse, and their text is lost below the
 depth at which a converter stops. Inline formatting that is left open is built anew inside every block that follows, so

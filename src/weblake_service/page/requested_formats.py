@@ -1,4 +1,4 @@
-"""What a request wants of a page: which formats, which part of it, and how its files are read."""
+"""Options of a request that shape its document: formats, content selection, file parsing."""
 
 from __future__ import annotations
 

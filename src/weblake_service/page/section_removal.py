@@ -1,4 +1,4 @@
-"""Drops sections by what their heading says: "Related articles", "Leave a comment".
+"""Drops sections by their heading: "Related articles", "Leave a comment".
 
 A heading alone decides nothing. Its section must be made of links or of little text, or be the place where readers
 speak; and it must be a small part of the page.

@@ -1,4 +1,4 @@
-"""CSS selectors as requests give them: checked before anything is fetched."""
+"""Validates the CSS selectors of a request before anything is fetched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests and operators ask of the service itself, under /_weblake/.
+"""Admin endpoints for tests and operators, under /_weblake/.
 
 `docs/testing.md` shows each of them with curl. All are for loopback only, and all but health demand the key. `/health`
 is for the probes of container platforms: it answers from anywhere, without a key.

@@ -1,4 +1,4 @@
-"""Code that runs in a session, and the addresses of one: what browser sessions and interact have in common."""
+"""Runs code in a session and builds the session's URLs, for browser sessions and interact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""True replay: one idempotency key, one execution, one answer.
+"""Idempotency keys: one key, one execution, one response.
 
 The answer is saved in the transaction that makes the job, so that after a crash there is either both or neither. What
 was refused before anything was executed (400, 401, 402, 429, 503) is not saved: the key may be used again once mended.

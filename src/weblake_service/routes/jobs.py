@@ -1,4 +1,4 @@
-"""What batch scrapes and crawls have in common: status, errors, cancel."""
+"""Endpoints that batch scrapes and crawls share: status, errors, cancel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What extract and agent jobs have in common: they are recorded, read and cancelled alike."""
+"""Start, status and cancel of extract and agent jobs."""
 
 from __future__ import annotations
 

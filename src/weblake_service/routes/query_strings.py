@@ -1,4 +1,4 @@
-"""Which names the query string of each operation may hold."""
+"""Validates the parameter names of query strings against the contract."""
 
 from __future__ import annotations
 

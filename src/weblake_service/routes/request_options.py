@@ -1,4 +1,4 @@
-"""How request bodies become checked options."""
+"""Validates request bodies into options."""
 
 from __future__ import annotations
 
@@ -107,8 +107,8 @@ def read_webhook(asked: Mapping[str, object], config: ServiceConfig) -> dict[str
     """The webhook of a request as an object.
 
     Raises:
-        ErrorResponse: 400; its URL is malformed, private or without TLS where that is not allowed, or what it sends along
-            cannot be sent.
+        ErrorResponse: 400 for a URL that is malformed, private or without TLS where that is not allowed, and for
+            headers that cannot be sent.
     """
     given = asked.get("webhook")
     if given is None:

@@ -1,4 +1,4 @@
-"""POST /v2/search: the pages that this service scraped for a team, by their words."""
+"""POST /v2/search: full-text search of the pages that this service scraped for a team."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What POST /v2/search was asked for, and what a result looks like."""
+"""Parses the request of POST /v2/search and formats its results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The doors of browser sessions, which ask for the word in their address and no key: the protocol and the views."""
+"""Connections of browser sessions (CDP and live views), authorised by the token in their URL and not by an API key."""
 
 from __future__ import annotations
 

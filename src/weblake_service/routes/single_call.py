@@ -1,4 +1,4 @@
-"""One call, one page, one answer: what a scrape and a parse have in common once the page is there, or is not."""
+"""Records and answers calls for one page: scrape and parse."""
 
 from __future__ import annotations
 

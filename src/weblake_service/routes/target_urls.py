@@ -1,4 +1,4 @@
-"""Which URLs may be asked for at all, before anything is looked up.
+"""Validates target URLs before any name is resolved.
 
 The fetch itself judges every address again once it is resolved, and every redirect.
 """

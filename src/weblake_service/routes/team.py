@@ -1,4 +1,4 @@
-"""What a team may ask about itself: activity, credits, tokens, queue."""
+"""Reports of a team: activity, credits, tokens, queue."""
 
 from __future__ import annotations
 

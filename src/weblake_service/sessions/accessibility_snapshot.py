@@ -1,4 +1,4 @@
-"""A page as text, by what it tells assistive technology: a line for each thing, with a name to act on it by (`@e5`)."""
+"""The accessibility snapshot of a page: one line for each element, with a ref to act on it (`@e5`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One page of a browser that a client is attached to: its commands, its dialogs, and when it loads."""
+"""One attached page: sends commands, handles dialogs, tracks navigation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One Chromium, many clients: what several programs say to it over one pipe, kept apart.
+"""Multiplexes the CDP clients of one Chromium over one pipe.
 
 Each client gets a session of the browser's own (`Target.attachToBrowserTarget`), as if it had a connection to itself:
 it sees the sessions that it opened and no others, and what it set up goes when it goes.

@@ -1,4 +1,4 @@
-"""A Chromium of one session's own, held by two pipes: no port is opened that others on the machine could reach.
+"""The Chromium process of one session, connected by two pipes and no port.
 
 Whatever way the service ends, the pipes close, and Chromium ends with them.
 """

@@ -1,4 +1,4 @@
-"""What is asked of an element inside its page, as JavaScript functions whose `this` is the element."""
+"""JavaScript functions that are called on an element of a page (`this`)."""
 
 #: A short word for an element: `button "Send"`.
 _NAME = """

@@ -1,4 +1,4 @@
-"""A client from outside, over a websocket: what it may say to the browser, and how the two are joined.
+"""Relays an external CDP client over a WebSocket, and refuses commands that are not about pages.
 
 The protocol can do more than drive pages: it opens files of this machine, writes downloads, goes round the proxy,
 hands itself to a page. A session is for pages, so what is not about them is refused, with an error in the protocol's

@@ -1,4 +1,4 @@
-"""The browser of a scrape: begun at the scrape's page with the first call, the same for every later one."""
+"""Interactive sessions of scrapes: started on the scrape's page with the first call and reused afterwards."""
 
 from __future__ import annotations
 

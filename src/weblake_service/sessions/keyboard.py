@@ -1,4 +1,4 @@
-"""Keys by their names, as events of a browser's protocol: `Enter`, `Control+a`, `Shift+Tab`, `x`.
+"""Keyboard events by key name: `Enter`, `Control+a`, `Shift+Tab`, `x`.
 
 A US keyboard; characters that it lacks are put in without a key.
 """

@@ -1,4 +1,4 @@
-"""The pictures of a live view on their way: at most one to the viewer, the newest behind it.
+"""Frames of a live view: at most one on its way to the viewer, and the newest one waiting.
 
 A browser that films a page sends the next picture when the ones before are acknowledged. They are, when the viewer has
 drawn what it was sent: so a viewer on a slow line gets fewer pictures and never old ones, and nothing piles up here.

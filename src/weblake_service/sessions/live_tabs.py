@@ -1,4 +1,4 @@
-"""Which of a browser's pages a live view follows: that which was opened or navigated last."""
+"""The tab that a live view follows: the one opened or navigated last."""
 
 from __future__ import annotations
 

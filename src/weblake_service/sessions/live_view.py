@@ -1,4 +1,4 @@
-"""What a browser session's viewer sees, live, and what an interactive one does there.
+"""Live view of a browser session: sends frames to a viewer and handles its input.
 
 One LiveView serves one viewer over one connection, most likely a WebSocket. To the viewer go pictures, as binary
 messages that are JPEGs, and JSON texts:

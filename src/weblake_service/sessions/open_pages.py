@@ -1,4 +1,4 @@
-"""The pages of a browser: which there are, and which of them is in front."""
+"""The open pages of a browser, and which of them is in front."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be done on a page: go, look, click, write, read. For the command of browser sessions and for an agent.
+"""Actions on a page: navigate, click, type, press keys, select, scroll. Used by `agent-browser` and by the agent.
 
 Elements are named by a CSS selector, or by a ref of the last snapshot (`@e5`). Whatever cannot be done raises a
 PageActionError whose message a person or a model can go on from.

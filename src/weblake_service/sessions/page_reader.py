@@ -1,4 +1,4 @@
-"""What can be read of a page, and how an element is found by its name."""
+"""Reads a page and finds elements by CSS selector or ref."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Playwright at a session: its profile put in and read out, and the page of a scrape brought back.
+"""Playwright for sessions: loads and saves profiles, and restores the page of a scrape.
 
 One driver serves all sessions; it is one more client from outside, with the word of each.
 """

@@ -1,4 +1,4 @@
-"""A language model that drives a session: it is shown the page and says what to do next, until it has the answer.
+"""A language model that drives a session step by step until it can answer a prompt.
 
 Every answer of the model is JSON that names one action, so that any endpoint will do. What a page shows is content of
 strangers. The number of actions, their time, and what the model is given of a page are bounded.

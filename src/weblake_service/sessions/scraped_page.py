@@ -1,4 +1,4 @@
-"""The scrape that an interactive session goes on with: whose it is, its URL, and how its page was asked for."""
+"""The scrape that an interactive session continues: its team, URL and options."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def find(db: Connection, scrape_id: str, team: str, at: float) -> ScrapedPage:
     """The page of a scrape of the last day, alone or in a batch or a crawl.
 
     Raises:
-        ErrorResponse: 404 where there is none, 403 where it is another team's, 409 where there is no page to bring back.
+        ErrorResponse: 404 for an unknown scrape, 403 for another team's, 409 for one without a page to restore.
     """
     alive = at - job_records.JOB_LIFE
     job = db.execute(

@@ -1,4 +1,4 @@
-"""One live session: its Chromium, its way out, its clients, and when it was last used."""
+"""One live session: its Chromium process, egress proxy and clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions as rows: recorded when they live, billed once when they end.
+"""Database records of sessions, with their billing.
 
 Every function takes a connection and runs inside its caller's transaction.
 """

@@ -1,4 +1,4 @@
-"""The sessions of one service: begun, kept while they are used, ended and billed exactly once.
+"""Manages the sessions of one service: starts, expires, ends and bills each exactly once.
 
 A session ends when its user says so, when its time is over, when nobody used it for long, when its browser is gone, and
 with the service; whichever comes first bills it.

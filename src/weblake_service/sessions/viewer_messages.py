@@ -1,4 +1,4 @@
-"""What a viewer of a live view may say, checked and bounded; and the browser's command for it.
+"""Messages from the viewer of a live view: validation, and the CDP command for each.
 
 A viewer is whoever has the address of the view: what it sends is a stranger's text. Whatever is not exactly one of the
 messages here is nothing: no error goes back that could be probed, and no part of it goes on to the browser.

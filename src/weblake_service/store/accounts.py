@@ -1,4 +1,4 @@
-"""What a team used and did: credits, the monthly reports, the activity list, the counters.
+"""Accounting of a team: credits, monthly reports, activity list, counters.
 
 Every function takes a connection and runs inside its caller's transaction, so that a page and its price are one fact.
 """

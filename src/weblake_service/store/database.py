@@ -1,4 +1,4 @@
-"""The one database of the service: a writer thread, readers with their own connections, and a lock on the file.
+"""The SQLite database: one writer thread, a connection for each reader, and a lock on the file.
 
 Every commit is flushed to the disk (`synchronous=FULL`): a client that has been told a job id, or has read a page, may
 rely on both after a loss of power, and NORMAL would promise only that the file is readable. What that costs is spread

@@ -1,4 +1,4 @@
-"""The pages that a team scraped, findable by their words.
+"""Full-text index of the pages that a team scraped.
 
 One row and one entry of the full-text index for each team and page: what one team scraped, no other finds. The index
 itself holds no text (the row does, compressed), so an entry is taken out by the words it was put in with.

@@ -1,4 +1,4 @@
-"""What a search asks for: words and operators as they were typed, read into conditions.
+"""Parses a search query: words and operators into conditions.
 
 Nothing that is typed is syntax of the database: words become quoted phrases, everything else a bound parameter.
 """

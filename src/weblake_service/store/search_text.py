@@ -1,4 +1,4 @@
-"""Text on its way into the search index and out of it again.
+"""Tokenises text for the search index, and makes excerpts from it.
 
 The index splits text where letters end, which Chinese, Japanese, Korean, Thai and their like do not do between words.
 There every two neighbouring characters become a word, and the last one alone, so that any part of such a text is

@@ -1,4 +1,4 @@
-"""The languages of `location`, which a page can be asked for in."""
+"""Validates the languages of `location` and builds the Accept-Language header."""
 
 from __future__ import annotations
 

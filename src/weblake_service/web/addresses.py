@@ -1,4 +1,4 @@
-"""Which targets the service may reach.
+"""Decides which target addresses the service may reach.
 
 A service that fetches any URL for anybody is a way into the network that it stands in. So names are resolved here,
 every address is judged, and the connection goes to the very address that was judged (see fetch.py): a name that points

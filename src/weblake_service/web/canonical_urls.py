@@ -1,4 +1,4 @@
-"""When two URLs are the same page to a crawl."""
+"""Canonical URLs: when a crawl treats two URLs as one page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where connections go: to addresses that were judged, or to the proxy that the environment names."""
+"""Connection pools to checked addresses, or to the proxy of the environment."""
 
 from __future__ import annotations
 

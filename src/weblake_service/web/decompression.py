@@ -1,4 +1,4 @@
-"""Bodies, decompressed under a bound while they arrive."""
+"""Decompresses response bodies as they arrive, within a size limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The queue of a crawl: which URLs it visits, in which order, and how many. Pure; no I/O.
+"""The frontier of a crawl: which URLs it visits, in which order, and how many. No I/O.
 
 Breadth first, in the order in which links were found, so that two crawls of an unchanged site visit the same pages.
 """

@@ -1,4 +1,4 @@
-"""The web itself: the page half of the service behind the door that interface.py draws."""
+"""The implementation of `interface.Web` over HTTP and the scrape browser."""
 
 from __future__ import annotations
 

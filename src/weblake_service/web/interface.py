@@ -1,4 +1,4 @@
-"""The door to the web: all that jobs and routes need of the page half, in one place that tests can stand in for."""
+"""The interface to the web that jobs and routes use; tests substitute it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The list of a site's URLs for POST /v2/map."""
+"""Lists the URLs of a site for POST /v2/map."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Pages made of what a target answered, now or before, with what the page half does not make itself."""
+"""Makes pages from responses that are fetched now, or were recorded before, and adds the formats that need the
+response.
+"""
 
 from __future__ import annotations
 

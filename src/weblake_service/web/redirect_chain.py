@@ -1,4 +1,4 @@
-"""One chain of redirects: what each request says, and which headers and cookies go along."""
+"""One redirect chain: the requests, headers and cookies of each hop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a site's robots.txt asks of crawlers, by RFC 9309.
+"""Reads and applies robots.txt, by RFC 9309.
 
 - No such file, or any other 4xx: everything is allowed (2.3.1.3).
 - 5xx, 429, an answer that breaks off or does not come in time: nothing is allowed (2.3.1.4), and it is asked again

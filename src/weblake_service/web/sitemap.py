@@ -1,4 +1,4 @@
-"""The URLs that a site lists in its sitemaps.
+"""Reads the URLs in a site's sitemaps.
 
 Everything is bounded, since a sitemap may name sitemaps without end: files, depth, bytes, URLs, and time. A file
 that is missing or broken costs what stands in it and no more.

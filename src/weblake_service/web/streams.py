@@ -1,4 +1,4 @@
-"""A connection that says cheaply whether its peer has hung up.
+"""A network stream that detects cheaply that its peer has closed.
 
 The pool asks that of every idle connection for every request, and each answer costs httpcore's own stream a look-up of
 both ends' addresses: a fifth of what a fetch costs, with ten connections.

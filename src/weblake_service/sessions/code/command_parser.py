@@ -1,4 +1,4 @@
-"""The words that `agent-browser` understands."""
+"""The argument parser of `agent-browser`."""
 
 from __future__ import annotations
 

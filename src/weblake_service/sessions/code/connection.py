@@ -1,4 +1,4 @@
-"""A client of a browser's debugging protocol over a WebSocket. Imports cdp; websockets."""
+"""A CDP client over a WebSocket."""
 
 from __future__ import annotations
 

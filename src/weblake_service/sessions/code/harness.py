@@ -1,4 +1,4 @@
-"""What stands around a user's code in Python: `python -I harness.py ROOM PATH...`.
+"""Runs a user's Python code: `python -I harness.py ROOM PATH...`.
 
 It runs ROOM/code.py with Playwright's asynchronous `page`, `context` and `browser`, with `await` at the top. The value
 of the last expression goes to ROOM/value and the message of what was raised to ROOM/error, so that neither mixes with

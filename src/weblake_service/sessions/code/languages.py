@@ -1,4 +1,4 @@
-"""What runs each language, and what lies around the code in the folder of its execution.
+"""The command line and the files of an execution, for node, python and bash.
 
 `node` is the one that Playwright brings, and `python` the service's own: both have Playwright without being installed.
 In all of them `agent-browser` is on PATH.

@@ -1,4 +1,4 @@
-"""What a process prints, kept up to a size."""
+"""Captures the output of a process up to a size."""
 
 from __future__ import annotations
 

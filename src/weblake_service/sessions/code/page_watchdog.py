@@ -1,4 +1,4 @@
-"""Watches over a browser: which page is in front, an end to loops that code left in pages, an answer to dialogs.
+"""Watches the pages of a browser: tracks the page in front, ends loops that code left behind, answers dialogs.
 
 `page.evaluate("while (true) {}")` goes on when the code is killed, and a page that is busy takes no new client: whoever
 is to end it has to be there before. A dialog that opens while no client hears of it stops its page for good; one that

@@ -1,4 +1,4 @@
-"""What `agent-browser` knows from one call to the next: refs of the last snapshot, and the order of pages.
+"""State of `agent-browser` between calls: refs of the last snapshot, and the order of pages.
 
 A small file in the execution's folder; who deletes or spoils it has to take a new snapshot.
 """

@@ -1,4 +1,4 @@
-"""One execution of a user's code: started, fed, watched, ended. Nothing that it started outlives the call.
+"""Runs one execution of a user's code and ends every process that it started.
 
 It is no sandbox: the code runs as the user of the service. What it does not get is the service's environment, and what
 it starts it does not keep.

@@ -1,4 +1,4 @@
-"""The process around a user's code: `python -I -S supervisor.py`. It runs one command and leaves nothing of it behind.
+"""Supervisor process of a user's code: `python -I -S supervisor.py`. It runs one command and ends all its processes.
 
 A line of JSON on standard input says what to run. Then that pipe is the leash: when it closes, because the service is
 done with the code or is gone, were it by SIGKILL, everything that the code started is ended. On Linux that holds for

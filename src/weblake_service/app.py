@@ -30,7 +30,7 @@ from weblake_service.routes.parse import ParseRoutes
 from weblake_service.routes.query_strings import check_query
 from weblake_service.routes.scrape import ScrapeRoutes
 from weblake_service.routes.search import SearchRoutes
-from weblake_service.routes.session_connections import SessionConnectionRoutes
+from weblake_service.routes.session_connections import SessionConnections
 from weblake_service.routes.team import TeamRoutes
 from weblake_service.routing import make_router
 
@@ -41,7 +41,7 @@ def make_app(parts: ServiceComponents) -> ASGIApp:
     """The service as an ASGI application, outermost first: request log, front door, faults, routes."""
     groups = (
         ScrapeRoutes, ParseRoutes, BatchRoutes, CrawlRoutes, CrawlPreviewRoutes, MapRoutes, SearchRoutes, ExtractRoutes,
-        AgentRoutes, BrowserRoutes, InteractRoutes, TeamRoutes, AdminRoutes, ConsolePages, SessionConnectionRoutes,
+        AgentRoutes, BrowserRoutes, InteractRoutes, TeamRoutes, AdminRoutes, ConsolePages, SessionConnections,
     )  # fmt: skip
     routes: list[BaseRoute] = [route for group in groups for route in group(parts).routes()]
     app = ExceptionMiddleware(

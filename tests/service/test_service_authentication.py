@@ -29,7 +29,7 @@ def every_route(service: LocalService) -> list[tuple[str, str]]:
     return sorted({(method, path) for method, path in routes if method != "HEAD"})
 
 
-def test_s8_the_walk_meets_every_room(bench: Any) -> None:
+def test_s8_the_routes_of_every_group_are_found(bench: Any) -> None:
     paths = {path for _, path in every_route(bench.service)}
     assert len(GROUPS) == 13
     assert len(paths) > 30
@@ -48,7 +48,7 @@ def test_s8_the_walk_meets_every_room(bench: Any) -> None:
     line="if access is None:",
     becomes="if access is None and not _is_loopback(scope):",
 )
-def test_s8_every_route_wants_the_key(bench: Any) -> None:
+def test_s8_every_route_requires_the_key(bench: Any) -> None:
     """Also on loopback: whoever runs a program on this machine is not the one who pays."""
     job = bench.batch("http://site.test/a")
     with httpx.Client(base_url=bench.service.url, trust_env=False, timeout=30) as nobody:

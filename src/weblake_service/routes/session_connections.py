@@ -22,7 +22,7 @@ from weblake_service.sessions.sessions import LiveSession
 CONNECTED = WebSocketState.CONNECTED
 
 
-class SessionConnectionRoutes:
+class SessionConnections:
     """The addresses that a session gives away."""
 
     def __init__(self, parts: ServiceComponents) -> None:

@@ -30,8 +30,8 @@ from pathlib import Path
 
 import httpx
 
-from weblake_service.page.document import page_of
-from weblake_service.web.fetch import Fetched, Fetcher
+from weblake_service.page.document import page_of_body
+from weblake_service.web.fetch import FetchedResponse, Fetcher
 
 HERE = Path(__file__).resolve()
 #: Pages in flight, for the loop and for the service, whose default it is.
@@ -91,7 +91,7 @@ async def serve_site(pages: int) -> None:
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 
 
-async def fetch_all(url: str, pages: int) -> list[Fetched]:
+async def fetch_all(url: str, pages: int) -> list[FetchedResponse]:
     """The plain loop."""
     fetcher, waiting, got = Fetcher(allow_private=True), iter(range(pages)), []
 
@@ -194,7 +194,7 @@ def main() -> None:
                 got = asyncio.run(fetch_all(site, given.pages))
             with spending(convert):
                 for one in got:
-                    page_of(one, one.url, {})
+                    page_of_body(one, one.url, {})
             spent, peak, size = crawl(site, given.pages, given.profile)
             whole.append(spent)
             memory = max(memory, peak)

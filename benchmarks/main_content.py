@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from weblake_service.page.document import page_of
-from weblake_service.web.fetch import Fetched
+from weblake_service.page.document import page_of_body
+from weblake_service.web.fetch import FetchedResponse
 
 WORD = re.compile(r"\w+")
 TARGET = re.compile(r"(?<=\])\((?:<[^>]*>|[^()\s]*(?:\([^()]*\)[^()\s]*)*)(?:\s+\"[^\"]*\")?\)|<https?://[^>]*>")
@@ -115,8 +115,8 @@ def whole_page(html: bytes, url: str) -> str:
 
 
 def convert(html: bytes, url: str, *, only_main_content: bool) -> str:
-    fetched = Fetched(url, 200, {}, html, "text/html; charset=utf-8")
-    return str(page_of(fetched, url, {"only_main_content": only_main_content}).document["markdown"])
+    fetched = FetchedResponse(url, 200, {}, html, "text/html; charset=utf-8")
+    return str(page_of_body(fetched, url, {"only_main_content": only_main_content}).document["markdown"])
 
 
 def others() -> Iterator[tuple[str, Extractor]]:

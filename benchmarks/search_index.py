@@ -19,17 +19,17 @@ from pathlib import Path
 from sqlite3 import Connection
 from uuid import uuid4
 
-from weblake_service.answers import encode
+from weblake_service.components import ServiceComponents, open_store
 from weblake_service.config import Access, ServiceConfig
-from weblake_service.jobs import records
-from weblake_service.jobs.outcomes import Stored
-from weblake_service.jobs.records import NewJob
-from weblake_service.jobs.scraping import Scraped
-from weblake_service.parts import Parts, open_store
+from weblake_service.jobs import job_records
+from weblake_service.jobs.job_records import NewJob
+from weblake_service.jobs.page_outcomes import Stored
+from weblake_service.jobs.scraper import Scraped
+from weblake_service.responses import encode
 from weblake_service.store import search_index
 from weblake_service.store.search_query import read_query
-from weblake_service.web.fetch import Fetched
-from weblake_service.web.implementation import RealWeb
+from weblake_service.web.fetch import FetchedResponse
+from weblake_service.web.http_web import HttpWeb
 
 ACCESS = Access("local", "default")
 WORDS = [f"{a}{b}{c}" for a in ("lake", "stream", "batch", "crawl", "page") for b in "aeiou" for c in range(160)]
@@ -47,21 +47,21 @@ def page(number: int) -> bytes:
     return f"<html><head><title>{title}</title></head><body><main>{items}</main></body></html>".encode()
 
 
-async def store_all(parts: Parts, pages: list[tuple[int, bytes]], *, indexed: bool) -> None:
+async def store_all(parts: ServiceComponents, pages: list[tuple[int, bytes]], *, indexed: bool) -> None:
     """Stores pages, so many at a time."""
     waiting = iter(pages)
 
     async def worker() -> None:
         for number, body in waiting:
             url = f"http://site.test/{number}"
-            fetched = Fetched(url, 200, {"content-type": "text/html"}, body, "text/html; charset=utf-8")
+            fetched = FetchedResponse(url, 200, {"content-type": "text/html"}, body, "text/html; charset=utf-8")
             made = await parts.web.remake(url, {}, fetched)
             found = search_index.entry("local", made.document, url, {}, fresh=True) if indexed else None
             scraped = Scraped(Stored(str(uuid4()), encode(made.document), 1, url), [], None, found)
 
             def work(db: Connection, url: str = url, scraped: Scraped = scraped) -> None:
                 scraped.keep(db, 1.0)
-                records.store_single(db, NewJob(str(uuid4()), "scrape", ACCESS, url, 1.0), scraped.stored)
+                job_records.store_single(db, NewJob(str(uuid4()), "scrape", ACCESS, url, 1.0), scraped.stored)
 
             await parts.store.write(work)
 
@@ -72,7 +72,9 @@ async def main(count: int) -> None:
     config = ServiceConfig(allow_private=True)
     with tempfile.TemporaryDirectory() as directory:
         paths = {indexed: Path(directory) / f"{indexed}.db" for indexed in (False, True)}
-        services = {indexed: Parts(open_store(path), RealWeb(config), config) for indexed, path in paths.items()}
+        services = {
+            indexed: ServiceComponents(open_store(path), HttpWeb(config), config) for indexed, path in paths.items()
+        }
         wall, cpu = dict.fromkeys(paths, 0.0), dict.fromkeys(paths, 0.0)
         # In turns, so that whatever else the machine does falls on both.
         for first in range(0, count, ROUND):
@@ -93,8 +95,8 @@ async def main(count: int) -> None:
     print(f"database: {sizes[False]} MB without, {sizes[True]} MB with")
 
 
-async def ask(parts: Parts) -> None:
-    await parts.store.write(search_index.catch_up)
+async def ask(parts: ServiceComponents) -> None:
+    await parts.store.write(search_index.index_pending)
     for text in ("lakea7", "lakea7 streame3 pageu9", '"lakea1 lakea2"', "lakea0", "site:site.test", "lakea7 -lakea0"):
         took = []
         for _ in range(5):

@@ -30,8 +30,8 @@ from picture_program import Page, lake_server, make_pictures
 import dagster_weblake
 from weblake import Client
 from weblake.demo.site_server import SiteServer
+from weblake_service.components import open_store
 from weblake_service.config import ServiceKey
-from weblake_service.parts import open_store
 from weblake_service.server import LocalService
 
 IMAGES = Path(__file__).with_name("images")

@@ -1,4 +1,4 @@
-"""The HTTP application: every route, and what becomes of errors."""
+"""The ASGI application: all routes, and the conversion of exceptions into error responses."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from weblake_service.answers import Refusal, refused
+from weblake_service.components import ServiceComponents
 from weblake_service.console.pages import ConsolePages
-from weblake_service.faults import FaultDoor
-from weblake_service.middleware import Front
-from weblake_service.parts import Parts
+from weblake_service.faults import FaultMiddleware
+from weblake_service.middleware import AccessMiddleware
 from weblake_service.request_log import LoggedApp
+from weblake_service.responses import ErrorResponse, error_response
 from weblake_service.routes.admin import AdminRoutes
 from weblake_service.routes.agent import AgentRoutes
 from weblake_service.routes.batch import BatchRoutes
@@ -27,28 +27,30 @@ from weblake_service.routes.extract import ExtractRoutes
 from weblake_service.routes.interact import InteractRoutes
 from weblake_service.routes.map import MapRoutes
 from weblake_service.routes.parse import ParseRoutes
-from weblake_service.routes.queries import check_query
+from weblake_service.routes.query_strings import check_query
 from weblake_service.routes.scrape import ScrapeRoutes
 from weblake_service.routes.search import SearchRoutes
-from weblake_service.routes.session_connections import SessionDoors
+from weblake_service.routes.session_connections import SessionConnections
 from weblake_service.routes.team import TeamRoutes
 from weblake_service.routing import make_router
 
 _LOG = logging.getLogger("weblake.service")
 
 
-def make_app(parts: Parts) -> ASGIApp:
+def make_app(parts: ServiceComponents) -> ASGIApp:
     """The service as an ASGI application, outermost first: request log, front door, faults, routes."""
     groups = (
         ScrapeRoutes, ParseRoutes, BatchRoutes, CrawlRoutes, CrawlPreviewRoutes, MapRoutes, SearchRoutes, ExtractRoutes,
-        AgentRoutes, BrowserRoutes, InteractRoutes, TeamRoutes, AdminRoutes, ConsolePages, SessionDoors,
+        AgentRoutes, BrowserRoutes, InteractRoutes, TeamRoutes, AdminRoutes, ConsolePages, SessionConnections,
     )  # fmt: skip
     routes: list[BaseRoute] = [route for group in groups for route in group(parts).routes()]
-    app = ExceptionMiddleware(make_router(routes, check_query), {Refusal: _refused, HTTPException: _http_error})
-    return LoggedApp(Front(FaultDoor(_Guarded(app), parts.faults), parts), parts.log)
+    app = ExceptionMiddleware(
+        make_router(routes, check_query), {ErrorResponse: _on_error_response, HTTPException: _on_http_error}
+    )
+    return LoggedApp(AccessMiddleware(FaultMiddleware(_ErrorMiddleware(app), parts.faults), parts), parts.log)
 
 
-class _Guarded:
+class _ErrorMiddleware:
     """Answers 500 in the API's own shape to what nobody foresaw, and logs it without the request."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -70,18 +72,18 @@ class _Guarded:
             _LOG.exception("A request failed in an unforeseen way.")
             if begun:
                 raise
-            refusal = Refusal(500, "An unexpected error occurred.", code="UNKNOWN_ERROR")
-            await refused(refusal)(scope, receive, send)
+            refusal = ErrorResponse(500, "An unexpected error occurred.", code="UNKNOWN_ERROR")
+            await error_response(refusal)(scope, receive, send)
 
 
-async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, Refusal)
-    return refused(error)
+async def _on_error_response(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ErrorResponse)
+    return error_response(error)
 
 
-async def _http_error(request: Request, error: Exception) -> Response:
+async def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     text = {404: "There is no such endpoint", 405: "This endpoint does not take this method"}
     message = text.get(error.status_code, error.detail)
-    refusal = Refusal(error.status_code, f"{message}: {request.method} {request.url.path}", headers=error.headers)
-    return refused(refusal)
+    refusal = ErrorResponse(error.status_code, f"{message}: {request.method} {request.url.path}", headers=error.headers)
+    return error_response(refusal)

@@ -1,4 +1,4 @@
-"""The service's clock, which tests may push forward."""
+"""The service's clock, which tests can advance."""
 
 from __future__ import annotations
 

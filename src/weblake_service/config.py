@@ -1,4 +1,4 @@
-"""What one service may do, what each team may use, and who may ask it."""
+"""Limits and permissions of one service, plans of its teams, and its API keys."""
 
 from __future__ import annotations
 
@@ -111,8 +111,8 @@ class ServiceConfig:
     def plan(self, team: str) -> Plan:
         """What a team may use."""
         own = self.teams.get(team, _NO_PLAN)
-        starts = _first(own.requests_per_minute, self.requests_per_minute)
-        reads = _first(own.reads_per_minute, self.reads_per_minute)
+        starts = _first_set(own.requests_per_minute, self.requests_per_minute)
+        reads = _first_set(own.reads_per_minute, self.reads_per_minute)
         if reads is None and starts is not None:
             reads = starts * _READS_PER_START
         return Plan(
@@ -133,11 +133,11 @@ _NO_PLAN = TeamPlan()
 _READS_PER_START = 250
 
 
-def _first(own: int | None, shared: int | None) -> int | None:
+def _first_set(own: int | None, shared: int | None) -> int | None:
     return shared if own is None else own
 
 
-def digest(key: str) -> str:
+def key_digest(key: str) -> str:
     """What the service keeps of a key. A key is long and random, so a plain hash is enough."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 

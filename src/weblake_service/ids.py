@@ -1,4 +1,4 @@
-"""Ids of jobs, and of what hangs on them: its pages' scrapes, its errors, its webhooks.
+"""Ids of jobs and of what belongs to them: scrapes, errors and webhooks.
 
 Only the id of a start is drawn: at random, or from a seed and the number of the start. Every other id follows from its
 job's id and its place there. A page that is fetched again after a crash has the scrape id that it would have had

@@ -1,4 +1,4 @@
-"""Turns: one at a time under each name, the others wait."""
+"""Locks by key: one holder for each key at a time."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from contextlib import asynccontextmanager
 from weblake import aio
 
 
-class Turns:
+class KeyedLocks:
     """The names under which somebody acts or waits; used on one event loop."""
 
     def __init__(self) -> None:
         self._locks: dict[Hashable, tuple[asyncio.Lock, list[None]]] = {}
 
     @asynccontextmanager
-    async def turn(self, name: Hashable, wait_s: float | None = None) -> AsyncIterator[None]:
+    async def lock(self, name: Hashable, wait_s: float | None = None) -> AsyncIterator[None]:
         """Is the only one under a name while the block runs.
 
         Raises:

@@ -1,6 +1,4 @@
-"""The front door: which host names are answered to, who may come in and how often they may read, and the header that
-every reply carries.
-"""
+"""Access middleware: allowed host names, authentication, read rate limit, and the common response header."""
 
 from __future__ import annotations
 
@@ -9,9 +7,9 @@ import ipaddress
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from weblake_service.answers import Refusal, refused
-from weblake_service.non_api_paths import is_own_door
-from weblake_service.parts import Parts
+from weblake_service.components import ServiceComponents
+from weblake_service.non_api_paths import is_outside_api
+from weblake_service.responses import ErrorResponse, error_response
 
 #: Tells clients that an idempotency key gets the first answer again, so that they may repeat a start that got lost.
 _REPLAY_HEADER = "Weblake-Idempotency"
@@ -21,16 +19,16 @@ _OPEN = frozenset({"/health", "/_weblake/health", "/openapi.yaml"})
 _PROBE = "/health"
 
 
-class Front:
+class AccessMiddleware:
     """Wraps the application; what it lets through has `access` in the request's state."""
 
-    def __init__(self, app: ASGIApp, parts: Parts) -> None:
+    def __init__(self, app: ASGIApp, parts: ServiceComponents) -> None:
         self._app = app
         self._parts = parts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handles one request."""
-        if scope["type"] == "websocket" and self._knows_host(scope) and is_own_door(scope["path"]):
+        if scope["type"] == "websocket" and self._knows_host(scope) and is_outside_api(scope["path"]):
             await self._app(scope, receive, send)
             return
         if scope["type"] != "http":
@@ -44,23 +42,25 @@ class Front:
 
         try:
             self._check(scope)
-        except Refusal as refusal:
-            await refused(refusal)(scope, receive, marked)
+        except ErrorResponse as refusal:
+            await error_response(refusal)(scope, receive, marked)
             return
         await self._app(scope, receive, marked)
 
     def _check(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
         if scope["path"] != _PROBE and not self._knows_host(scope):
-            raise Refusal(403, "This service is not known under the name in the Host header.", code="HOST_NOT_ALLOWED")
+            raise ErrorResponse(
+                403, "This service is not known under the name in the Host header.", code="HOST_NOT_ALLOWED"
+            )
         path: str = scope["path"]
         if path.startswith("/_weblake/") and not _is_loopback(scope):
-            raise Refusal(403, "The admin routes answer to this machine only.", code="LOOPBACK_ONLY")
-        if path in _OPEN or is_own_door(path):
+            raise ErrorResponse(403, "The admin routes answer to this machine only.", code="LOOPBACK_ONLY")
+        if path in _OPEN or is_outside_api(path):
             return
-        access = self._parts.access(headers.get("authorization"))
+        access = self._parts.authenticate(headers.get("authorization"))
         if access is None:
-            raise Refusal(
+            raise ErrorResponse(
                 401, "Unauthorized: Invalid token", code="UNAUTHORIZED", headers={"WWW-Authenticate": "Bearer"}
             )
         scope.setdefault("state", {})["access"] = access

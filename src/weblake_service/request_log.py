@@ -1,4 +1,4 @@
-"""The list of the last requests, for tests: never a body, never a key."""
+"""Log of the last requests, for tests; it holds no bodies and no keys."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from weblake_service.clock import Clock, iso
-from weblake_service.non_api_paths import is_own_door
+from weblake_service.non_api_paths import is_outside_api
 
 _MOST = 10_000
 
@@ -75,7 +75,7 @@ class LoggedApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handles one request."""
-        if scope["type"] != "http" or scope["path"].startswith("/_weblake/") or is_own_door(scope["path"]):
+        if scope["type"] != "http" or scope["path"].startswith("/_weblake/") or is_outside_api(scope["path"]):
             await self._app(scope, receive, send)
             return
         entry, begun = self._log.begin(scope), time.perf_counter()

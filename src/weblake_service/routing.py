@@ -1,4 +1,4 @@
-"""Which handler a request goes to: one route a path, whatever its methods.
+"""Builds the router: one route for each path, for all methods.
 
 Starlette asks its routes in turn, so that of two routes with one path the first decides which methods a 405 names, and
 `/v2/crawl/active` is a job id wherever it has no handler of its own.
@@ -30,10 +30,10 @@ def make_router(routes: Iterable[BaseRoute], check: Callable[[Request, str], Non
         for method in route.methods or ():
             by_path.setdefault(route.path, {}).setdefault(method, route)
     ordered = sorted(by_path, key=lambda path: path.count("{"))
-    return Router([*(_one(path, by_path[path], check) for path in ordered), *others], redirect_slashes=False)
+    return Router([*(_route_of_path(path, by_path[path], check) for path in ordered), *others], redirect_slashes=False)
 
 
-def _one(path: str, handlers: dict[str, Route], check: Callable[[Request, str], None]) -> Route:
+def _route_of_path(path: str, handlers: dict[str, Route], check: Callable[[Request, str], None]) -> Route:
     allowed = {"Allow": ", ".join(sorted(handlers))}
 
     async def endpoint(request: Request) -> Response:

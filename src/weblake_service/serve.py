@@ -79,7 +79,7 @@ def serve(
             key and a keys file.
     """
     _log_to_stderr()
-    given = _given(key, keys_file)
+    given = _start_keys(key, keys_file)
     rules = read_file(faults_file) if faults_file is not None else []
     config = replace(config or ServiceConfig(), remembered_keys=keys_file is None)
     config = with_environment(_with_secret(replace(config, teams={**config.teams, **given.teams})))
@@ -101,24 +101,24 @@ def serve(
             # Kept only now: a key whose start failed would be one that nobody has ever seen.
             shown = service.key if given.generated and service.remember_key() else None
             for words in given.warnings:
-                _say(words)
+                _print(words)
             _announce(service.url, shown, directory, known=given.generated and shown is None)
             if not is_loopback(host):
-                _say(_IN_THE_CLEAR)
+                _print(_IN_THE_CLEAR)
             if allow_code_execution:
-                _say(_RUNS_CODE)
+                _print(_RUNS_CODE)
             if sends_key_in_clear(config):
-                _say(_LLM_IN_THE_CLEAR)
+                _print(_LLM_IN_THE_CLEAR)
             number = wait_for_signal()
-            _say("Stopping; running jobs go on with the next start.")
+            _print("Stopping; running jobs go on with the next start.")
         finally:
-            with _cut_off(_LAST_SECONDS):
+            with _exit_if_stuck(_LAST_SECONDS):
                 service.stop()
     return number
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
+class _StartKeys:
     """The keys that this start brings."""
 
     keys: list[ServiceKey] = field(repr=False)
@@ -127,7 +127,7 @@ class _Given:
     warnings: Sequence[str] = ()
 
 
-def _given(key: str | None, keys_file: str | Path | None) -> _Given:
+def _start_keys(key: str | None, keys_file: str | Path | None) -> _StartKeys:
     of_environment = os.environ.get("WEBLAKE_API_KEY")
     if keys_file is not None:
         if key is not None:
@@ -136,11 +136,11 @@ def _given(key: str | None, keys_file: str | Path | None) -> _Given:
         warnings = [file.warning] if file.warning else []
         if of_environment and of_environment not in {one.key for one in file.keys}:
             warnings.append(f"WEBLAKE_API_KEY is no key of this service: only those in {keys_file} are.")
-        return _Given(file.keys, teams=file.teams, warnings=warnings)
+        return _StartKeys(file.keys, teams=file.teams, warnings=warnings)
     known = key or of_environment
     if known:
-        return _Given([ServiceKey(known)])
-    return _Given([ServiceKey(new_key(), name=_GENERATED)], generated=True)
+        return _StartKeys([ServiceKey(known)])
+    return _StartKeys([ServiceKey(new_key(), name=_GENERATED)], generated=True)
 
 
 def _log_to_stderr() -> None:
@@ -150,7 +150,7 @@ def _log_to_stderr() -> None:
 
 
 @contextmanager
-def _cut_off(seconds: float) -> Iterator[None]:
+def _exit_if_stuck(seconds: float) -> Iterator[None]:
     """Ends the process where the block does not: the database stands it, and SIGKILL would come next."""
     cut = threading.Timer(seconds, os._exit, [0])
     cut.daemon = True
@@ -170,14 +170,14 @@ def _announce(url: str, generated: str | None, data: str, *, known: bool) -> Non
     ready = {"url": url, "data": data} | ({"key": generated} if generated is not None else {})
     sys.stdout.write(json.dumps(ready) + "\n")
     sys.stdout.flush()
-    _say(f"The service listens on {url}; its data is in {data}.")
+    _print(f"The service listens on {url}; its data is in {data}.")
     if generated is not None:
-        _say("Its API key stands on standard output, this once: keep it, for example in WEBLAKE_API_KEY.")
+        _print("Its API key stands on standard output, this once: keep it, for example in WEBLAKE_API_KEY.")
     elif known:
-        _say("Its API key is the one that was shown at the first start on this data; WEBLAKE_API_KEY sets another.")
+        _print("Its API key is the one that was shown at the first start on this data; WEBLAKE_API_KEY sets another.")
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
 

@@ -26,13 +26,13 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from weblake.errors import InvalidOption
 from weblake_service.app import make_app
+from weblake_service.components import ServiceComponents, open_store, remember_first_key
 from weblake_service.config import ServiceConfig, ServiceKey, new_key, read_keys
 from weblake_service.faults import Rule, read_rules
-from weblake_service.parts import Parts, open_store, remember_first_key
-from weblake_service.sockets import socket_protocol
 from weblake_service.store import accounts
 from weblake_service.store.database import MEMORY, Store
 from weblake_service.web.interface import Web
+from weblake_service.websocket_protocol import websocket_protocol
 
 T = TypeVar("T")
 
@@ -93,13 +93,13 @@ class LocalService:
         self._port = port
         self._config = config_with(config, allow_private, code_execution, hosts)
         self._rules = list(rules)
-        self._make_web = web or _real_web
+        self._make_web = web or _http_web
         self._ready = threading.Event()
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: _Server | None = None
-        self._parts: Parts | None = None
+        self._parts: ServiceComponents | None = None
         self._url = ""
 
     @property
@@ -155,7 +155,7 @@ class LocalService:
         """Replaces the fault rules (docs/testing.md lists them); without any, nothing goes wrong any more."""
         read: Sequence[Mapping[str, object]] = list(rules)
 
-        async def replace(parts: Parts) -> None:
+        async def replace(parts: ServiceComponents) -> None:
             parts.faults.replace(read_rules(read))
 
         self._call(replace)
@@ -163,7 +163,7 @@ class LocalService:
     def requests(self) -> list[dict[str, object]]:
         """The requests to the API since the last reset: method, path, status, at, milliseconds, idempotencyKey."""
 
-        async def entries(parts: Parts) -> list[dict[str, object]]:
+        async def entries(parts: ServiceComponents) -> list[dict[str, object]]:
             return parts.log.entries()
 
         return self._call(entries)
@@ -188,14 +188,14 @@ class LocalService:
     ) -> None:
         self.stop()
 
-    def _call(self, work: Callable[[Parts], Coroutine[object, object, T]]) -> T:
+    def _call(self, work: Callable[[ServiceComponents], Coroutine[object, object, T]]) -> T:
         if self._thread is None or self._loop is None or self._parts is None:
             raise RuntimeError("The service is not running: call start() first.")
         return asyncio.run_coroutine_threadsafe(work(self._parts), self._loop).result()
 
     def _ask_to_stop(self) -> None:
         if self._parts is not None:
-            self._parts.faults.over.set()
+            self._parts.faults.stopped.set()
         if self._server is not None:
             self._server.should_exit = True
 
@@ -213,9 +213,9 @@ class LocalService:
 
     async def _serve(self, store: Store, listener: socket.socket) -> None:
         self._loop = asyncio.get_running_loop()
-        parts = self._parts = Parts(store, self._make_web(self._config), self._config, self._keys)
+        parts = self._parts = ServiceComponents(store, self._make_web(self._config), self._config, self._keys)
         parts.faults.replace(self._rules)
-        parts.steering.address = _from_here(self._url)
+        parts.playwright.address = _own_address(self._url)
         try:
             await parts.open()
             self._server = _Server(make_app(parts), self._ready.set, parts.sessions.aclose)
@@ -224,11 +224,11 @@ class LocalService:
             await parts.close()
 
 
-def _real_web(config: ServiceConfig) -> Web:
+def _http_web(config: ServiceConfig) -> Web:
     # Fetching and parsing take a third of a second to import, and nobody waits for them before the first start.
-    from weblake_service.web.implementation import RealWeb
+    from weblake_service.web.http_web import HttpWeb
 
-    return RealWeb(config)
+    return HttpWeb(config)
 
 
 class _Server(uvicorn.Server):
@@ -240,8 +240,8 @@ class _Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,  # type: ignore[arg-type]
-                http=_Connection,
-                ws=socket_protocol(),
+                http=_ClosableConnection,
+                ws=websocket_protocol(),
                 ws_max_size=_LONGEST_MESSAGE,
                 ws_per_message_deflate=False,
                 loop="none",
@@ -267,7 +267,7 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-class _Connection(H11Protocol):
+class _ClosableConnection(H11Protocol):
     """A connection that the fault menu can close: its transport is in the state of every request. None is logged."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -284,7 +284,7 @@ def config_with(
     return replace(config, allow_private=allow_private, code_execution=code_execution, hosts=hosts)
 
 
-def _from_here(url: str) -> str:
+def _own_address(url: str) -> str:
     """The address under which the service reaches itself: it may listen on every one there is."""
     return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
 

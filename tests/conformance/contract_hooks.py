@@ -12,7 +12,7 @@ import re
 
 import schemathesis
 
-from weblake_service.failures import PageFailure
+from weblake_service.page_failure import PageFailure
 from weblake_service.web.addresses import clean_url
 
 #: Formats, options and endpoints that need an extra which is not installed here, as their refusal names them.

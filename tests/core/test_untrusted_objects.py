@@ -32,7 +32,7 @@ ALLOWED = {
     ("src/weblake/orchestration.py", "import_module"): "the same",
     ("src/weblake/testing/__init__.py", "import_module"): "the same",
     ("src/weblake_service/web/sitemap.py", "xml.etree"): "the types of defusedxml's elements; defusedxml reads",
-    ("src/weblake_service/files/properties.py", "xml.etree"): "the same",
+    ("src/weblake_service/files/office_properties.py", "xml.etree"): "the same",
     ("src/weblake_service/sessions/code/harness.py", "compile"): "the code that a session's user sent to be run",
     ("src/weblake_service/sessions/code/harness.py", "eval"): "the same, only with --allow-code-execution",
     ("src/weblake/cli/interrupts.py", "exec"): "an empty text: Python forgets an interrupt of code run from a text",
@@ -76,7 +76,7 @@ def product() -> list[Path]:
 @proves(
     "S10",
     at="src/weblake_service/files/worker.py",
-    line="reply = pack(convert(msgspec.json.decode(task, type=Task), body))",
+    line="reply = pack(convert(msgspec.json.decode(task, type=ConversionTask), body))",
     becomes="reply = pack(convert(__import__('pickle').loads(task), body))",
 )
 @proves("S10", at="src/weblake/api/contract.py", line="text(), Loader=loader)", becomes="text(), Loader=yaml.Loader)")

@@ -25,7 +25,7 @@ from weblake.loads.ledger_watch import LedgerNews
 from weblake.loads.load_request import LoadRequest, Naming
 from weblake.loads.publishing import Dataset
 from weblake.storage import Storage
-from weblake_service.failures import PageFailure
+from weblake_service.page_failure import PageFailure
 
 URLS = [f"http://pages.test/{n}" for n in range(3)]
 SOON = Terms(poll_s=0.2, timeout_s=60)

@@ -14,10 +14,10 @@ from browser_lab import demand_chromium
 from lab_processes import Processes
 from polling import until
 
-from weblake_service.sessions.code.connection import Connection, connected
+from weblake_service.sessions.code.connection import WebSocketCdp, open_connection
 from weblake_service.sessions.code.runner import Execution, run_code
-from weblake_service.sessions.page_actions import Hands
-from weblake_service.sessions.pages import close_page
+from weblake_service.sessions.open_pages import close_page
+from weblake_service.sessions.page_actions import PageActions
 
 #: Where nobody listens.
 NOWHERE = "ws://127.0.0.1:9/"
@@ -49,19 +49,19 @@ def run(code: str, language: str, folder: Path, cdp_url: str = NOWHERE, timeout_
     return asyncio.run(run_code(code, language, cdp_url=cdp_url, folder=folder, timeout_s=timeout_s))
 
 
-def on_browser(url: str, work: Callable[[Connection], Awaitable[Any]]) -> Any:
+def on_browser(url: str, work: Callable[[WebSocketCdp], Awaitable[Any]]) -> Any:
     async def main() -> Any:
-        async with connected(url) as cdp:
+        async with open_connection(url) as cdp:
             return await work(cdp)
 
     return asyncio.run(main())
 
 
-def on_page(url: str, work: Callable[[Hands], Awaitable[Any]]) -> Any:
+def on_page(url: str, work: Callable[[PageActions], Awaitable[Any]]) -> Any:
     """What is done with hands on the page in front."""
 
-    async def main(cdp: Connection) -> Any:
-        hands = await Hands.attach(cdp)
+    async def main(cdp: WebSocketCdp) -> Any:
+        hands = await PageActions.attach(cdp)
         try:
             return await work(hands)
         finally:
@@ -73,7 +73,7 @@ def on_page(url: str, work: Callable[[Hands], Awaitable[Any]]) -> Any:
 def alone(url: str) -> None:
     """Leaves one page open, a blank one."""
 
-    async def main(cdp: Connection) -> None:
+    async def main(cdp: WebSocketCdp) -> None:
         new = (await cdp.send("Target.createTarget", {"url": "about:blank"}))["targetId"]
         for target in (await cdp.send("Target.getTargets"))["targetInfos"]:
             if target["type"] == "page" and target["targetId"] != new:

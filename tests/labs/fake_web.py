@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import httpx
 
-from weblake_service.failures import PageFailure
 from weblake_service.files.upload import Upload
-from weblake_service.web.fetch import Fetched
+from weblake_service.page_failure import PageFailure
+from weblake_service.web.fetch import FetchedResponse
 from weblake_service.web.frontier import Frontier
 
 
@@ -20,7 +20,7 @@ class FakePage:
     final_url: str
     links: list[str] = field(default_factory=list)
     credits: int = 1
-    fetched: Fetched | None = None
+    fetched: FetchedResponse | None = None
 
 
 class FakeWeb:
@@ -54,13 +54,13 @@ class FakeWeb:
         if url in self.failures:
             raise self.failures[url]
         body = self.bodies.get(url, f"# {url}").encode()
-        fetched = Fetched(self.finals.get(url, url), self.statuses.get(url, 200), body=body)
+        fetched = FetchedResponse(self.finals.get(url, url), self.statuses.get(url, 200), body=body)
         return await self.remake(url, options, fetched)
 
     async def browse(self, url: str, options: Mapping[str, object], visitor: object) -> FakePage:
         return await self.scrape(url, options)
 
-    async def remake(self, url: str, options: Mapping[str, object], fetched: Fetched) -> FakePage:
+    async def remake(self, url: str, options: Mapping[str, object], fetched: FetchedResponse) -> FakePage:
         metadata = {
             "title": f"Title of {url}",
             "sourceURL": url,

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from weblake_service.failures import PageFailure
-from weblake_service.web.fetch import Fetched, Fetcher
+from weblake_service.page_failure import PageFailure
+from weblake_service.web.fetch import FetchedResponse, Fetcher
 
 
 class Site(ThreadingHTTPServer):
@@ -87,7 +87,7 @@ def fetching(work: Callable[[Fetcher], Coroutine[Any, Any, Any]], **options: Any
     return asyncio.run(main())
 
 
-def get(url: str, *, fetcher_options: dict[str, Any] | None = None, **options: Any) -> Fetched:
+def get(url: str, *, fetcher_options: dict[str, Any] | None = None, **options: Any) -> FetchedResponse:
     return fetching(lambda fetcher: fetcher.get(url, **options), **(fetcher_options or {}))
 
 

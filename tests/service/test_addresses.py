@@ -11,7 +11,7 @@ from catalogue import proves
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weblake_service.failures import PageFailure
+from weblake_service.page_failure import PageFailure
 from weblake_service.web.addresses import clean_url, is_literal_private, is_public
 
 Site, Handler, site = loopback.Site, loopback.Handler, loopback.site
@@ -95,7 +95,7 @@ def test_s7_nothing_that_python_calls_private_is_public(address: ipaddress.IPv4A
         "mailto:a@b.de",
     ],
 )
-def test_s7_what_is_no_web_address_is_refused_before_anything_is_sent(url: str) -> None:
+def test_s7_a_non_web_url_is_refused_before_any_request(url: str) -> None:
     problem = failure(url)
     assert (problem.code, problem.status) == ("BAD_REQUEST", 400)
 
@@ -114,7 +114,7 @@ def test_an_address_is_cleaned(given_url: str, fetched: str) -> None:
     assert clean_url(given_url) == fetched
 
 
-def test_a_host_without_a_dot_is_only_good_at_home() -> None:
+def test_a_host_without_a_dot_needs_allow_private() -> None:
     with pytest.raises(PageFailure, match="without a dot"):
         clean_url("http://intranet/")
     assert clean_url("http://intranet/", allow_private=True) == "http://intranet/"

@@ -15,7 +15,7 @@ import pytest
 from weblake.compat import read_time
 from weblake.errors import InvalidOption, StorageRefused
 from weblake_service.config import ServiceKey
-from weblake_service.failures import PageFailure
+from weblake_service.page_failure import PageFailure
 from weblake_service.server import LocalService
 
 A, B = "http://site.test/a", "http://site.test/b"
@@ -100,7 +100,7 @@ def test_an_unknown_key_is_refused_by_name_with_the_nearest_one(bench: Any) -> N
         ("/v2/scrape", {"url": A, "location": {"countri": "DE"}}, "countri", "country"),
     ],
 )
-def test_every_operation_refuses_what_it_does_not_know(
+def test_every_operation_refuses_unknown_options(
     bench: Any, path: str, body: dict[str, Any], option: str, nearest: str
 ) -> None:
     """Before it says what is not set up: a test without a language model finds the typo as well."""
@@ -380,7 +380,7 @@ def test_credits_that_do_not_suffice(make_bench: Any) -> None:
     assert bench.http.get("/v2/team/activity").json()["data"][0]["endpoint"] == "batch_scrape"
 
 
-def test_the_rate_limit_says_how_long_to_wait(make_bench: Any) -> None:
+def test_the_rate_limit_sends_retry_after(make_bench: Any) -> None:
     bench = make_bench(requests_per_minute=2)
     for _ in range(2):
         assert bench.http.post("/v2/scrape", json={"url": A}).status_code == 200

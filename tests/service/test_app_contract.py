@@ -11,7 +11,7 @@ from contract_lab import validate
 from jsonschema import Draft202012Validator
 
 from weblake.api import contract
-from weblake_service.failures import PageFailure
+from weblake_service.page_failure import PageFailure
 
 A, B = "http://site.test/a", "http://site.test/b"
 NO_JOB = "00000000-0000-4000-8000-000000000000"

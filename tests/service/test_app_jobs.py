@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from weblake_service.failures import PageFailure
-from weblake_service.jobs import chunks
+from weblake_service.jobs import job_status
+from weblake_service.page_failure import PageFailure
 
 A, B, C = "http://site.test/a", "http://site.test/b", "http://site.test/c"
 NO_JOB = "00000000-0000-4000-8000-000000000000"
@@ -138,7 +138,7 @@ def test_chunks_are_cut_before_the_document_that_crosses_ten_megabytes(bench: An
         chunk = reply.json()
         cuts.append([url[-1] for url in sources(chunk)])
         if len(chunk["data"]) > 1:
-            assert len(reply.content) < chunks.CHUNK_BYTES + 2000
+            assert len(reply.content) < job_status.CHUNK_BYTES + 2000
         address = chunk["next"]
     assert cuts == [["0", "1"], ["2"], ["3"], ["4"]]
 

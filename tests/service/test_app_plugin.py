@@ -35,7 +35,7 @@ def test_a_client_works_on_it(weblake_service: Any) -> None:
 
 
 @pytest.mark.parametrize("turn", [1, 2])
-def test_every_test_finds_it_empty(weblake_service: Any, turn: int) -> None:
+def test_every_test_starts_with_an_empty_service(weblake_service: Any, turn: int) -> None:
     assert weblake_service.requests() == []
     assert weblake_service.counts() == {}
     with weblake_service.client() as client:

@@ -13,9 +13,9 @@ import httpx
 import pytest
 
 from weblake_service.config import ServiceConfig
-from weblake_service.failures import PageFailure
+from weblake_service.page_failure import PageFailure
 from weblake_service.server import LocalService
-from weblake_service.web.implementation import RealWeb
+from weblake_service.web.http_web import HttpWeb
 
 PAGES = {
     "/": "<title>Home</title><nav><a href='/nav'>n</a></nav><main><h1>Home</h1><a href='/a'>A</a> "
@@ -160,7 +160,7 @@ def test_bad_selectors_and_private_targets(site: Site, http: httpx.Client) -> No
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]"])
 def test_webhooks_do_not_reach_private_receivers_unless_allowed(site: Site, host: str) -> None:
     async def post() -> int:
-        web = RealWeb(ServiceConfig(allow_private=False))
+        web = HttpWeb(ServiceConfig(allow_private=False))
         try:
             return await web.post(site.url.replace("127.0.0.1", host), b"{}", {})
         finally:

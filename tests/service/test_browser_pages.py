@@ -227,21 +227,25 @@ def test_the_name_and_password_of_a_url_go_to_its_site(lab: BrowserLab) -> None:
         assert wrong["metadata"]["statusCode"] == 401
 
 
-def test_a_context_that_is_used_again_remembers_nothing(lab: BrowserLab) -> None:
-    lanes = lab.service._parts.web._browsers._lanes  # type: ignore[union-attr]
+def test_a_reused_context_keeps_no_state(lab: BrowserLab) -> None:
+    contexts = lab.service._parts.web._browsers._contexts  # type: ignore[union-attr]
     before = lab.site.pages["/tick"].count
     uses = []
     for number, key in enumerate(["red-key", "red-key", "blue-key"], 1):
         data = lab.scrape(lab.site.url("/counting"), key, waitFor=300, maxAge=0)
         assert f"storage 0 cookie 0 database 0 tick {before + number} done" in data["markdown"]
         team = "red" if key == "red-key" else "blue"
-        until(lambda team=team: not lanes._busy and not lanes._after and any(one.team == team for one in lanes._free))
-        mine = [one.uses for one in lanes._free if one.team == team]
+        until(
+            lambda team=team: (
+                not contexts._busy and not contexts._after and any(one.team == team for one in contexts._free)
+            )
+        )
+        mine = [one.uses for one in contexts._free if one.team == team]
         uses.append((len(mine), sum(mine)))
     assert uses[1] == (uses[0][0], uses[0][1] + 1)
 
 
-def test_a_profile_is_what_its_team_left_in_it(lab: BrowserLab) -> None:
+def test_a_profile_persists_for_its_team(lab: BrowserLab) -> None:
     url = lab.site.url("/counting")
 
     def visit(name: str, key: str = "red-key", **more: object) -> str:
@@ -272,7 +276,7 @@ def test_a_profile_has_one_saver_at_a_time(lab: BrowserLab) -> None:
     assert sorted(text.partition("cookie ")[2][0] for text in texts) == ["0", "1", "2"]
 
 
-def test_branding_is_what_the_page_looks_like(lab: BrowserLab) -> None:
+def test_branding_reports_computed_styles(lab: BrowserLab) -> None:
     found = lab.scrape(lab.site.url("/shop"), formats=["branding"])["branding"]
     assert found["colorScheme"] == "light"
     colors = found["colors"]
@@ -290,7 +294,7 @@ def test_branding_is_what_the_page_looks_like(lab: BrowserLab) -> None:
     }
 
 
-def test_files_and_text_are_what_they_are_over_http(lab: BrowserLab) -> None:
+def test_files_and_text_equal_those_over_http(lab: BrowserLab) -> None:
     url = lab.site.page("/data.json", json.dumps({"a": 1}).encode(), content_type="application/json")
     data = lab.scrape(url, formats=["markdown", "rawHtml", "screenshot"])
     assert data["rawHtml"] == '{"a": 1}'

@@ -31,7 +31,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from weblake.errors import InvalidOption
 from weblake_service.config import ServiceConfig
 from weblake_service.server import LocalService
-from weblake_service.sessions import rows
+from weblake_service.sessions import session_records
 
 LOOPS = {"node": "while (true) {}", "python": "while True: pass", "bash": "while :; do :; done"}
 
@@ -54,7 +54,7 @@ def red(lab: BrowserLab) -> Iterator[Sessions]:
     ("seconds", "credits"), [(0, 0), (0.4, 1), (30, 1), (30.0004, 1), (31, 2), (60, 2), (90, 3), (3600, 120), (-1, 0)]
 )
 def test_a_minute_costs_two_credits_and_every_second_counts(seconds: float, credits: int) -> None:
-    assert rows.price(seconds) == credits
+    assert session_records.price(seconds) == credits
 
 
 @proves(
@@ -103,7 +103,7 @@ def test_a_session_is_made_used_listed_and_billed_once(red: Sessions) -> None:
 
 
 @pytest.mark.system
-def test_code_without_end_is_ended_in_every_language_and_the_page_stays(red: Sessions) -> None:
+def test_endless_code_is_killed_in_every_language_and_the_page_stays(red: Sessions) -> None:
     made = red.create()
     red.execute(made, f"await page.goto('{red.lab.site.url('/clicks')}'); await page.click('button')")
     for language, code in LOOPS.items():
@@ -120,11 +120,11 @@ def test_code_without_end_is_ended_in_every_language_and_the_page_stays(red: Ses
     assert parts is not None
     live = parts.sessions.live(made["id"])
     assert live is not None
-    assert live.session.gateway.failures == {}
+    assert live.session.egress_proxy.failures == {}
 
 
 @pytest.mark.system
-def test_someone_elses_client_drives_it_and_two_are_kept_apart(red: Sessions) -> None:
+def test_external_clients_are_isolated_from_each_other(red: Sessions) -> None:
     from playwright.sync_api import sync_playwright
 
     made = red.create()
@@ -156,7 +156,7 @@ def test_someone_elses_client_drives_it_and_two_are_kept_apart(red: Sessions) ->
 @proves(
     "S8",
     at="src/weblake_service/sessions/external_client.py",
-    line="elif why := why_not(message):",
+    line="elif why := refusal_reason(message):",
     becomes="elif why := '':",
 )
 @pytest.mark.system
@@ -236,7 +236,7 @@ def _world(reply: dict[str, Any]) -> int:
     becomes="if False and",
 )
 @pytest.mark.system
-def test_s8_only_the_right_word_and_the_right_page_come_in(red: Sessions, caplog: pytest.LogCaptureFixture) -> None:
+def test_s8_a_connection_needs_the_token_and_an_allowed_origin(red: Sessions, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     made, other = red.create(), red.create(streamWebView=False)
     word = made["cdpUrl"].partition("word=")[2]
@@ -272,7 +272,7 @@ def test_s8_only_the_right_word_and_the_right_page_come_in(red: Sessions, caplog
 
 
 @pytest.mark.system
-def test_a_session_is_its_teams(red: Sessions) -> None:
+def test_a_session_belongs_to_its_team(red: Sessions) -> None:
     made, blue = red.create(), Sessions(red.lab, "blue-key")
     assert blue.listed() == []
     for reply in (
@@ -297,7 +297,7 @@ def test_a_session_is_its_teams(red: Sessions) -> None:
 
 
 @pytest.mark.system
-def test_there_are_so_many_and_they_want_to_be_paid(red: Sessions) -> None:
+def test_sessions_are_limited_in_number_and_by_credits(red: Sessions) -> None:
     red.create()
     red.create()
     full = red.call("POST", "/v2/browser", {})
@@ -310,7 +310,7 @@ def test_there_are_so_many_and_they_want_to_be_paid(red: Sessions) -> None:
 
 
 @pytest.mark.system
-def test_a_start_that_is_repeated_makes_one_session(red: Sessions) -> None:
+def test_a_repeated_start_creates_one_session(red: Sessions) -> None:
     key = {"x-idempotency-key": "6c1f6f0e-3f3b-4c0a-9a51-8d5a9f0f7b11"}
     first = red.call("POST", "/v2/browser", {"ttl": 60}, headers=key).json()
     again = red.call("POST", "/v2/browser", {"ttl": 60}, headers=key).json()
@@ -324,7 +324,7 @@ def test_a_start_that_is_repeated_makes_one_session(red: Sessions) -> None:
 
 
 @pytest.mark.system
-def test_it_ends_when_its_time_is_over_and_when_it_is_left_alone(red: Sessions) -> None:
+def test_a_session_ends_after_its_ttl_and_when_idle(red: Sessions) -> None:
     # The service's clock also runs by itself while a browser starts: half a minute between any two moments is nothing.
     long, idle = red.create(ttl=1000, activityTtl=3600), red.create(ttl=3600, activityTtl=500)
     red.lab.service.advance(400)
@@ -338,11 +338,11 @@ def test_it_ends_when_its_time_is_over_and_when_it_is_left_alone(red: Sessions) 
     red.lab.service.advance(100)
     until(lambda: red.status(long) == "destroyed")
     # Each is billed to the moment when its time was over, and not to when that was noticed: 900 to 930 s, and 1000 s.
-    until(lambda: red.used() == rows.price(930) + rows.price(1000))
+    until(lambda: red.used() == session_records.price(930) + session_records.price(1000))
 
 
 @pytest.mark.system
-def test_whoever_only_watches_does_not_keep_it_but_code_that_runs_does(red: Sessions) -> None:
+def test_viewers_do_not_keep_a_session_alive_but_running_code_does(red: Sessions) -> None:
     made = red.create(ttl=3600, activityTtl=10)
     ran: list[dict[str, object]] = []
     arrived, go = threading.Event(), threading.Event()
@@ -452,7 +452,7 @@ def test_a_session_reaches_what_the_service_may_reach(red: Sessions) -> None:
 
 @proves(
     "S8",
-    at="src/weblake_service/routes/running_code.py",
+    at="src/weblake_service/routes/code_execution.py",
     line="if not self._parts.config.code_execution:",
     becomes="if False:",
 )

@@ -157,7 +157,7 @@ def test_lists_go_on(shared: Any, people: tuple[httpx.Client, httpx.Client]) -> 
     assert seen == [str(number) for number in range(120)]
 
 
-def test_what_is_not_there_says_so(shared: Any, people: tuple[httpx.Client, httpx.Client]) -> None:
+def test_missing_pages_are_404(shared: Any, people: tuple[httpx.Client, httpx.Client]) -> None:
     job = shared.batch(URL)
     shared.ended(job)
     for path in ("jobs/x", "jobs/%00", f"jobs/{job}/documents/7", f"jobs/{job}/documents/x", "static/../pages.py"):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from weblake_service.failures import PageFailure
+from weblake_service.page_failure import PageFailure
 
 HOME = "http://site.test/docs/"
 PAGES = {
@@ -115,7 +115,7 @@ def test_what_cannot_be_done_is_refused_before_anything_starts(
     assert bench.service.counts() == {}
 
 
-def test_a_pattern_without_an_end_holds_nobody_up(bench: Any) -> None:
+def test_a_catastrophic_pattern_does_not_block_the_service(bench: Any) -> None:
     bench.web.links = {HOME: [f"{HOME}{'xa' * 1800}{number}!" for number in range(300)]}
     job = bench.crawl(HOME, excludePaths=["(x+x+)+y$", "(.*a){20}b"], limit=20)
     began = time.monotonic()
@@ -135,7 +135,7 @@ def test_the_status_warns_of_what_robots_txt_forbids(bench: Any) -> None:
     assert "warning" not in free
 
 
-def test_a_site_that_is_closed_says_why(bench: Any) -> None:
+def test_a_disallowed_site_reports_why(bench: Any) -> None:
     bench.web.blocked = {HOME}
     bench.web.note = "http://site.test/robots.txt answered 503."
     status = bench.ended(bench.crawl(HOME), "crawl")
@@ -143,7 +143,7 @@ def test_a_site_that_is_closed_says_why(bench: Any) -> None:
     assert status["warning"].startswith("http://site.test/robots.txt answered 503. robots.txt keeps one page")
 
 
-def test_a_crawl_that_finds_nothing_says_so(bench: Any) -> None:
+def test_an_empty_crawl_has_a_warning(bench: Any) -> None:
     assert "Nothing but the start" in bench.ended(bench.crawl(HOME), "crawl")["warning"]
     assert "warning" not in bench.ended(bench.crawl(HOME, limit=1), "crawl")
 

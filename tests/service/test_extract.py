@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from weblake_service.failures import PageFailure
-from weblake_service.page.document import Page, page_of
-from weblake_service.web.fetch import Fetched
+from weblake_service.page.document import Page, page_of_body
+from weblake_service.page_failure import PageFailure
+from weblake_service.web.fetch import FetchedResponse
 
 URL = "https://site.example/docs/page.html"
 HTML = "text/html; charset=utf-8"
@@ -16,7 +16,7 @@ HTML = "text/html; charset=utf-8"
 
 def make(body: str | bytes, content_type: str = HTML, *, url: str = URL, **options: Any) -> Page:
     data = body.encode() if isinstance(body, str) else body
-    return page_of(Fetched(url, 200, {}, data, content_type, (), "OK"), url, options)
+    return page_of_body(FetchedResponse(url, 200, {}, data, content_type, (), "OK"), url, options)
 
 
 def markdown(body: str | bytes, content_type: str = HTML, **options: Any) -> str:
@@ -214,13 +214,13 @@ def test_a_selector_that_cannot_be_read_is_the_request_s_fault(option: str, sele
     assert (caught.value.code, caught.value.status) == ("BAD_REQUEST", 400)
 
 
-def test_only_what_was_asked_for_is_there() -> None:
+def test_only_requested_formats_are_returned() -> None:
     assert set(make(ARTICLE).document) == {"markdown", "metadata"}
     assert set(make(ARTICLE, formats=["rawHtml", {"type": "links"}]).document) == {"rawHtml", "links", "metadata"}
     assert set(make(ARTICLE, formats=[]).document) == {"metadata"}
 
 
-def test_raw_html_is_what_was_sent() -> None:
+def test_raw_html_equals_the_response_body() -> None:
     source = "<P>a<!-- c --><script>x</script>"
     page = make(source, formats=["html", "rawHtml"])
     assert page.document["rawHtml"] == source

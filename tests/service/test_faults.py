@@ -236,7 +236,7 @@ def test_probability_strikes_the_same_ones_each_time_by_seed(bench: Any) -> None
     assert 5 < len(first) < 35
 
 
-def test_the_request_log_says_which_rule_struck(bench: Any) -> None:
+def test_the_request_log_names_the_matching_rule(bench: Any) -> None:
     bench.service.faults({"match": {"nth": 2}, "effect": {"status": 503}})
     bench.http.get(PATH)
     bench.http.get(PATH)
@@ -268,7 +268,7 @@ def test_rules_are_read_from_toml_and_json_files(tmp_path: Path) -> None:
         ("a.toml", None, "cannot be read: No such file"),
     ],
 )
-def test_a_file_that_holds_no_rules_says_what_is_wrong(tmp_path: Path, name: str, text: str | None, said: str) -> None:
+def test_an_invalid_rules_file_is_reported(tmp_path: Path, name: str, text: str | None, said: str) -> None:
     if text is not None:
         (tmp_path / name).write_text(text)
     with pytest.raises(InvalidOption, match=said):

@@ -224,7 +224,7 @@ def test_an_unknown_status_is_waited_on_and_failed_is_refused(bench: Any, client
         landed(client, tmp_path / "other")
 
 
-def test_credits_that_come_late_stop_nobody(bench: Any, client: Any, tmp_path: Path) -> None:
+def test_late_credits_do_not_fail_a_load(bench: Any, client: Any, tmp_path: Path) -> None:
     effect(bench, times=1, late_credits=True)
     assert landed(client, tmp_path).complete
 

@@ -10,7 +10,7 @@ import loopback_site as loopback
 import pytest
 
 from weblake_service.page.document import scrape
-from weblake_service.web import connect
+from weblake_service.web import connection_pools
 from weblake_service.web.fetch import Fetcher
 from weblake_service.web.streams import wait_closed
 
@@ -38,7 +38,7 @@ def test_an_error_status_of_the_target_is_a_document(site: Site, status: int, wo
     assert page.document["metadata"]["error"] == words
 
 
-def test_an_unknown_status_keeps_the_server_s_own_words(site: Site) -> None:
+def test_an_unknown_status_keeps_its_reason_phrase(site: Site) -> None:
     site.pages["/odd"] = lambda handler: (
         handler.send_response(499, "Went Away"),
         handler.end_headers(),
@@ -52,7 +52,7 @@ def test_a_cancelled_fetch_leaves_no_expired_connection_open(site: Site, turns: 
     url = site.page("/a", b"x")
 
     async def story() -> None:
-        pool = httpcore.AsyncConnectionPool(network_backend=connect.PinnedBackend(allow_private=True))
+        pool = httpcore.AsyncConnectionPool(network_backend=connection_pools.PinnedBackend(allow_private=True))
         await asyncio.gather(*(pool.request("GET", url) for _ in range(4)))
         assert len(pool.connections) == 4
         kept = [each._connection for each in pool._connections]  # type: ignore[attr-defined]
@@ -174,12 +174,12 @@ def test_a_redirect_without_a_target_is_an_answer(site: Site) -> None:
 
 def test_a_redirect_into_a_private_network_is_refused(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first host is taken for public; the second is judged for itself."""
-    judged = connect.resolve
+    judged = connection_pools.resolve
 
     async def resolve(host: str, port: int, *, allow_private: bool = False) -> list[str]:
         return ["127.0.0.1"] if host == "public.example" else await judged(host, port, allow_private=allow_private)
 
-    monkeypatch.setattr(connect, "resolve", resolve)
+    monkeypatch.setattr(connection_pools, "resolve", resolve)
     site.page("/in", status=302, Location=site.url("/secret"))
     site.page("/secret", b"secret")
     problem = failure(site.url("/in", "public.example"), fetcher_options={"allow_private": False})
@@ -196,7 +196,7 @@ def test_the_connection_goes_to_the_address_that_was_judged(site: Site, monkeypa
         asked.append(host)
         return ["127.0.0.1"]
 
-    monkeypatch.setattr(connect, "resolve", resolve)
+    monkeypatch.setattr(connection_pools, "resolve", resolve)
     site.page("/a", b"x")
     assert get(site.url("/a", "rebinding.example"), fetcher_options={"allow_private": False}).body == b"x"
     assert asked == ["rebinding.example"]

@@ -50,7 +50,7 @@ def test_headings_are_headings_and_not_bold(documents: dict[str, dict[str, Any]]
 
 
 @pytest.mark.parametrize("name", ["tides.docx", "tides.doc", "tides.odt", "tides.rtf"])
-def test_a_footnote_is_marked_and_told(documents: dict[str, dict[str, Any]], name: str) -> None:
+def test_a_footnote_is_marked_and_appended(documents: dict[str, dict[str, Any]], name: str) -> None:
     markdown = documents[name]["markdown"]
     assert "for details.[^1]" in markdown
     assert markdown.rstrip().endswith("[^1]: Heights are above chart datum.")
@@ -145,7 +145,7 @@ def test_an_unread_pdf_is_base64_and_costs_one_credit(parsing: Any) -> None:
     assert "numPages" not in document["metadata"]
 
 
-def test_a_scanned_page_is_told_and_the_others_are_read(parsing: Any) -> None:
+def test_a_scanned_page_is_reported_and_others_are_read(parsing: Any) -> None:
     document = parsing.parse("scan.pdf", bench.scanned_pdf())
     assert "First page of the log" in document["markdown"]
     assert "Third page of the log" in document["markdown"]
@@ -184,7 +184,7 @@ def test_html_is_read_as_a_page_is(parsing: Any) -> None:
     assert "Imprint" in parsing.parse("log.htm", page, onlyMainContent=False)["markdown"]
 
 
-def test_the_bytes_say_what_a_file_is(parsing: Any) -> None:
+def test_the_file_type_is_detected_from_the_bytes(parsing: Any) -> None:
     table = b"<html><body><table><tr><th>Port</th></tr><tr><td>Nordkai</td></tr></table></body></html>"
     assert "Nordkai" in parsing.parse("export.xls", table)["markdown"]
     rtf = (bench.DOCUMENTS / "tides.rtf").read_bytes()

@@ -12,8 +12,8 @@ import parse_bench as bench
 import pytest
 
 from weblake_service.files import worker
-from weblake_service.files.converted import Task
-from weblake_service.files.pdf import choose
+from weblake_service.files.conversion_messages import ConversionTask
+from weblake_service.files.pdf import choose_text
 
 parsing = bench.parsing
 
@@ -24,7 +24,7 @@ def document(name: str) -> bytes:
     return (bench.DOCUMENTS / name).read_bytes()
 
 
-def test_an_encrypted_pdf_is_told(parsing: Any) -> None:
+def test_an_encrypted_pdf_is_reported(parsing: Any) -> None:
     status, code, error = parsing.refused("encrypted.pdf")
     assert (status, code) == (400, BROKEN)
     assert "protected with a password" in error
@@ -33,14 +33,14 @@ def test_an_encrypted_pdf_is_told(parsing: Any) -> None:
 
 @pytest.mark.parametrize("name", ["tides.docx", "tides.odt", "gauges.xlsx", "tides.doc"])
 @pytest.mark.parametrize("share", [0.1, 0.5])
-def test_a_file_that_is_cut_off_is_told(parsing: Any, name: str, share: float) -> None:
+def test_a_truncated_file_is_reported(parsing: Any, name: str, share: float) -> None:
     body = document(name)
     status, code, error = parsing.refused(name, body[: int(len(body) * share)])
     assert (status, code) == (400, BROKEN)
     assert name in error
 
 
-def test_a_pdf_that_is_cut_off_is_read_as_far_as_it_goes_or_told(parsing: Any) -> None:
+def test_a_truncated_pdf_is_read_in_part_or_reported(parsing: Any) -> None:
     whole = document("tides.pdf")
     for share in (0.1, 0.3, 0.5, 0.7, 0.9, 0.99):
         reply = parsing.post("cut.pdf", whole[: int(len(whole) * share)])
@@ -51,7 +51,7 @@ def test_a_pdf_that_is_cut_off_is_read_as_far_as_it_goes_or_told(parsing: Any) -
 
 @pytest.mark.parametrize("name", ["x.pdf", "x.docx", "x.doc", "x.odt", "x.rtf", "x.xlsx", "x.xls"])
 @pytest.mark.parametrize("body", [b"", b"\x00" * 100, b"PK\x03\x04" + b"\x00" * 100, bytes(range(256)) * 50])
-def test_garbage_under_any_name_is_told(parsing: Any, name: str, body: bytes) -> None:
+def test_garbage_under_any_name_is_reported(parsing: Any, name: str, body: bytes) -> None:
     status, code, error = parsing.refused(name, body)
     assert (status, code) == (400, BROKEN)
     assert name in error
@@ -116,18 +116,19 @@ def test_a_panic_of_a_converter_is_a_broken_file(monkeypatch: pytest.MonkeyPatch
         raise Panic
 
     monkeypatch.setattr("weblake_service.files.office.read_office", panic)
-    assert worker.convert(Task("office"), b"").problem == "broken"
+    assert worker.convert(ConversionTask("office"), b"").problem == "broken"
 
 
 def test_a_page_keeps_its_markdown_only_with_its_words() -> None:
     plain = "one two three four five six seven eight nine ten"
     assert (
-        choose("# one two three four\n\nfive six seven eight", plain) == "# one two three four\n\nfive six seven eight"
+        choose_text("# one two three four\n\nfive six seven eight", plain)
+        == "# one two three four\n\nfive six seven eight"
     )
-    assert choose("# one two three four five six seven", plain) == plain
-    assert choose("", plain) == plain
-    assert choose("# found by the other alone", "") == "# found by the other alone"
-    assert choose("", "") == ""
+    assert choose_text("# one two three four five six seven", plain) == plain
+    assert choose_text("", plain) == plain
+    assert choose_text("# found by the other alone", "") == "# found by the other alone"
+    assert choose_text("", "") == ""
 
 
 def test_an_archive_with_many_parts_is_bounded(parsing: Any) -> None:

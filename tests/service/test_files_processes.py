@@ -18,16 +18,16 @@ from catalogue import proves
 from polling import until
 
 from weblake import aio
-from weblake_service.failures import PageFailure
-from weblake_service.files.converted import Task
-from weblake_service.files.converters import Converters
+from weblake_service.files.conversion_messages import ConversionTask
+from weblake_service.files.converter_pool import ConverterPool
 from weblake_service.page import parse_process
-from weblake_service.page.requested_formats import read_wanted
+from weblake_service.page.requested_formats import read_page_options
+from weblake_service.page_failure import PageFailure
 
 
-def converting(work: Callable[[Converters], Coroutine[Any, Any, Any]], **options: Any) -> Any:
+def converting(work: Callable[[ConverterPool], Coroutine[Any, Any, Any]], **options: Any) -> Any:
     async def main() -> Any:
-        converters = Converters(**options)
+        converters = ConverterPool(**options)
         try:
             return await work(converters)
         finally:
@@ -50,21 +50,21 @@ def gone(pid: int) -> bool:
 
 @proves(
     "S9",
-    at="src/weblake_service/files/converters.py",
+    at="src/weblake_service/files/converter_pool.py",
     line="killing = asyncio.create_task(process.kill())",
     becomes="killing = asyncio.create_task(asyncio.sleep(0))",
 )
 def test_s9_a_process_that_passes_its_deadline_is_killed() -> None:
     sheet = bench.wide_sheet()
 
-    async def work(converters: Converters) -> tuple[list[int], list[int]]:
-        await converters.convert(Task("office"), document("tides.docx"))
+    async def work(converters: ConverterPool) -> tuple[list[int], list[int]]:
+        await converters.convert(ConversionTask("office"), document("tides.docx"))
         before = converters.pids
         with pytest.raises(TimeoutError):
             async with aio.timeout(0.2):
-                await converters.convert(Task("office", html=True), sheet)
+                await converters.convert(ConversionTask("office", html=True), sheet)
         after = converters.pids
-        assert (await converters.convert(Task("office"), document("tides.docx"))).html
+        assert (await converters.convert(ConversionTask("office"), document("tides.docx"))).html
         return before, after
 
     before, after = converting(work, most=1)
@@ -92,9 +92,9 @@ def test_s9_a_large_page_is_read_in_a_process(what: str, monkeypatch: pytest.Mon
     body = b"<title>T</title><p class=x>text" + b"<!-- -->" * 60_000
     options = {"formats": [{"type": "attributes", "selectors": [{"selector": "p", "attribute": "class"}]}]}
 
-    async def work(converters: Converters) -> object:
+    async def work(converters: ConverterPool) -> object:
         if what == "page":
-            wanted = read_wanted({"formats": ["markdown", "rawHtml"]})
+            wanted = read_page_options({"formats": ["markdown", "rawHtml"]})
             document, _ = await parse_process.read_html(
                 converters, "text/html", body, "https://a.example/", wanted, "it"
             )
@@ -107,10 +107,10 @@ def test_s9_a_large_page_is_read_in_a_process(what: str, monkeypatch: pytest.Mon
     assert converting(work) == told[what]
 
 
-def test_s9_what_is_wrong_with_a_large_page_is_told_as_for_a_small_one() -> None:
-    wanted = read_wanted({"include_tags": ["p:nth-child(2)"]})
+def test_s9_errors_of_large_pages_equal_those_of_small_ones() -> None:
+    wanted = read_page_options({"include_tags": ["p:nth-child(2)"]})
 
-    async def work(converters: Converters) -> None:
+    async def work(converters: ConverterPool) -> None:
         with pytest.raises(PageFailure, match="too many for selectors that count") as caught:
             await parse_process.read_html(converters, "text/html", b"<p>" * 100_000, "https://a.example/", wanted, "it")
         assert (caught.value.code, caught.value.status) == ("BAD_REQUEST", 400)
@@ -128,20 +128,20 @@ def test_s9_what_is_wrong_with_a_large_page_is_told_as_for_a_small_one() -> None
 def test_s9_a_process_that_passes_its_memory_is_replaced() -> None:
     sheet = bench.wide_sheet()
 
-    async def work(converters: Converters) -> None:
+    async def work(converters: ConverterPool) -> None:
         with pytest.raises(PageFailure, match="more memory"):
-            await converters.convert(Task("office", html=True), sheet)
-        assert (await converters.convert(Task("office"), document("tides.docx"))).html
+            await converters.convert(ConversionTask("office", html=True), sheet)
+        assert (await converters.convert(ConversionTask("office"), document("tides.docx"))).html
 
     converting(work, memory=200 << 20)
 
 
 def test_a_process_serves_many_files_and_few_processes_run() -> None:
-    async def work(converters: Converters) -> list[int]:
+    async def work(converters: ConverterPool) -> list[int]:
         for _ in range(5):
-            await converters.convert(Task("office"), document("tides.docx"))
+            await converters.convert(ConversionTask("office"), document("tides.docx"))
         assert len(converters.pids) == 1
-        await asyncio.gather(*(converters.convert(Task("pdf"), document("tides.pdf")) for _ in range(12)))
+        await asyncio.gather(*(converters.convert(ConversionTask("pdf"), document("tides.pdf")) for _ in range(12)))
         return converters.pids
 
     pids = converting(work, most=2)
@@ -151,8 +151,10 @@ def test_a_process_serves_many_files_and_few_processes_run() -> None:
 
 def test_a_conversion_that_is_cancelled_twice_leaves_no_process_to_a_closed_loop() -> None:
     async def work() -> list[int]:
-        converters = Converters()
-        page = Task("page", content_type="text/html", base="http://a.test/", options={"formats": ["markdown"]})
+        converters = ConverterPool()
+        page = ConversionTask(
+            "page", content_type="text/html", base="http://a.test/", options={"formats": ["markdown"]}
+        )
         converting = asyncio.create_task(converters.convert(page, b"<p>x</p>" * 400_000))
         while not (pids := converters.pids):  # noqa: ASYNC110 - nothing tells when it has started
             await asyncio.sleep(0.001)
@@ -173,21 +175,21 @@ def test_a_conversion_that_is_cancelled_twice_leaves_no_process_to_a_closed_loop
 
 
 def test_a_process_without_work_ends() -> None:
-    async def work(converters: Converters) -> None:
-        await converters.convert(Task("office"), document("tides.docx"))
+    async def work(converters: ConverterPool) -> None:
+        await converters.convert(ConversionTask("office"), document("tides.docx"))
         pid = converters.pids[0]
         async with aio.timeout(20):
             while not gone(pid):  # noqa: ASYNC110 - the system tells nobody
                 await asyncio.sleep(0.005)
         assert converters.pids == []
-        assert (await converters.convert(Task("office"), document("tides.docx"))).html
+        assert (await converters.convert(ConversionTask("office"), document("tides.docx"))).html
 
     converting(work, idle=0.01)
 
 
 def test_a_process_that_died_meanwhile_is_replaced() -> None:
-    async def work(converters: Converters) -> None:
-        await converters.convert(Task("office"), document("tides.docx"))
+    async def work(converters: ConverterPool) -> None:
+        await converters.convert(ConversionTask("office"), document("tides.docx"))
         pid = converters.pids[0]
         os.kill(pid, signal.SIGKILL)
         async with aio.timeout(20):
@@ -195,21 +197,21 @@ def test_a_process_that_died_meanwhile_is_replaced() -> None:
                 await asyncio.sleep(0.005)
         result = None
         with suppress(PageFailure):
-            result = await converters.convert(Task("office"), document("tides.docx"))
-        result = result or await converters.convert(Task("office"), document("tides.docx"))
+            result = await converters.convert(ConversionTask("office"), document("tides.docx"))
+        result = result or await converters.convert(ConversionTask("office"), document("tides.docx"))
         assert result.html
 
     converting(work)
 
 
-def test_a_process_is_told_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_converter_process_gets_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEBLAKE_API_KEY", "test-key")
 
     def environment_of(pid: int) -> str:
         return Path(f"/proc/{pid}/environ").read_text()
 
-    async def work(converters: Converters) -> str:
-        await converters.convert(Task("office"), document("tides.docx"))
+    async def work(converters: ConverterPool) -> str:
+        await converters.convert(ConversionTask("office"), document("tides.docx"))
         return environment_of(converters.pids[0])
 
     environment = converting(work)
@@ -221,12 +223,12 @@ def test_a_process_is_told_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_killed_service_takes_its_processes_along(tmp_path: Path) -> None:
     program = (
         "import asyncio, sys\n"
-        "from weblake_service.files.converters import Converters\n"
-        "from weblake_service.files.converted import Task\n"
+        "from weblake_service.files.converter_pool import ConverterPool\n"
+        "from weblake_service.files.conversion_messages import ConversionTask\n"
         "async def main():\n"
-        "    converters = Converters()\n"
+        "    converters = ConverterPool()\n"
         "    body = open(sys.argv[1], 'rb').read()\n"
-        "    task = asyncio.create_task(converters.convert(Task('office', html=True), body))\n"
+        "    task = asyncio.create_task(converters.convert(ConversionTask('office', html=True), body))\n"
         "    while not converters.pids: await asyncio.sleep(0.01)\n"
         "    await asyncio.sleep(0.3)\n"
         "    print(converters.pids[0], flush=True)\n"

@@ -11,8 +11,8 @@ import loopback_site as loopback
 import parse_bench as bench
 import pytest
 
+from weblake_service.page.content_types import ContentKind, kind_of, kind_of_upload
 from weblake_service.page.document import scrape
-from weblake_service.page.media import Kind, kind_of, kind_of_upload
 
 site, parsing = loopback.site, bench.parsing
 DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
@@ -126,7 +126,7 @@ def test_a_crawl_follows_the_links_of_a_document(fresh: Any, site: Any) -> None:
     )
 
 
-def test_what_cannot_be_converted_is_told(parsing: Any, site: Any) -> None:
+def test_unconvertible_files_are_reported(parsing: Any, site: Any) -> None:
     url = site.page("/locked.pdf", document("encrypted.pdf"), content_type="application/pdf")
     status, code, error = failed(parsing, url)
     assert (status, code) == (500, "SCRAPE_UNSUPPORTED_FILE_ERROR")
@@ -146,36 +146,36 @@ def test_a_scrape_without_a_service_has_a_process_of_its_own(site: Any) -> None:
 @pytest.mark.parametrize(
     ("sent", "body", "kind"),
     [
-        ("application/pdf", b"%PDF-1.7", Kind.PDF),
-        ("application/pdf", b"junk before\n%PDF-1.7", Kind.PDF),
-        ("application/pdf", b"<!DOCTYPE html><p>sorry", Kind.HTML),
-        ("application/pdf", b"\x00\x01\x02", Kind.PDF),
-        ("text/html", b"<p>about %PDF- files", Kind.HTML),
-        ("text/plain", b"about %PDF- files", Kind.TEXT),
-        (DOCX, b"PK\x03\x04" + b"[Content_Types].xml".rjust(60), Kind.OFFICE),
-        ("application/zip", b"PK\x03\x04" + bytes(100), Kind.OTHER),
-        ("application/zip", b"PK\x03\x04" + bytes(26) + b"mimetypeapplication/vnd.oasis", Kind.OFFICE),
-        ("application/msword", b"<html><table>", Kind.HTML),
-        ("", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", Kind.OFFICE),
-        ("application/octet-stream", b"{\\rtf1 }", Kind.OFFICE),
-        ("application/octet-stream", b"\x7fELF\x02\x01\x01\x00", Kind.OTHER),
-        ("image/png", b"\x89PNG\r\n\x1a\n", Kind.OTHER),
+        ("application/pdf", b"%PDF-1.7", ContentKind.PDF),
+        ("application/pdf", b"junk before\n%PDF-1.7", ContentKind.PDF),
+        ("application/pdf", b"<!DOCTYPE html><p>sorry", ContentKind.HTML),
+        ("application/pdf", b"\x00\x01\x02", ContentKind.PDF),
+        ("text/html", b"<p>about %PDF- files", ContentKind.HTML),
+        ("text/plain", b"about %PDF- files", ContentKind.TEXT),
+        (DOCX, b"PK\x03\x04" + b"[Content_Types].xml".rjust(60), ContentKind.OFFICE),
+        ("application/zip", b"PK\x03\x04" + bytes(100), ContentKind.OTHER),
+        ("application/zip", b"PK\x03\x04" + bytes(26) + b"mimetypeapplication/vnd.oasis", ContentKind.OFFICE),
+        ("application/msword", b"<html><table>", ContentKind.HTML),
+        ("", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", ContentKind.OFFICE),
+        ("application/octet-stream", b"{\\rtf1 }", ContentKind.OFFICE),
+        ("application/octet-stream", b"\x7fELF\x02\x01\x01\x00", ContentKind.OTHER),
+        ("image/png", b"\x89PNG\r\n\x1a\n", ContentKind.OTHER),
     ],
 )
-def test_kinds_by_type_and_bytes(sent: str, body: bytes, kind: Kind) -> None:
+def test_kinds_by_type_and_bytes(sent: str, body: bytes, kind: ContentKind) -> None:
     assert kind_of(sent, body) is kind
 
 
 @pytest.mark.parametrize(
     ("name", "body", "kind"),
     [
-        ("a.html", b"plain words", Kind.HTML),
-        ("a.html", b"<p>about %PDF- files", Kind.HTML),
-        ("a.pdf", b"<html>", Kind.HTML),
-        ("a.pdf", b"junk", Kind.PDF),
-        ("a.doc", b"%PDF-1.7", Kind.PDF),
-        ("a.xls", b"a,b\n1,2\n", Kind.OFFICE),
+        ("a.html", b"plain words", ContentKind.HTML),
+        ("a.html", b"<p>about %PDF- files", ContentKind.HTML),
+        ("a.pdf", b"<html>", ContentKind.HTML),
+        ("a.pdf", b"junk", ContentKind.PDF),
+        ("a.doc", b"%PDF-1.7", ContentKind.PDF),
+        ("a.xls", b"a,b\n1,2\n", ContentKind.OFFICE),
     ],
 )
-def test_kinds_of_uploads(name: str, body: bytes, kind: Kind) -> None:
+def test_kinds_of_uploads(name: str, body: bytes, kind: ContentKind) -> None:
     assert kind_of_upload(name, body) is kind

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
 
-from weblake_service.page.document import Page, page_of
-from weblake_service.page.media import Kind, kind_of, text_of
-from weblake_service.page.parser_limits import MAX_DEPTH, flatten
-from weblake_service.web.fetch import Fetched
+from weblake_service.page.content_types import ContentKind, kind_of, text_of
+from weblake_service.page.document import Page, page_of_body
+from weblake_service.page.parser_limits import MAX_DEPTH, limit_nesting
+from weblake_service.web.fetch import FetchedResponse
 
 URL = "https://site.example/docs/page.html"
 HERE = Path(__file__).parent
@@ -26,7 +26,7 @@ HTML = "text/html; charset=utf-8"
 
 def make(body: str | bytes, content_type: str = HTML, *, url: str = URL, **options: Any) -> Page:
     data = body.encode() if isinstance(body, str) else body
-    return page_of(Fetched(url, 200, {}, data, content_type, (), "OK"), url, options)
+    return page_of_body(FetchedResponse(url, 200, {}, data, content_type, (), "OK"), url, options)
 
 
 def markdown(body: str | bytes, content_type: str = HTML, **options: Any) -> str:
@@ -36,7 +36,7 @@ def markdown(body: str | bytes, content_type: str = HTML, **options: Any) -> str
 
 
 def sure(source: str) -> str:
-    return flatten(source, surely=True)
+    return limit_nesting(source, surely=True)
 
 
 HOSTILE = {
@@ -74,7 +74,7 @@ HOSTILE = {
 )
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.system
-def test_s9_a_page_that_is_built_to_hurt_neither_crashes_nor_hangs(name: str) -> None:
+def test_s9_a_hostile_page_neither_crashes_nor_hangs(name: str) -> None:
     """In a process of its own with 2 GiB, so that an overflow or a flood would end that one and be seen here."""
     program = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))\n"
@@ -133,7 +133,7 @@ def test_broken_html_is_still_a_page(source: str) -> None:
 @given(st.binary(max_size=300), st.sampled_from(["text/html", "text/plain", "", "text/html; charset=utf-16", "x"]))
 def test_any_bytes_are_text_or_refused(body: bytes, content_type: str) -> None:
     assert isinstance(text_of(content_type, body), str)
-    if kind_of(content_type, body) in {Kind.HTML, Kind.TEXT}:
+    if kind_of(content_type, body) in {ContentKind.HTML, ContentKind.TEXT}:
         str(make(body, content_type).document["markdown"]).encode()
 
 

@@ -158,7 +158,7 @@ def test_refusals_are_the_contracts(red: Sessions) -> None:
 
 
 @pytest.mark.system
-def test_whoever_cannot_pay_gets_no_browser(lab: BrowserLab) -> None:
+def test_a_session_without_credits_is_refused(lab: BrowserLab) -> None:
     keys = [ServiceKey("red-key", "one", "red")]
     poor = LocalService(keys=keys, allow_private=True, allow_code_execution=True, config=ServiceConfig(plan_credits=2))
     with poor, httpx.Client(base_url=poor.url, timeout=60, trust_env=False) as http:
@@ -182,7 +182,7 @@ def test_first_calls_at_the_same_time_share_one_browser(red: Sessions) -> None:
 
 
 @pytest.mark.system
-def test_dialogs_are_for_whoever_goes_on_with_the_page(red: Sessions) -> None:
+def test_dialogs_are_left_to_the_session_user(red: Sessions) -> None:
     red.lab.site.page("/ask", b"<title>Ask</title><button onclick=\"document.title = prompt('Who?')\">Ask</button>")
     scrape = red.scrape(red.lab.site.url("/ask"))
     code = "page.on('dialog', dialog => dialog.accept('me')); await page.click('button'); await page.title()"

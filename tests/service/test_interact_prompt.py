@@ -56,7 +56,7 @@ def ref(model: WeblakeLlm, what: str) -> str:
     return found[1]
 
 
-def test_a_model_fills_a_form_and_says_what_came_of_it(red: Sessions, model: WeblakeLlm) -> None:
+def test_a_model_fills_a_form_and_reports_the_result(red: Sessions, model: WeblakeLlm) -> None:
     scrape = red.scrape(red.lab.site.url("/form"))
     # The first look is for the refs, which the script below needs.
     model.say({"action": "finish", "output": "A form."})

@@ -17,15 +17,15 @@ from tiers import examples
 from weblake_service import ids
 from weblake_service.clock import Clock
 from weblake_service.config import Access, ServiceConfig
-from weblake_service.failures import PageFailure
-from weblake_service.faults import Faults
-from weblake_service.jobs import records
-from weblake_service.jobs.fresh_pages import Pages
-from weblake_service.jobs.job_run import Tools
-from weblake_service.jobs.profiles import Profiles
-from weblake_service.jobs.records import NewJob
-from weblake_service.jobs.running import Jobs
-from weblake_service.jobs.scraping import Scraper
+from weblake_service.faults import ActiveFaults
+from weblake_service.jobs import job_records
+from weblake_service.jobs.browser_profiles import BrowserProfiles
+from weblake_service.jobs.job_manager import JobManager
+from weblake_service.jobs.job_records import NewJob
+from weblake_service.jobs.job_run import JobServices
+from weblake_service.jobs.page_fetcher import PageFetcher
+from weblake_service.jobs.scraper import Scraper
+from weblake_service.page_failure import PageFailure
 from weblake_service.store.database import Store
 
 JOB = ids.scrape_id("00000000-0000-4000-8000-000000000001", 1)
@@ -116,13 +116,15 @@ async def crawl(plan: Plan) -> Seen:
     config = ServiceConfig(concurrency=plan.width, seed=plan.seed)
     new = NewJob(JOB, "crawl", Access("local", "default"), url(0), clock.now(), {"max_age": 0}, {"limit": plan.limit},
                  expected=plan.limit, target=url(0))  # fmt: skip
-    await store.write(partial(records.create, job=new))
+    await store.write(partial(job_records.create, job=new))
     try:
         for stop in [*plan.stops, None]:
             web = Site(plan)
             settled = await store.read(lambda db: {row[0] for row in db.execute("SELECT url FROM pages WHERE done")})
-            scraper = Scraper(store, clock, config, Pages(web.scrape, web.remake, web.browse, Profiles(store, clock)))
-            jobs = Jobs(Tools(store, clock, scraper, Faults()), web, config, lambda: None)
+            scraper = Scraper(
+                store, clock, config, PageFetcher(web.scrape, web.remake, web.browse, BrowserProfiles(store, clock))
+            )
+            jobs = JobManager(JobServices(store, clock, scraper, ActiveFaults()), web, config, lambda: None)
             await jobs.resume()
             running = asyncio.gather(*jobs._tasks.values())
             reached = asyncio.create_task(web.after(stop)) if stop is not None else running

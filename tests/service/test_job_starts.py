@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from weblake_service import ids
 from weblake_service.config import ServiceKey
-from weblake_service.failures import PageFailure
-from weblake_service.routes.targets import split, target
+from weblake_service.page_failure import PageFailure
+from weblake_service.routes.target_urls import read_target_url, split_urls
 from weblake_service.store.database import Store
 from weblake_service.web.addresses import with_scheme
 
@@ -46,11 +46,11 @@ HOSTS += [
 def test_plain_urls_pass_as_quickly_as_they_would_slowly(a: str, b: str, c: str, d: str, allow_private: bool) -> None:
     url = a + b + c + d
     try:
-        target(url, allow_private=allow_private)
+        read_target_url(url, allow_private=allow_private)
         wanted = [with_scheme(url)]
     except PageFailure:
         wanted = []
-    assert split([url], allow_private=allow_private)[0] == wanted
+    assert split_urls([url], allow_private=allow_private)[0] == wanted
 
 
 def draw(store: Store, source: ids.Ids, number: int) -> list[str]:

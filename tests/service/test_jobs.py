@@ -146,7 +146,7 @@ def test_a_resumed_crawl_remembers_redirects_limits_and_what_was_blocked(make_be
     assert later.http.get(f"/v2/crawl/{job}/errors").json()["robotsBlocked"] == urls[2:4]
 
 
-def test_the_clock_stays_ahead_over_a_restart(make_bench: Any, tmp_path: Path) -> None:
+def test_the_clock_offset_survives_a_restart(make_bench: Any, tmp_path: Path) -> None:
     bench = make_bench(tmp_path / "service.db")
     job = bench.batch(URLS[0])
     bench.ended(job)
@@ -158,7 +158,7 @@ def test_the_clock_stays_ahead_over_a_restart(make_bench: Any, tmp_path: Path) -
     assert later.http.get(f"/v2/batch/scrape/{job}").status_code == 404
 
 
-def test_a_job_that_cannot_be_written_fails_and_says_so(make_bench: Any, tmp_path: Path) -> None:
+def test_an_unwritable_job_fails_with_an_error(make_bench: Any, tmp_path: Path) -> None:
     bench = make_bench(tmp_path / "service.db")
     bench.web.bodies = dict.fromkeys(URLS, "x" * 400000)
 

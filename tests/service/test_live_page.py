@@ -205,7 +205,7 @@ def test_who_only_watches_has_no_controls(tmp_path: Path, site: str) -> None:
     asyncio.run(work())
 
 
-def test_the_end_is_told(tmp_path: Path, site: str) -> None:
+def test_the_page_shows_that_the_session_ended(tmp_path: Path, site: str) -> None:
     async def work() -> None:
         async with shown(tmp_path, site, "interactive") as (window, page):
             await page.close_browser()

@@ -15,10 +15,10 @@ from cdp_lab import CdpClient, Page, Viewer, chromium, connected
 
 from weblake import aio
 from weblake.loopback import Answer, Asked, LoopbackServer
-from weblake_service.sessions import live_messages as said
 from weblake_service.sessions import live_page, live_view
-from weblake_service.sessions.live_pictures import Picture, Pictures, jpeg_size
-from weblake_service.sessions.live_tabs import Tabs
+from weblake_service.sessions import viewer_messages as said
+from weblake_service.sessions.live_frames import Frame, FrameQueue, jpeg_size
+from weblake_service.sessions.live_tabs import LiveTabs
 from weblake_service.sessions.live_view import LiveView
 
 START = """<!doctype html><title>Start</title><style>body{margin:0;font:20px sans-serif;height:4000px}
@@ -110,20 +110,20 @@ def test_the_page_opened_or_navigated_last_is_followed() -> None:
     def info(target: str, url: str, kind: str = "page") -> dict[str, object]:
         return {"targetId": target, "type": kind, "url": url, "title": f"at {url}"}
 
-    tabs = Tabs()
-    tabs.found([info("blank", "about:blank"), info("a", "http://a/")])
+    tabs = LiveTabs()
+    tabs.add_existing([info("blank", "about:blank"), info("a", "http://a/")])
     assert (tabs.followed, tabs.number) == ("a", 2), "one that shows something is the better guess"
-    assert tabs.seen(info("b", "http://b/"))
+    assert tabs.on_target_info(info("b", "http://b/"))
     assert tabs.followed == "b"
     for unseen in (info("w", "http://w/", "worker"), info("d", "devtools://x")):
-        assert not tabs.seen(unseen)
-    assert tabs.seen(info("a", "http://a/2"))
+        assert not tabs.on_target_info(unseen)
+    assert tabs.on_target_info(info("a", "http://a/2"))
     assert tabs.followed == "a"
-    assert tabs.seen({**info("b", "http://b/"), "title": "another"})
+    assert tabs.on_target_info({**info("b", "http://b/"), "title": "another"})
     assert tabs.followed == "a", "a title is no navigation"
-    assert not tabs.gone("w")
+    assert not tabs.on_target_destroyed("w")
     for target, then in (("a", "b"), ("b", "blank"), ("blank", None)):
-        assert tabs.gone(target)
+        assert tabs.on_target_destroyed(target)
         assert tabs.followed == then
     assert tabs.number == 0
 
@@ -175,11 +175,11 @@ def test_of_the_pages_that_were_there_before_no_empty_one_is_shown(urls: tuple[s
 
 def test_pictures_wait_for_the_viewer_and_the_newest_replaces_the_others() -> None:
     acknowledged: list[int] = []
-    pictures = Pictures(acknowledged.append)
+    pictures = FrameQueue(acknowledged.append)
 
     def film(number: int) -> None:
         size = {"deviceWidth": 800, "deviceHeight": 600}
-        pictures.filmed({"data": f"AAA{number}", "metadata": size, "sessionId": number})
+        pictures.on_screencast_frame({"data": f"AAA{number}", "metadata": size, "sessionId": number})
 
     film(1)
     first = pictures.next()
@@ -189,7 +189,7 @@ def test_pictures_wait_for_the_viewer_and_the_newest_replaces_the_others() -> No
     assert pictures.next() is None
     assert acknowledged == []
     assert pictures.behind, "the browser may have dropped what came after them"
-    pictures.drawn()
+    pictures.on_drawn()
     assert acknowledged == [1, 2, 3]
     third = pictures.next()
     assert third is not None
@@ -197,10 +197,10 @@ def test_pictures_wait_for_the_viewer_and_the_newest_replaces_the_others() -> No
     assert pictures.newest is None
 
 
-def test_the_size_of_what_is_no_jpeg_is_not_known() -> None:
+def test_the_size_of_a_non_jpeg_is_zero() -> None:
     for data in (b"", b"\xff\xd8", b"\xff\xd8\xff\xe0\x00\x10" + b"x" * 20, b"\xff\xd8\xff\xc0", b"GIF89a" + b"x" * 20):
         assert jpeg_size(data) == (0, 0)
-        assert Picture(data, 800, 600).scale == 1
+        assert Frame(data, 800, 600).scale == 1
 
 
 def test_the_html_has_its_addresses_and_nothing_inline() -> None:
@@ -450,7 +450,7 @@ async def colour(lab: Lab, picture: bytes) -> list[int]:
 
 
 @pytest.mark.system
-def test_a_viewer_that_never_says_taken_gets_a_picture_now_and_then(
+def test_a_viewer_that_never_acknowledges_gets_occasional_frames(
     tmp_path: Path, site: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live_view, "_DRAWING", 0.5)
@@ -479,7 +479,7 @@ def test_a_dialog_is_shown_and_answered_and_nothing_else_goes_on_meanwhile(tmp_p
 
 
 @pytest.mark.system
-def test_a_dialog_that_nobody_may_answer_does_not_hang_the_page_for_good(
+def test_an_unanswered_dialog_is_dismissed_after_a_timeout(
     tmp_path: Path, site: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live_view, "DIALOG", 1.0)
@@ -509,7 +509,7 @@ def test_a_dialog_does_not_outlive_the_view_that_held_it_open(tmp_path: Path, si
 
 
 @pytest.mark.system
-def test_a_page_that_somebody_else_detaches_is_attached_again(tmp_path: Path, site: str) -> None:
+def test_a_page_detached_by_another_client_is_reattached(tmp_path: Path, site: str) -> None:
     async def work(lab: Lab) -> None:
         session = lab.view_session()
         await lab.cdp.send("Target.detachFromTarget", {"sessionId": session})
@@ -522,7 +522,7 @@ def test_a_page_that_somebody_else_detaches_is_attached_again(tmp_path: Path, si
 
 
 @pytest.mark.system
-def test_the_viewer_is_told_when_the_browser_is_gone(tmp_path: Path, site: str) -> None:
+def test_the_viewer_is_notified_when_the_browser_ends(tmp_path: Path, site: str) -> None:
     async def work(lab: Lab) -> None:
         await lab.cdp.send("Browser.close")
         await lab.viewer.until(lambda: lab.view.done())

@@ -83,7 +83,7 @@ def test_an_extract_without_urls_searches_what_was_scraped(api: Api, weblake_llm
     assert "not the web" in found["warning"]
 
 
-def test_pages_that_cannot_be_read_are_told(api: Api, weblake_llm: Any, weblake_site: Any) -> None:
+def test_unreadable_pages_are_reported(api: Api, weblake_llm: Any, weblake_site: Any) -> None:
     dead = weblake_site.url + "/errors/drop"
     found = api.run("extract", urls=[weblake_site.url + "/about", dead], prompt="x", ignoreInvalidURLs=True)
     assert "1 of 2 pages could not be read" in found["warning"]
@@ -102,7 +102,7 @@ def test_an_extract_whose_answer_is_wrong_fails_and_only_its_pages_are_paid(
     assert len(weblake_llm.requests) == 2
 
 
-def test_bad_urls_are_told_apart(api: Api, weblake_llm: Any, weblake_site: Any) -> None:
+def test_invalid_urls_are_listed_separately(api: Api, weblake_llm: Any, weblake_site: Any) -> None:
     good = weblake_site.url + "/about"
     started = api.post("/v2/extract", {"urls": [good, "ftp://x"], "prompt": "x"})
     assert started["invalidURLs"] == ["ftp://x"]
@@ -138,7 +138,7 @@ def test_an_agent_uses_its_tools_and_ends_with_data(api: Api, weblake_llm: Any, 
     assert api.get(f"/v2/extract/{job}")["data"] == found["data"]
 
 
-def test_an_agent_that_never_ends_is_told_to_and_then_fails(api: Api, weblake_llm: Any, weblake_site: Any) -> None:
+def test_an_endless_agent_is_asked_to_finish_and_then_fails(api: Api, weblake_llm: Any, weblake_site: Any) -> None:
     weblake_llm.say(act(action="scrape", url=weblake_site.url + "/about"), times=None)
     found = api.run("agent", prompt="x")
     assert found["status"] == "failed"
@@ -147,7 +147,7 @@ def test_an_agent_that_never_ends_is_told_to_and_then_fails(api: Api, weblake_ll
     assert "last action" in weblake_llm.requests[-2].messages[-1]["content"]
 
 
-def test_what_an_agent_asks_wrongly_is_told_to_it(api: Api, weblake_llm: Any) -> None:
+def test_invalid_agent_actions_are_reported_to_the_model(api: Api, weblake_llm: Any) -> None:
     for action in (
         act(action="search", query="site:[::1"),
         act(action="scrape", url="ftp://x"),
@@ -173,7 +173,7 @@ def test_an_agent_stays_within_its_credits(api: Api, weblake_llm: Any, weblake_s
     assert "maxCredits" in api.post("/v2/agent", {"prompt": "x", "maxCredits": 4}, 400)["error"]
 
 
-def test_an_agent_goes_nowhere_else_where_it_is_told_so(api: Api, weblake_llm: Any, weblake_site: Any) -> None:
+def test_an_agent_stays_on_the_given_urls_when_required(api: Api, weblake_llm: Any, weblake_site: Any) -> None:
     about, contact = (weblake_site.url + path for path in ("/about", "/contact"))
     weblake_llm.say(act(action="scrape", url=contact))
     weblake_llm.say(act(action="finish", data={}))

@@ -53,7 +53,7 @@ def test_a_summary_an_answer_and_highlights_stand_in_their_fields(ask: Any, webl
     assert "warning" not in data
 
 
-def test_the_page_is_content_between_marks_that_it_cannot_know(ask: Any, weblake_llm: Any) -> None:
+def test_page_text_stands_between_unguessable_delimiters(ask: Any, weblake_llm: Any) -> None:
     ask(formats=["summary"])
     ask(formats=["summary"])
     marks = []
@@ -164,7 +164,7 @@ def test_formats_that_cannot_be_made_are_refused(ask: Any, formats: list[Any]) -
 
 
 @pytest.mark.weblake_service(llm_page_chars=20)
-def test_a_long_page_is_cut_and_the_warning_says_so(ask: Any, weblake_llm: Any) -> None:
+def test_a_long_page_is_truncated_with_a_warning(ask: Any, weblake_llm: Any) -> None:
     data = ask(formats=["summary"])
     assert "first 20 of the page's" in data["warning"]
     assert "Cake" in weblake_llm.requests[0].text
@@ -220,7 +220,7 @@ def test_markdown_beyond_the_output_limit_is_not_cleaned(ask: Any, weblake_llm: 
     assert weblake_llm.requests == []
 
 
-def test_changes_are_told_field_by_field(ask: Any, weblake_llm: Any, weblake_site: Any, weblake_service: Any) -> None:
+def test_changes_are_reported_by_field(ask: Any, weblake_llm: Any, weblake_site: Any, weblake_service: Any) -> None:
     tracking = {"type": "changeTracking", "modes": ["json", "git-diff"], "schema": PRICE, "prompt": "The price."}
     first = ask(formats=["markdown", tracking])
     assert first["changeTracking"]["changeStatus"] == "new"

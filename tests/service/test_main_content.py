@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from weblake_service.page.document import page_of
-from weblake_service.web.fetch import Fetched
+from weblake_service.page.document import page_of_body
+from weblake_service.web.fetch import FetchedResponse
 
 URL = "https://site.example/a/page.html"
 SENTENCE = "The old harbour was rebuilt after the storm, and the boats came back in the spring of that year. "
@@ -20,8 +20,8 @@ LINKS = "".join(f"<li><a href=/{n}>Somewhere {n}</a></li>" for n in range(8))
 
 
 def markdown(page: str, **options: Any) -> str:
-    fetched = Fetched(URL, 200, {}, page.encode(), "text/html; charset=utf-8", (), "OK")
-    text = page_of(fetched, URL, options).document["markdown"]
+    fetched = FetchedResponse(URL, 200, {}, page.encode(), "text/html; charset=utf-8", (), "OK")
+    text = page_of_body(fetched, URL, options).document["markdown"]
     assert isinstance(text, str)
     return text
 
@@ -81,7 +81,7 @@ def test_names_that_say_something_else_are_not_misread(own: str) -> None:
     assert "OWN" in markdown(f"<main><article>{STORY}{own}</article></main>")
 
 
-def test_outside_of_the_main_landmark_only_what_tells_as_much_stays() -> None:
+def test_outside_of_main_only_long_text_is_kept() -> None:
     account = f"<div><h2>Questions</h2><p>ANSWER {SENTENCE * 4}</p></div>"
     text = markdown(f"<div>FOREIGN call us</div><main>{STORY}</main>{account}<div>FOREIGN © 2026</div>")
     assert "FOREIGN" not in text
@@ -171,7 +171,7 @@ def test_code_and_tables_may_repeat_themselves() -> None:
     assert text.count("The old harbour") == 18
 
 
-def test_a_picture_does_not_say_again_what_its_card_says() -> None:
+def test_alt_text_that_repeats_the_card_is_dropped() -> None:
     card = "<div><a href=/c><img src=/c.png alt='Blue cup'></a><h3>Blue cup</h3></div><img src=/d.png alt='A red door'>"
     text = markdown(f"<main>{STORY}{card}</main>")
     assert text.count("Blue cup") == 1

@@ -10,7 +10,7 @@ import httpx
 import loopback_site as loopback
 import pytest
 
-from weblake_service.failures import PageFailure
+from weblake_service.page_failure import PageFailure
 from weblake_service.server import LocalService
 
 site = loopback.site

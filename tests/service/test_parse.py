@@ -80,7 +80,7 @@ def test_a_refusal_of_the_file_is_repeated_too(fresh: Any) -> None:
     assert parsing.service.counts()["parse_started"] == 1
 
 
-def test_too_many_files_a_minute_are_told_to_wait(fresh: Any) -> None:
+def test_too_many_files_a_minute_get_retry_after(fresh: Any) -> None:
     parsing = fresh(requests_per_minute=1)
     parsing.parse("tides.html")
     reply = parsing.post("tides.html")

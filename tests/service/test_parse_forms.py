@@ -62,7 +62,7 @@ def test_parts_may_come_in_any_order(parsing: Any, parts: list[tuple[str, bytes]
     ],
     ids=lambda value: None if isinstance(value, bytes) else value.replace(" ", "_"),
 )
-def test_what_is_wrong_with_a_form_is_told(parsing: Any, body: bytes, said: str) -> None:
+def test_an_invalid_form_is_refused_with_the_reason(parsing: Any, body: bytes, said: str) -> None:
     before = parsing.used()
     reply = send(parsing, body)
     told = reply.json()
@@ -155,7 +155,7 @@ def test_a_client_that_goes_away_leaves_nothing(parsing: Any) -> None:
     assert parsing.service.counts()["parse_started"] == before.get("parse_started", 0) + 1
 
 
-def test_a_client_that_asks_first_hears_no_before_it_sends(parsing: Any) -> None:
+def test_expect_100_continue_is_refused_before_the_body(parsing: Any) -> None:
     url = httpx.URL(parsing.service.url)
     with socket.create_connection((url.host, url.port or 80), timeout=20) as connection:
         connection.sendall(

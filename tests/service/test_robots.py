@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from weblake_service.failures import PageFailure
-from weblake_service.web.fetch import Fetched, Fetcher
-from weblake_service.web.robots import CLOSED_S, KEPT_S, Robots
+from weblake_service.page_failure import PageFailure
+from weblake_service.web.fetch import FetchedResponse, Fetcher
+from weblake_service.web.robots import CLOSED_S, KEPT_S, RobotsRules
 
 RULES = b"""
 User-agent: *
@@ -31,30 +31,32 @@ Sitemap: /b.xml
 class Scripted(Fetcher):
     """Answers from a table; everything else is the fetcher's own."""
 
-    def __init__(self, answers: Mapping[str, Fetched | PageFailure]) -> None:
+    def __init__(self, answers: Mapping[str, FetchedResponse | PageFailure]) -> None:
         super().__init__(allow_private=True)
         self.answers = dict(answers)
         self.asked: list[str] = []
 
-    async def get(self, url: str, **options: Any) -> Fetched:
+    async def get(self, url: str, **options: Any) -> FetchedResponse:
         self.asked.append(url)
         await asyncio.sleep(0)
-        answer = self.answers.get(url, Fetched(url, 404))
+        answer = self.answers.get(url, FetchedResponse(url, 404))
         if isinstance(answer, PageFailure):
             raise answer
         return answer
 
 
 def site(status: int = 200, body: bytes = RULES) -> Scripted:
-    return Scripted({"https://site.example/robots.txt": Fetched("https://site.example/robots.txt", status, {}, body)})
+    return Scripted(
+        {"https://site.example/robots.txt": FetchedResponse("https://site.example/robots.txt", status, {}, body)}
+    )
 
 
 def asking(
-    fetcher: Fetcher, work: Callable[[Robots], Coroutine[Any, Any, Any]], clock: list[float] | None = None
+    fetcher: Fetcher, work: Callable[[RobotsRules], Coroutine[Any, Any, Any]], clock: list[float] | None = None
 ) -> Any:
     async def main() -> Any:
         now = clock or [0.0]
-        return await work(Robots(fetcher, clock=lambda: now[0]))
+        return await work(RobotsRules(fetcher, clock=lambda: now[0]))
 
     return asyncio.run(main())
 
@@ -93,7 +95,7 @@ def test_no_file_allows_everything(status: int) -> None:
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_a_file_that_cannot_be_read_closes_the_site_and_says_so(status: int) -> None:
+def test_an_unreadable_robots_txt_disallows_the_site_with_a_note(status: int) -> None:
     assert not allowed(site(status), "/")
     note = asking(site(status), lambda robots: robots.note("https://site.example/"))
     assert str(status) in note
@@ -113,10 +115,10 @@ def test_a_site_that_cannot_be_reached_is_left_to_the_page_s_own_failure(problem
     assert allowed(Scripted({"https://site.example/robots.txt": problem}), "/") is verdict
 
 
-def test_a_file_is_read_once_for_a_day_and_for_all_who_ask_at_once() -> None:
+def test_robots_txt_is_read_once_a_day_and_concurrent_reads_share_it() -> None:
     fetcher, clock = site(), [0.0]
 
-    async def work(robots: Robots) -> None:
+    async def work(robots: RobotsRules) -> None:
         await asyncio.gather(*(robots.allowed(f"https://site.example/{n}") for n in range(20)))
         clock[0] = KEPT_S - 1
         await robots.allowed("https://USER@Site.example/again")
@@ -131,7 +133,7 @@ def test_a_file_is_read_once_for_a_day_and_for_all_who_ask_at_once() -> None:
 def test_a_closed_site_is_asked_again_after_a_minute() -> None:
     fetcher, clock = site(503), [0.0]
 
-    async def work(robots: Robots) -> None:
+    async def work(robots: RobotsRules) -> None:
         assert not await robots.allowed("https://site.example/")
         fetcher.answers.clear()
         assert not await robots.allowed("https://site.example/")
@@ -144,7 +146,7 @@ def test_a_closed_site_is_asked_again_after_a_minute() -> None:
 def test_who_gives_up_waiting_does_not_take_the_file_from_the_others() -> None:
     fetcher = site()
 
-    async def work(robots: Robots) -> None:
+    async def work(robots: RobotsRules) -> None:
         first = asyncio.create_task(robots.allowed("https://site.example/a"))
         second = asyncio.create_task(robots.allowed("https://site.example/not-for-us"))
         await asyncio.sleep(0)
@@ -158,7 +160,7 @@ def test_who_gives_up_waiting_does_not_take_the_file_from_the_others() -> None:
 def test_each_origin_has_its_own_file() -> None:
     fetcher = site()
 
-    async def work(robots: Robots) -> list[bool]:
+    async def work(robots: RobotsRules) -> list[bool]:
         urls = (
             "https://site.example/not-for-us",
             "http://site.example/not-for-us",

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from weblake_service.clock import iso
 from weblake_service.jobs import page_cache
 from weblake_service.store.database import Store
-from weblake_service.web.fetch import Fetched
+from weblake_service.web.fetch import FetchedResponse
 
 site, open_lab = scrape_lab.site, scrape_lab.open_lab
 lab, lab_service = scrape_lab.lab, scrape_lab.lab_service
@@ -166,7 +166,7 @@ def test_error_pages_and_pages_behind_a_password_in_the_url_are_not_kept(lab: An
         assert [lab.scrape(url)["metadata"]["cacheState"] for _ in range(2)] == ["miss", "miss"]
 
 
-def test_a_page_whose_certificate_was_not_checked_is_not_served_to_who_wants_that(lab: Any) -> None:
+def test_an_unverified_cached_page_is_not_served_when_verification_is_required(lab: Any) -> None:
     url = lab.site.page("/p", b"<main>One</main>")
     lab.scrape(url)
     assert lab.scrape(url, skipTlsVerification=False)["metadata"]["cacheState"] == "miss"
@@ -199,10 +199,10 @@ def test_the_cache_is_bounded_and_keeps_the_youngest() -> None:
 
     def fill(db: Connection) -> list[str]:
         for at, url in enumerate(urls):
-            page_cache.keep(db, page_cache.pack(url, {}, Fetched(url, 200, body=b"x")), float(at))
-        page_cache.shrink(db, 3)
-        wanted = {url: page_cache.wanted(url, {"min_age": 1}, 100.0) for url in urls}
-        return [url for url, want in wanted.items() if want is not None and page_cache.look_up(db, want) is not None]
+            page_cache.store(db, page_cache.pack(url, {}, FetchedResponse(url, 200, body=b"x")), float(at))
+        page_cache.evict(db, 3)
+        wanted = {url: page_cache.cache_query(url, {"min_age": 1}, 100.0) for url in urls}
+        return [url for url, want in wanted.items() if want is not None and page_cache.find(db, want) is not None]
 
     try:
         assert store.write_now(fill) == urls[-3:]

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tiers import examples
 
 from weblake_service.config import Access
-from weblake_service.jobs import page_history, page_queue, records
-from weblake_service.jobs.outcomes import Stored
+from weblake_service.jobs import job_records, page_history, page_queue
+from weblake_service.jobs.page_outcomes import Stored
 from weblake_service.page.line_diff import unified_diff
 from weblake_service.store.database import Store
 
@@ -118,7 +118,7 @@ def test_without_the_mode_there_is_no_diff(lab: Any) -> None:
     assert "diff" not in lab.scrape(url, formats=BOTH)["changeTracking"]
 
 
-def test_a_removed_page_is_told_and_its_last_version_stays(lab: Any) -> None:
+def test_a_removed_page_is_reported_and_its_last_version_kept(lab: Any) -> None:
     url = lab.site.page("/p", page("One"))
     lab.scrape(url, formats=BOTH)
     lab.site.page("/p", page("Gone"), status=404)
@@ -279,14 +279,16 @@ def test_a_version_is_stored_with_its_page_or_not_at_all(cancelled: bool) -> Non
     store, access = Store(), Access("red", "one")
 
     def work(db: Connection) -> int:
-        job = records.NewJob("7b5d9b0e-0000-4000-8000-000000000000", "batch_scrape", access, "http://a.test/", 100.0)
-        records.create(db, job)
+        job = job_records.NewJob(
+            "7b5d9b0e-0000-4000-8000-000000000000", "batch_scrape", access, "http://a.test/", 100.0
+        )
+        job_records.create(db, job)
         page_queue.add(db, job.id, [("http://a.test/", 0)], 100.0)
         (todo,) = page_queue.waiting(db, job.id)
         if cancelled:
-            records.end(db, job.id, "cancelled", 101.0, drained=False)
-        version = page_history.version(b"key", "One")
-        records.settle(db, job.id, todo, Stored("s", b"{}", 1, "http://a.test/", version), 102.0)
+            job_records.end(db, job.id, "cancelled", 101.0, drained=False)
+        version = page_history.new_version(b"key", "One")
+        job_records.settle(db, job.id, todo, Stored("s", b"{}", 1, "http://a.test/", version), 102.0)
         return int(db.execute("SELECT count(*) FROM page_history").fetchone()[0])
 
     try:

@@ -20,7 +20,7 @@ lab, lab_service = scrape_lab.lab, scrape_lab.lab_service
 PIXEL = "data:image/png;base64,iVBORw0KGgo="
 
 
-def test_redirects_end_at_url_and_source_url_is_what_was_asked(lab: Any) -> None:
+def test_url_is_the_final_and_source_url_the_requested_url(lab: Any) -> None:
     lab.site.pages["/old"] = lambda handler: handler.reply(301, b"", {"Location": "/new?x=1#part"})
     lab.site.page("/new", b"<title>New</title><main><a href=other>o</a></main>")
     asked = lab.site.url("/old").removeprefix("http://")
@@ -135,7 +135,7 @@ def test_headers_of_the_connection_are_refused(lab: Any, name: str) -> None:
     assert lab.site.requests == []
 
 
-def test_other_headers_are_sent_and_an_encoding_is_what_we_understand(lab: Any) -> None:
+def test_custom_headers_are_sent_except_accept_encoding(lab: Any) -> None:
     url = lab.site.page("/p", b"<p>One</p>")
     lab.scrape(url, headers={"Cookie": "a=b", "User-Agent": "mine", "Accept-Encoding": "br", "X-Own": "ü"})
     ((_, sent),) = lab.site.requests

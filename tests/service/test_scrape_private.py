@@ -140,7 +140,7 @@ def test_an_unforeseen_error_of_a_private_scrape_does_not_name_its_url(
         raise RuntimeError("defect at http://zqsecret.test/")
 
     lab = open_lab()
-    monkeypatch.setattr(page_cache, "look_up", broken)
+    monkeypatch.setattr(page_cache, "find", broken)
     reply = lab.post("http://zqsecret.test/", lockdown=True)
     assert (reply.status_code, reply.json()["code"]) == (500, "UNKNOWN_ERROR")
     assert "RuntimeError" in caplog.text

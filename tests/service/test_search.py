@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from weblake.cli import discovery
 from weblake_service.config import ServiceKey, TeamPlan
-from weblake_service.failures import PageFailure
+from weblake_service.page_failure import PageFailure
 
 A, B, C = "http://site.test/a", "http://docs.site.test/b", "http://other.test/c"
 UUID = "00000000-0000-4000-8000-00000000000{}"
@@ -52,7 +52,7 @@ def lake(bench: Any) -> Any:
     return bench
 
 
-def test_an_empty_index_says_so_and_costs_nothing(bench: Any) -> None:
+def test_an_empty_index_is_reported_and_free(bench: Any) -> None:
     reply = search(bench, "anything")
     assert (reply["success"], reply["data"], reply["creditsUsed"]) == (True, {"web": []}, 0)
     assert "nothing to search yet" in reply["warning"]
@@ -108,7 +108,7 @@ def test_ages_go_by_the_services_own_clock(lake: Any) -> None:
     assert urls(search(lake, "keeps", tbs="sbd:1")) == [A, B]
 
 
-def test_other_sources_are_truly_empty_and_said_to_be(lake: Any) -> None:
+def test_unsupported_sources_are_empty_with_a_warning(lake: Any) -> None:
     reply = search(lake, "keeps", sources=["web", "news", {"type": "images"}])
     assert (len(reply["data"]["web"]), reply["data"]["news"], reply["data"]["images"]) == (2, [], [])
     assert "news and images" in reply["warning"]
@@ -134,7 +134,7 @@ def test_results_are_scraped_stored_and_billed(lake: Any) -> None:
     assert "markdown" not in search(lake, "keeps", scrapeOptions={"formats": []})["data"]["web"][0]
 
 
-def test_a_result_that_cannot_be_scraped_says_why(lake: Any) -> None:
+def test_an_unscrapable_result_reports_its_error(lake: Any) -> None:
     lake.web.failures = {A: PageFailure("SCRAPE_SITE_ERROR", "It is down."), B: ZeroDivisionError("a defect")}
     reply = search(lake, "keeps", scrapeOptions={"formats": ["markdown"], "maxAge": 0})
     told = {one["url"]: one["metadata"] for one in reply["data"]["web"]}
@@ -288,7 +288,7 @@ def run(bench: Any, *arguments: str) -> Any:
     return CliRunner().invoke(app, list(arguments), env=environment)
 
 
-def test_the_command_line_shows_hits_and_what_the_service_says(lake: Any) -> None:
+def test_the_command_line_prints_hits_and_warnings(lake: Any) -> None:
     found = run(lake, "search", "data files")
     # The table folds its lines to the width of whatever runs this.
     assert (found.exit_code, A in found.stdout, {"raw", "files"} <= set(found.stdout.split())) == (0, True, True)

@@ -11,10 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weblake_service.answers import Refusal
+from weblake_service.responses import ErrorResponse
 from weblake_service.store import schema, search_index
-from weblake_service.store.search_query import MOST_WORDS, in_domains, of_type, read_query, read_times
-from weblake_service.store.search_text import MOST_TEXT, passage, plain
+from weblake_service.store.search_query import (
+    MOST_WORDS,
+    read_query,
+    restrict_to_domains,
+    restrict_to_times,
+    restrict_to_type,
+)
+from weblake_service.store.search_text import MOST_TEXT, best_passage, plain_text
 
 NOW = 1_800_000_000.0
 
@@ -50,7 +56,7 @@ def add(
     document = {form: text, "metadata": {"statusCode": status, "contentType": "text/html", **metadata}}
     entry = search_index.entry(team, document, url, options or {}, fresh=fresh)
     if entry is not None:
-        search_index.keep(db, entry, at)
+        search_index.store(db, entry, at)
     # What is kept of words and rows agrees, whatever was done before.
     db.execute("INSERT INTO search_words (search_words, rank) VALUES ('integrity-check', 0)")
     (words,) = db.execute("SELECT count(*) FROM search_words").fetchone()
@@ -60,9 +66,9 @@ def add(
 
 
 def find(db: sqlite3.Connection, text: str, *, team: str = "local", limit: int = 10, tbs: str = "") -> list[str]:
-    search_index.catch_up(db)
+    search_index.index_pending(db)
     query = read_query(text)
-    newest = bool(tbs) and read_times(query, tbs, NOW)
+    newest = bool(tbs) and restrict_to_times(query, tbs, NOW)
     return [one.url for one in search_index.search(db, team, query, limit, newest=newest)[0]]
 
 
@@ -135,7 +141,7 @@ def test_where_no_page_has_all_words_those_with_some_are_found(db: sqlite3.Conne
     add(db, B, "beta gamma")
 
     def looked(text: str) -> tuple[list[str], bool]:
-        search_index.catch_up(db)
+        search_index.index_pending(db)
         found, whole = search_index.search(db, "local", read_query(text), 10)
         return [one.url for one in found], whole
 
@@ -153,16 +159,16 @@ def test_files_and_domains(db: sqlite3.Connection) -> None:
     add(db, C, "report")
     assert set(find(db, "report filetype:pdf")) == {A, f"{B}.pdf"}
     assert find(db, "report -ext:pdf site:other.test") == [C]
-    search_index.catch_up(db)
+    search_index.index_pending(db)
     for without, expected in ((False, {A, f"{B}.pdf", f"{B}.PDF"}), (True, {C})):
         query = read_query("report")
-        in_domains(query, ["https://site.test/", "*.site.test"], without=without)
+        restrict_to_domains(query, ["https://site.test/", "*.site.test"], without=without)
         assert {one.url for one in search_index.search(db, "local", query, 10)[0]} == expected
     query = read_query("report")
-    of_type(query, "pdf")
+    restrict_to_type(query, "pdf")
     assert len(search_index.search(db, "local", query, 10)[0]) == 2
-    with pytest.raises(Refusal, match="no domain"):
-        in_domains(read_query("x"), ["///"])
+    with pytest.raises(ErrorResponse, match="no domain"):
+        restrict_to_domains(read_query("x"), ["///"])
 
 
 @pytest.mark.parametrize(
@@ -196,8 +202,8 @@ def test_a_team_finds_only_its_own(db: sqlite3.Connection) -> None:
     assert find(db, "shared", team="two") == [B]
     assert find(db, "-absent", team="three") == []
     assert search_index.count(db, "one") == 1
-    assert search_index.known(db, "two", frozenset(["site.test"])) != {}
-    assert search_index.known(db, "one", frozenset(["docs.site.test"])) == {}
+    assert search_index.titles_of_hosts(db, "two", frozenset(["site.test"])) != {}
+    assert search_index.titles_of_hosts(db, "one", frozenset(["docs.site.test"])) == {}
 
 
 def test_a_page_is_replaced_refreshed_and_dropped(db: sqlite3.Connection) -> None:
@@ -244,7 +250,7 @@ def test_pages_without_markdown_are_found_by_their_html(db: sqlite3.Connection) 
 def test_the_index_keeps_to_its_size_and_can_be_emptied(db: sqlite3.Connection) -> None:
     for n in range(20):
         add(db, f"http://site.test/{n}", f"page number{n} 東京{n}", at=NOW + n)
-    search_index.shrink(db, 5)
+    search_index.evict(db, 5)
     assert find(db, "page", limit=50) == sorted(f"http://site.test/{n}" for n in range(15, 20))
     assert find(db, "number3") == []
     search_index.clear(db)
@@ -271,22 +277,22 @@ def test_times_are_counted_back_from_now(db: sqlite3.Connection) -> None:
     assert names("cdr:1,cd_min:1/10/2027,cd_max:1/14/2027") == ["days"]
     assert names("cdr:1,cd_max:12/31/2026") == ["weeks", "years"]
     for bad in ("yesterday", "qdr:x", "cdr:1,cd_min:2026-01-01", "cdr:1,cd_min:13/45/2026", "qdr:d99999", "cd_max:"):
-        with pytest.raises(Refusal) as refused:
+        with pytest.raises(ErrorResponse) as refused:
             names(bad)
         assert refused.value.status == 400, bad
 
 
 def test_the_passage_is_where_the_words_are() -> None:
     text = "# Title\n\n" + "filler words go on and on. " * 40 + "Here **deep** [blue water](x) flows. " + "more " * 200
-    shown = passage(plain(text), ["deep", "blue water"])
+    shown = best_passage(plain_text(text), ["deep", "blue water"])
     assert "Here deep blue water flows." in shown
     assert shown.startswith("… ")
     assert shown.endswith(" …")
     assert len(shown) < 300
-    assert "東京都の人口" in passage("まえがき。" * 100 + "東京都の人口は多い。" + "あとがき。" * 100, ["人口"])
-    assert passage("pipelines run", ["pipeline"]) == "pipelines run"
-    assert passage("nothing of it", ["absent"]) == ""
-    assert passage("anything", []) == ""
+    assert "東京都の人口" in best_passage("まえがき。" * 100 + "東京都の人口は多い。" + "あとがき。" * 100, ["人口"])
+    assert best_passage("pipelines run", ["pipeline"]) == "pipelines run"
+    assert best_passage("nothing of it", ["absent"]) == ""
+    assert best_passage("anything", []) == ""
 
 
 def test_long_queries_count_their_first_words(db: sqlite3.Connection) -> None:
@@ -295,7 +301,7 @@ def test_long_queries_count_their_first_words(db: sqlite3.Connection) -> None:
     assert query.cut
     assert len(query.groups) == MOST_WORDS
     assert find(db, "common " * 80) == [A]
-    with pytest.raises(Refusal, match="empty"):
+    with pytest.raises(ErrorResponse, match="empty"):
         read_query(" \n ")
 
 
@@ -312,12 +318,12 @@ def test_any_query_finds_something_or_nothing_and_never_fails(text: str, before:
     db = shared()
     typed = before + text
     if not typed.strip():
-        with pytest.raises(Refusal, match="empty"):
+        with pytest.raises(ErrorResponse, match="empty"):
             read_query(typed)
         return
     try:
         query = read_query(typed)
-    except Refusal:
+    except ErrorResponse:
         # The one other thing that is refused: a site that is no host.
         assert "site:" in typed.lower()
         return
@@ -331,7 +337,7 @@ def test_any_query_finds_something_or_nothing_and_never_fails(text: str, before:
 def test_any_text_goes_in_and_comes_out_again(text: str) -> None:
     db = opened()
     add(db, A, text, title=text, description=text)
-    search_index.catch_up(db)
+    search_index.index_pending(db)
     add(db, A, f"{text} again", title=text)
     add(db, A, "", status=404)
     assert search_index.count(db, "local") == 0
@@ -348,9 +354,9 @@ def test_hostile_pages_cost_no_more_than_their_size(db: sqlite3.Connection) -> N
         "東" * 500_000,
         "[" * 500_000,
     ):
-        shown = plain(text)
+        shown = plain_text(text)
         assert len(shown) <= MOST_TEXT
-        passage(shown, ["東", "absent", "a"])
+        best_passage(shown, ["東", "absent", "a"])
         add(db, A, text, title=text, description=text)
     assert time.monotonic() - began < 10
 
@@ -363,18 +369,18 @@ def shared() -> sqlite3.Connection:
     if not _SHARED:
         db = opened()
         add(db, A, "a b OR NEAR 東京 words", title="a title")
-        search_index.catch_up(db)
+        search_index.index_pending(db)
         _SHARED.append(db)
     found = _SHARED[0]
     assert isinstance(found, sqlite3.Connection)
     return found
 
 
-def test_words_wait_for_company_but_never_for_a_search(db: sqlite3.Connection) -> None:
+def test_indexing_is_batched_but_finished_before_a_search(db: sqlite3.Connection) -> None:
     for n in range(40):
         add(db, f"http://site.test/{n}", f"word{n}")
     (waiting,) = db.execute("SELECT count(*) FROM search_waiting").fetchone()
     assert 0 < waiting < 32
-    assert search_index.behind(db)
+    assert search_index.has_pending(db)
     assert find(db, "word39") == ["http://site.test/39"]
-    assert not search_index.behind(db)
+    assert not search_index.has_pending(db)

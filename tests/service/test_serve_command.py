@@ -116,7 +116,7 @@ def test_several_keys_and_teams_from_a_file(start: Start, tmp_path: Path) -> Non
     assert b"test-key" not in held
 
 
-def test_a_remembered_key_is_none_where_a_file_says_who_may_ask(start: Start, tmp_path: Path) -> None:
+def test_a_stored_key_is_ignored_with_a_keys_file(start: Start, tmp_path: Path) -> None:
     child, first = start("--data", tmp_path / "d")
     assert status(first["url"], first["key"]) == 200
     ended(child)
@@ -183,7 +183,7 @@ def test_it_ends_in_time_with_jobs_and_requests_under_way(start: Start, tmp_path
     assert (again["status"], again["total"]) == ("scraping", 30)
 
 
-def test_a_port_in_use_is_told_and_no_unseen_key_is_kept(start: Start, tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported_and_no_key_is_stored(start: Start, tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -21,8 +21,8 @@ from loopback_site import Site, site  # noqa: F401
 from polling import until
 
 from weblake_service.sessions.code import languages
-from weblake_service.sessions.code.guard import guarding
 from weblake_service.sessions.code.output import MOST
+from weblake_service.sessions.code.page_watchdog import watchdog
 from weblake_service.sessions.code.runner import run_code
 
 #: Sleeps by a number of its own, by which it is found among all processes.
@@ -48,7 +48,7 @@ def naps(command: str) -> bool:
 # What needs no browser
 
 
-def test_bash_says_what_it_said(tmp_path: Path) -> None:
+def test_bash_output_is_returned(tmp_path: Path) -> None:
     ended = run("echo out; echo err >&2; exit 3", "bash", tmp_path)
     assert (ended.stdout, ended.stderr, ended.exit_code) == ("out\n", "err\n", 3)
     assert (ended.error, ended.killed, ended.value) == ("exit code 3", False, None)
@@ -185,7 +185,7 @@ def test_code_ends_with_a_service_that_is_killed(tmp_path: Path) -> None:
     until(lambda: not naps(left) and not naps(daemon), 10)
 
 
-def test_what_is_missing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_language_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(languages, "find_spec", lambda name: None)
     ended = run("1", "node", tmp_path)
     assert ended.exit_code is None
@@ -193,7 +193,7 @@ def test_what_is_missing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_browser_that_is_gone(tmp_path: Path) -> None:
+def test_a_closed_browser(tmp_path: Path) -> None:
     ended = run("agent-browser get title", "bash", tmp_path)
     assert ended.exit_code == 1
     assert ended.stderr is not None
@@ -374,7 +374,7 @@ def test_a_loop_in_the_page_ends_with_the_code(
 
 
 @pytest.mark.system
-def test_a_dialog_that_nobody_hears_stops_no_page(browser: str, home: str, tmp_path: Path) -> None:
+def test_an_unhandled_dialog_does_not_block_the_page(browser: str, home: str, tmp_path: Path) -> None:
     code_lab.alone(browser)
     later = "setTimeout(() => { alert('Hey'); document.title = 'after' }, 200); 1"
     code = f'agent-browser open {home}; agent-browser eval "{later}"; sleep 1; agent-browser get title'
@@ -383,7 +383,7 @@ def test_a_dialog_that_nobody_hears_stops_no_page(browser: str, home: str, tmp_p
 
     # Between two calls it takes a guard of the session.
     async def main() -> str | None:
-        async with guarding(browser) as guard:
+        async with watchdog(browser) as guard:
             given: dict[str, Any] = {"cdp_url": browser, "folder": tmp_path, "timeout_s": 60, "guard": guard}
             await run_code(f'agent-browser eval "{later.replace("after", "again")}"', "bash", **given)
             await asyncio.sleep(1)

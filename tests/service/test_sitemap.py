@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from catalogue import proves
 
-from weblake_service.failures import PageFailure
-from weblake_service.web.fetch import Fetched, Fetcher
-from weblake_service.web.robots import Robots
+from weblake_service.page_failure import PageFailure
+from weblake_service.web.fetch import FetchedResponse, Fetcher
+from weblake_service.web.robots import RobotsRules
 from weblake_service.web.sitemap import sitemap_urls
 
 SITE = "https://site.example"
@@ -39,22 +39,22 @@ class Files(Fetcher):
         self.asked: list[str] = []
         self.slow: float = 0.0
 
-    async def get(self, url: str, **options: Any) -> Fetched:
+    async def get(self, url: str, **options: Any) -> FetchedResponse:
         self.asked.append(url)
         await asyncio.sleep(self.slow)
         body = self.files.get(url)
         if body is None:
-            return Fetched(url, 404, {}, b"<urlset><url><loc>https://site.example/wrong</loc></url></urlset>")
+            return FetchedResponse(url, 404, {}, b"<urlset><url><loc>https://site.example/wrong</loc></url></urlset>")
         if body == b"FAIL":
             raise PageFailure("SCRAPE_SITE_ERROR", "broke off")
-        return Fetched(url, 200, {}, body[: options.get("max_body")], "application/xml")
+        return FetchedResponse(url, 200, {}, body[: options.get("max_body")], "application/xml")
 
 
 def read(files: dict[str, bytes], **options: Any) -> tuple[list[str], Files]:
     async def main() -> tuple[list[str], Files]:
         fetcher = Files(files)
         fetcher.slow = options.pop("slow", 0.0)
-        return await sitemap_urls(f"{SITE}/deep/page", fetcher=fetcher, robots=Robots(fetcher), **options), fetcher
+        return await sitemap_urls(f"{SITE}/deep/page", fetcher=fetcher, robots=RobotsRules(fetcher), **options), fetcher
 
     return asyncio.run(main())
 
@@ -109,13 +109,13 @@ def test_an_index_that_names_itself_ends() -> None:
 )
 def test_s9_an_index_without_end_ends() -> None:
     class Endless(Files):
-        async def get(self, url: str, **options: Any) -> Fetched:
+        async def get(self, url: str, **options: Any) -> FetchedResponse:
             self.asked.append(url)
-            return Fetched(url, 200, {}, index(*(f"{SITE}/{len(self.asked)}-{n}.xml" for n in range(100))))
+            return FetchedResponse(url, 200, {}, index(*(f"{SITE}/{len(self.asked)}-{n}.xml" for n in range(100))))
 
     async def main() -> int:
         fetcher = Endless({})
-        assert await sitemap_urls(SITE, fetcher=fetcher, robots=Robots(fetcher)) == []
+        assert await sitemap_urls(SITE, fetcher=fetcher, robots=RobotsRules(fetcher)) == []
         return len(fetcher.asked)
 
     assert asyncio.run(main()) <= 501
@@ -217,7 +217,7 @@ def test_translations_of_a_page_are_no_further_pages() -> None:
 
 def test_the_order_is_that_of_the_files_whichever_answers_first() -> None:
     class Uneven(Files):
-        async def get(self, url: str, **options: Any) -> Fetched:
+        async def get(self, url: str, **options: Any) -> FetchedResponse:
             # The later in the index, the sooner it answers.
             number = int(url.removesuffix(".xml").rpartition("/")[2]) if url[-5].isdigit() else 0
             for _ in range(10 - number):
@@ -229,7 +229,7 @@ def test_the_order_is_that_of_the_files_whichever_answers_first() -> None:
 
     async def main() -> list[str]:
         fetcher = Uneven(files)
-        return await sitemap_urls(SITE, fetcher=fetcher, robots=Robots(fetcher))
+        return await sitemap_urls(SITE, fetcher=fetcher, robots=RobotsRules(fetcher))
 
     assert asyncio.run(main()) == [f"{SITE}/page-{n}" for n in range(7)]
 

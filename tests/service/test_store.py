@@ -15,12 +15,12 @@ import pytest
 from weblake.errors import StorageRefused
 from weblake_service.clock import Clock, iso, iso_seconds, month_bounds
 from weblake_service.config import Access
-from weblake_service.jobs import deliveries, page_cache, page_queue, records
-from weblake_service.jobs.outcomes import Failed, Stored
-from weblake_service.jobs.page_queue import Todo
+from weblake_service.jobs import job_records, page_cache, page_queue, webhook_queue
+from weblake_service.jobs.page_outcomes import Failed, Stored
+from weblake_service.jobs.page_queue import QueuedPage
 from weblake_service.store import accounts
 from weblake_service.store.database import DatabaseLocked, Store
-from weblake_service.web.fetch import Fetched
+from weblake_service.web.fetch import FetchedResponse
 
 JOB = "00000000-0000-4000-8000-000000000001"
 ACCESS = Access("team", "key")
@@ -138,7 +138,7 @@ def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path) -> None:
         Store(db).close()
 
 
-def test_nobody_else_reads_the_database(tmp_path: Path) -> None:
+def test_the_database_file_is_private(tmp_path: Path) -> None:
     store = Store(tmp_path / "data" / "service.db")
     store.write_now(put("a", 1))
     modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "data").iterdir()}
@@ -173,7 +173,7 @@ def test_a_database_of_the_version_before_goes_on_with_what_it_holds(tmp_path: P
     other.close()
     for _ in range(2):
         store = Store(path)
-        assert store.write_now(records.running) == [JOB]
+        assert store.write_now(job_records.running) == [JOB]
         for table in ("model_work", "profiles", "browser_sessions"):
             assert store.write_now(partial(rows_of, table)) == 0
         store.close()
@@ -184,11 +184,13 @@ def rows_of(table: str, db: sqlite3.Connection) -> int:
     return int(count)
 
 
-def new_job(store: Store, kind: str = "batch_scrape", pages: int = 2) -> list[Todo]:
-    job = records.NewJob(JOB, kind, ACCESS, "http://a.test/", 100.0, expected=pages, webhook={"url": "http://r.test/"})
+def new_job(store: Store, kind: str = "batch_scrape", pages: int = 2) -> list[QueuedPage]:
+    job = job_records.NewJob(
+        JOB, kind, ACCESS, "http://a.test/", 100.0, expected=pages, webhook={"url": "http://r.test/"}
+    )
 
-    def work(db: sqlite3.Connection) -> list[Todo]:
-        records.create(db, job)
+    def work(db: sqlite3.Connection) -> list[QueuedPage]:
+        job_records.create(db, job)
         page_queue.add(db, JOB, [(f"http://a.test/{n}", 0) for n in range(pages)], 100.0)
         return page_queue.waiting(db, JOB)
 
@@ -203,9 +205,9 @@ def stored(name: str = "s") -> Stored:
 def test_a_page_is_settled_once(store: Store, kind: str) -> None:
     first, second = new_job(store, kind)
     for _ in range(3):
-        store.write_now(lambda db: records.settle(db, JOB, first, stored(), 101.0))
-    store.write_now(lambda db: records.settle(db, JOB, first, Failed("X", "late"), 101.0))
-    job = store.write_now(lambda db: records.row(db, JOB))
+        store.write_now(lambda db: job_records.settle(db, JOB, first, stored(), 101.0))
+    store.write_now(lambda db: job_records.settle(db, JOB, first, Failed("X", "late"), 101.0))
+    job = store.write_now(lambda db: job_records.get(db, JOB))
     assert (job["documents"], job["failed"], job["credits"], job["known"]) == (1, 0, 1, 1)
     assert store.write_now(accounts.counts)["pages_billed"] == 1
     left = store.write_now(lambda db: page_queue.waiting(db, JOB))
@@ -214,30 +216,30 @@ def test_a_page_is_settled_once(store: Store, kind: str) -> None:
 
 def test_a_job_ends_when_nothing_waits_and_announces_it_once(store: Store) -> None:
     first, second = new_job(store)
-    assert store.write_now(lambda db: records.end(db, JOB, "completed", 102.0)) is False
+    assert store.write_now(lambda db: job_records.end(db, JOB, "completed", 102.0)) is False
     for page in (first, second):
-        store.write_now(lambda db, page=page: records.settle(db, JOB, page, stored(f"s{page.place}"), 101.0))
+        store.write_now(lambda db, page=page: job_records.settle(db, JOB, page, stored(f"s{page.place}"), 101.0))
     for _ in range(2):
-        assert store.write_now(lambda db: records.end(db, JOB, "completed", 102.0)) is True
-    assert len(store.write_now(lambda db: deliveries.startable(db, 200.0, {}, to_one=10, at_once=10))) == 1
+        assert store.write_now(lambda db: job_records.end(db, JOB, "completed", 102.0)) is True
+    assert len(store.write_now(lambda db: webhook_queue.ready(db, 200.0, {}, to_one=10, at_once=10))) == 1
 
 
 def test_a_cancelled_job_takes_no_more_pages(store: Store) -> None:
     first, _ = new_job(store)
-    store.write_now(lambda db: records.end(db, JOB, "cancelled", 102.0, drained=False))
-    assert store.write_now(lambda db: records.settle(db, JOB, first, stored(), 103.0)) is None
+    store.write_now(lambda db: job_records.end(db, JOB, "cancelled", 102.0, drained=False))
+    assert store.write_now(lambda db: job_records.settle(db, JOB, first, stored(), 103.0)) is None
     assert store.write_now(accounts.counts).get("pages_billed") is None
-    assert store.write_now(lambda db: records.waiting(db, "team")) == 0
-    assert store.write_now(lambda db: deliveries.startable(db, 200.0, {}, to_one=10, at_once=10)) == []
+    assert store.write_now(lambda db: job_records.waiting(db, "team")) == 0
+    assert store.write_now(lambda db: webhook_queue.ready(db, 200.0, {}, to_one=10, at_once=10)) == []
 
 
 def test_expired_jobs_leave_nothing_behind(store: Store) -> None:
     first, second = new_job(store)
-    store.write_now(lambda db: records.settle(db, JOB, first, stored(), 101.0))
-    store.write_now(lambda db: records.settle(db, JOB, second, Failed("X", "no"), 101.0))
-    store.write_now(lambda db: records.end(db, JOB, "completed", 102.0))
-    for at, left in ((102.0 + records.JOB_LIFE - 1, 1), (102.0 + records.JOB_LIFE, 0)):
-        store.write_now(lambda db, at=at: records.drop_expired(db, at))
+    store.write_now(lambda db: job_records.settle(db, JOB, first, stored(), 101.0))
+    store.write_now(lambda db: job_records.settle(db, JOB, second, Failed("X", "no"), 101.0))
+    store.write_now(lambda db: job_records.end(db, JOB, "completed", 102.0))
+    for at, left in ((102.0 + job_records.JOB_LIFE - 1, 1), (102.0 + job_records.JOB_LIFE, 0)):
+        store.write_now(lambda db, at=at: job_records.drop_expired(db, at))
         for table in ("jobs", "documents", "page_errors"):
             rows = store.write_now(lambda db, table=table: db.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
             assert rows == left, table
@@ -246,9 +248,9 @@ def test_expired_jobs_leave_nothing_behind(store: Store) -> None:
 def test_the_cache_keeps_the_newest(store: Store) -> None:
     for number in range(10):
         url = f"http://a.test/{number}"
-        entry = page_cache.pack(url, {}, Fetched(url, 200, body=b"x"))
-        store.write_now(lambda db, entry=entry, number=number: page_cache.keep(db, entry, 100.0 + number))
-    store.write_now(lambda db: page_cache.shrink(db, 3))
+        entry = page_cache.pack(url, {}, FetchedResponse(url, 200, body=b"x"))
+        store.write_now(lambda db, entry=entry, number=number: page_cache.store(db, entry, 100.0 + number))
+    store.write_now(lambda db: page_cache.evict(db, 3))
     left = store.write_now(lambda db: [row["stored"] for row in db.execute("SELECT stored FROM page_cache ORDER BY 1")])
     assert left == [107.0, 108.0, 109.0]
 

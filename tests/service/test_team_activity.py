@@ -11,10 +11,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from weblake.compat import read_time
-from weblake_service.answers import Refusal
 from weblake_service.clock import iso, month_bounds, month_of
 from weblake_service.config import Access, ServiceKey
-from weblake_service.failures import PageFailure
+from weblake_service.page_failure import PageFailure
+from weblake_service.responses import ErrorResponse
 from weblake_service.store import accounts, schema
 
 DAY = 24 * 3600.0
@@ -100,7 +100,7 @@ def test_a_cursor_is_worth_nothing_to_another_team_or_when_altered() -> None:
     cursor = listed(db, 1_800_000_010.0, limit=1)["cursor"]
     assert [one["id"] for one in listed(db, 1_800_000_010.0, cursor)["data"]] == ["red1", "red0"]
     for team, spoilt in (("blue", cursor), ("red", cursor[:-1]), ("red", cursor + "A"), ("red", ""), ("red", "é")):
-        with pytest.raises(Refusal) as caught:
+        with pytest.raises(ErrorResponse) as caught:
             listed(db, 1_800_000_010.0, spoilt, team=team)
         assert caught.value.status == 400
     # Its entries are gone by now: the list is over, and that is no mistake of the client.
@@ -109,7 +109,7 @@ def test_a_cursor_is_worth_nothing_to_another_team_or_when_altered() -> None:
 
 @given(st.text(max_size=80) | st.binary(max_size=80).map(lambda raw: raw.decode("latin-1")))
 def test_no_text_is_a_cursor_by_chance(text: str) -> None:
-    with pytest.raises(Refusal):
+    with pytest.raises(ErrorResponse):
         listed(database(), 1_800_000_000.0, text)
 
 

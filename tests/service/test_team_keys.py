@@ -43,7 +43,7 @@ def written(path: Path, text: str, mode: int = 0o600) -> Path:
     return path
 
 
-def test_a_keys_file_says_who_may_ask_and_what_teams_may_use(tmp_path: Path) -> None:
+def test_a_keys_file_sets_keys_and_team_plans(tmp_path: Path) -> None:
     file = read_keys_file(written(tmp_path / "keys.toml", TOML), ENVIRONMENT)
     assert file.keys == [ServiceKey("test-key-1", "etl", "red"), ServiceKey("test-key-2", "adhoc", "local")]
     assert file.warning is None

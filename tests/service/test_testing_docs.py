@@ -16,7 +16,7 @@ import pytest
 from weblake.testing import WeblakeFaults, WeblakeSite
 from weblake.testing.site_trouble import ENCODINGS, REDIRECTS
 from weblake_service.faults import read_file
-from weblake_service.faults.reading import ALIASES
+from weblake_service.faults.rule_files import ALIASES
 from weblake_service.faults.rules import Effect
 from weblake_service.server import LocalService
 

@@ -9,8 +9,8 @@ import loopback_site as loopback
 import pytest
 from secure_site import secure
 
-from weblake_service.failures import PageFailure
 from weblake_service.page.document import scrape
+from weblake_service.page_failure import PageFailure
 
 Site, Handler, site = loopback.Site, loopback.Handler, loopback.site
 fetching, get, failure = loopback.fetching, loopback.get, loopback.failure
@@ -53,6 +53,6 @@ def test_a_proxy_does_not_open_closed_addresses(site: Site, monkeypatch: pytest.
     assert site.requests == []
 
 
-def test_a_proxy_that_is_not_understood_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_proxy_url_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "socks5://127.0.0.1:1")
     assert failure("http://far.invalid/").code == "SCRAPE_PROXY_SELECTION_ERROR"

@@ -19,7 +19,7 @@ import pytest
 
 from weblake.api import webhooks
 from weblake_service.config import ServiceKey, TeamPlan
-from weblake_service.failures import PageFailure
+from weblake_service.page_failure import PageFailure
 
 A, B = "http://site.test/a", "http://site.test/b"
 SECRET = "test-secret"
@@ -175,13 +175,13 @@ def test_deliveries_outlive_the_process(make_bench: Any, receiver: Receiver, tmp
     assert second["id"] == job
 
 
-def test_a_receiver_that_is_not_there_does_not_matter_to_the_job(bench: Any) -> None:
+def test_an_unreachable_receiver_does_not_affect_the_job(bench: Any) -> None:
     job = bench.batch(A, webhook="http://127.0.0.1:9/hook")
     assert bench.ended(job)["completed"] == 1
     bench.until(lambda: _tries(bench) == 1)
 
 
-def test_a_job_s_first_word_comes_first_and_its_last_one_last(bench: Any, receiver: Receiver) -> None:
+def test_started_is_delivered_first_and_completed_last(bench: Any, receiver: Receiver) -> None:
     receiver.held |= {"started", "page"}
     urls = [f"http://site.test/{n}" for n in range(9)]
     hook = {"url": receiver.url, "events": ["started", "page", "completed", "failed"], "metadata": {"n": {"a": [1]}}}
@@ -202,7 +202,7 @@ def test_a_job_s_first_word_comes_first_and_its_last_one_last(bench: Any, receiv
     assert receiver.events()[-1]["data"] == []
 
 
-def test_a_last_word_does_not_wait_for_what_is_tried_again(bench: Any, receiver: Receiver) -> None:
+def test_completed_does_not_wait_for_retries(bench: Any, receiver: Receiver) -> None:
     receiver.statuses = [500, 500]
     bench.ended(bench.batch(A, webhook={"url": receiver.url, "events": ["started", "page", "completed"]}))
     bench.until(lambda: len(receiver.got) == 3)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weblake_service.jobs import deliveries
+from weblake_service.jobs import webhook_queue
 from weblake_service.store import schema
 
 A = "https://a.test/"
@@ -40,11 +40,11 @@ def queue(
         "error": None,
         "webhook": f'{{"url":"{url}","events":{EVENTS},"headers":{{"X-Token":"test-token"}}}}'.encode(),
     }
-    deliveries.enqueue(db, row, event, at, place=place)
+    webhook_queue.enqueue(db, row, event, at, place=place)
 
 
 def startable(db: sqlite3.Connection, at: float, flying: Any = None, **bounds: int) -> list[sqlite3.Row]:
-    return deliveries.startable(db, at, flying or {}, **({"to_one": 4, "at_once": 64} | bounds))
+    return webhook_queue.ready(db, at, flying or {}, **({"to_one": 4, "at_once": 64} | bounds))
 
 
 def test_what_became_of_the_last_deliveries(db: sqlite3.Connection) -> None:
@@ -53,10 +53,10 @@ def test_what_became_of_the_last_deliveries(db: sqlite3.Connection) -> None:
     queue(db, 3, "completed", 300.0)
     for row in startable(db, 300.0):
         if row["job"] == str(UUID(int=1)):
-            assert deliveries.put_off(db, row["seq"], 300.0, "500")
+            assert webhook_queue.schedule_retry(db, row["seq"], 300.0, "500")
         else:
-            deliveries.acknowledge(db, row["seq"], 301.0, "204")
-    newest, other, waiting = deliveries.recent(db)
+            webhook_queue.acknowledge(db, row["seq"], 301.0, "204")
+    newest, other, waiting = webhook_queue.recent(db)
     assert (newest["jobId"], newest["state"], newest["answer"]) == (str(UUID(int=3)), "delivered", "204")
     assert (other["jobId"], other["endedAt"]) == (str(UUID(int=2)), "1970-01-01T00:05:01.000Z")
     assert waiting == {
@@ -71,15 +71,15 @@ def test_what_became_of_the_last_deliveries(db: sqlite3.Connection) -> None:
         "answer": "500",
         "nextTryAt": "1970-01-01T00:06:00.000Z",
     }
-    assert "test-token" not in str(deliveries.recent(db))
+    assert "test-token" not in str(webhook_queue.recent(db))
 
 
 def test_a_delivery_is_dropped_after_its_fourth_failure(db: sqlite3.Connection) -> None:
     queue(db, 1, "completed", 0.0)
     now, waits = 0.0, []
     while rows := startable(db, now):
-        alive = deliveries.put_off(db, rows[0]["seq"], now, "500")
-        due = deliveries.next_due(db, now)
+        alive = webhook_queue.schedule_retry(db, rows[0]["seq"], now, "500")
+        due = webhook_queue.next_due(db, now)
         assert alive == (due is not None)
         if due is None:
             break
@@ -87,20 +87,20 @@ def test_a_delivery_is_dropped_after_its_fourth_failure(db: sqlite3.Connection) 
         waits.append(due - now)
         now = due
     assert waits == [60.0, 300.0, 900.0]
-    (past,) = deliveries.recent(db)
+    (past,) = webhook_queue.recent(db)
     assert (past["state"], past["tries"]) == ("dropped", 4)
-    assert not deliveries.put_off(db, 1, now, "500")
-    deliveries.acknowledge(db, 1, now, "204")
-    assert len(deliveries.recent(db)) == 1
+    assert not webhook_queue.schedule_retry(db, 1, now, "500")
+    webhook_queue.acknowledge(db, 1, now, "204")
+    assert len(webhook_queue.recent(db)) == 1
 
 
 def test_only_the_last_thousand_are_remembered(db: sqlite3.Connection) -> None:
     for number in range(1030):
         queue(db, number, "completed", 100.0)
         (row,) = startable(db, 100.0)
-        deliveries.acknowledge(db, row["seq"], 101.0, "200")
+        webhook_queue.acknowledge(db, row["seq"], 101.0, "200")
     assert db.execute("SELECT count(*) FROM past_deliveries").fetchone()[0] == 1000
-    assert len(deliveries.recent(db)) == 100
+    assert len(webhook_queue.recent(db)) == 100
 
 
 def test_a_receiver_with_a_long_queue_hides_no_other(db: sqlite3.Connection) -> None:
@@ -114,7 +114,7 @@ def test_a_receiver_with_a_long_queue_hides_no_other(db: sqlite3.Connection) -> 
 
 @settings(max_examples=40)
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 4)), min_size=1, max_size=6), st.randoms())
-def test_whatever_ends_first_every_job_is_told_in_order(jobs: list[tuple[int, int]], random: Any) -> None:
+def test_events_of_each_job_arrive_in_order(jobs: list[tuple[int, int]], random: Any) -> None:
     db = fresh()
     expected = 0
     for number, (receiver, pages) in enumerate(jobs):
@@ -135,22 +135,22 @@ def test_whatever_ends_first_every_job_is_told_in_order(jobs: list[tuple[int, in
         if not flying:
             break
         ended = random.choice(sorted(flying))
-        deliveries.acknowledge(db, ended, 100.0, "204")
+        webhook_queue.acknowledge(db, ended, 100.0, "204")
         del flying[ended]
     assert sum(len(events) for events in begun.values()) == expected
     for events in begun.values():
         assert (events[0], events[-1], set(events[1:-1])) == ("started", "completed", {"page"})
 
 
-def test_a_failed_job_says_why(db: sqlite3.Connection) -> None:
+def test_a_failed_job_reports_its_error(db: sqlite3.Connection) -> None:
     row: Any = {
         "id": str(UUID(int=1)), "team": "red", "kind": "batch_scrape", "error": "The disk is full.",
         "webhook": b'{"url":"https://a.test/","events":["failed"],"metadata":{"run":"7"}}',
     }  # fmt: skip
-    deliveries.enqueue(db, row, "failed", 100.0)
-    deliveries.enqueue(db, row, "completed", 100.0)
+    webhook_queue.enqueue(db, row, "failed", 100.0)
+    webhook_queue.enqueue(db, row, "completed", 100.0)
     (queued,) = startable(db, 100.0)
-    body = json.loads(deliveries.find(db, queued["seq"])["body"])  # type: ignore[index]
+    body = json.loads(webhook_queue.find(db, queued["seq"])["body"])  # type: ignore[index]
     assert body == {
         "success": False,
         "type": "batch_scrape.failed",

@@ -91,7 +91,7 @@ class Deliveries(RuleBasedStateMachine):
     line="""return f"{event.type} {(event.id or '').lower()} {told}\"""",
     becomes="""return f"{id(event)} {told}\"""",
 )
-def test_s5_whoever_keeps_the_keys_acts_on_each_delivery_once() -> None:
+def test_s5_a_receiver_that_deduplicates_acts_on_each_delivery_once() -> None:
     from hypothesis.stateful import run_state_machine_as_test
 
     run_state_machine_as_test(Deliveries, settings=settings(max_examples=60, stateful_step_count=25))
@@ -99,7 +99,7 @@ def test_s5_whoever_keeps_the_keys_acts_on_each_delivery_once() -> None:
 
 @proves(
     "S5",
-    at="src/weblake_service/jobs/deliveries.py",
+    at="src/weblake_service/jobs/webhook_queue.py",
     line='delivery_id = ids.delivery_id(job["id"], event, place)',
     becomes="delivery_id = __import__('secrets').token_hex(8)",
 )

@@ -113,7 +113,7 @@ def test_s1_what_a_killed_run_leaves_holds_no_key(
 # What reads strangers' files has no business with the key.
 @proves(
     "S1",
-    at="src/weblake_service/files/converters.py",
+    at="src/weblake_service/files/converter_pool.py",
     line="if name.upper() in _ENVIRONMENT}",
     becomes="if True}",
 )

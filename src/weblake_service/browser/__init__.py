@@ -1,1 +1,1 @@
-"""The rooms that need Chromium; nothing here imports Playwright before a page needs it."""
+"""Everything that needs Chromium. Playwright is imported only when a page needs it."""

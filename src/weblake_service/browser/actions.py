@@ -1,4 +1,4 @@
-"""The actions of a request, one after the other, and what they return."""
+"""Runs the actions of a scrape request in order and returns their results."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from weblake_service.browser.pictures import pdf, screenshot
-from weblake_service.browser.watching import Watch
-from weblake_service.failures import PageFailure
+from weblake_service.browser.page_monitor import PageMonitor
+from weblake_service.browser.screenshots import pdf, screenshot
+from weblake_service.page_failure import PageFailure
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Page
@@ -25,10 +25,10 @@ _SCROLL_PAGE = "way => window.scrollBy({top: way * window.innerHeight, behavior:
 _SCROLL_ELEMENT = "(element, way) => element.scrollBy({top: way * element.clientHeight, behavior: 'instant'})"
 
 
-class Actions:
+class ActionRunner:
     """Runs actions on one page; `timeout_s` is the page's, of which no single wait takes more than half."""
 
-    def __init__(self, page: Page, watch: Watch, timeout_s: float, style: str) -> None:
+    def __init__(self, page: Page, watch: PageMonitor, timeout_s: float, style: str) -> None:
         self._page = page
         self._watch = watch
         self._style = style
@@ -63,7 +63,7 @@ class Actions:
             except (Error, _ScriptError) as error:
                 if self._watch.crashed.is_set() or not self._page.context.browser or self._page.is_closed():
                     raise
-                raise _failed(number, action, str(error)) from error
+                raise _action_failure(number, action, str(error)) from error
         return self._found
 
     async def _wait(self, action: Mapping[str, Any]) -> None:
@@ -83,14 +83,14 @@ class Actions:
                 await element.dispatch_event("click")
         else:
             await found.first.click(timeout=min(_TO_ACT, self._longest))
-        await self._watch.settle()
+        await self._watch.wait_until_idle()
 
     async def _write(self, action: Mapping[str, Any]) -> None:
         await self._page.keyboard.type(action["text"])
 
     async def _press(self, action: Mapping[str, Any]) -> None:
         await self._page.keyboard.press(action["key"])
-        await self._watch.settle()
+        await self._watch.wait_until_idle()
 
     async def _scroll(self, action: Mapping[str, Any]) -> None:
         way = -1 if action.get("direction") == "up" else 1
@@ -98,7 +98,7 @@ class Actions:
             await self._one(action).evaluate(_SCROLL_ELEMENT, way, timeout=min(_TO_ACT, self._longest))
         else:
             await self._page.evaluate(_SCROLL_PAGE, way)
-        await self._watch.settle()
+        await self._watch.wait_until_idle()
 
     async def _scrape(self, action: Mapping[str, Any]) -> None:
         self._found["scrapes"].append({"url": self._page.url, "html": await content(self._page)})
@@ -109,14 +109,14 @@ class Actions:
     async def _execute(self, action: Mapping[str, Any]) -> None:
         script = action["script"]
         result = await self._evaluate(script)
-        if "Illegal return" in _thrown(result):
+        if "Illegal return" in _script_error_message(result):
             # The body of a function, as some write it.
             result = await self._evaluate(f"(async () => {{{script}\n}})()")
-        if thrown := _thrown(result):
+        if thrown := _script_error_message(result):
             raise _ScriptError(thrown)
         value = result["result"]
         self._found["javascriptReturns"].append({"type": value["type"], "value": value.get("value")})
-        await self._watch.settle()
+        await self._watch.wait_until_idle()
 
     async def _evaluate(self, script: str) -> dict[str, Any]:
         # Straight to Chromium: a page's Content-Security-Policy forbids eval, and not the debugger.
@@ -145,14 +145,14 @@ async def content(page: Page) -> str:
     return await page.content()
 
 
-def _thrown(result: Mapping[str, Any]) -> str:
+def _script_error_message(result: Mapping[str, Any]) -> str:
     details = result.get("exceptionDetails")
     if not isinstance(details, Mapping):
         return ""
     return str(details.get("exception", {}).get("description") or details.get("text") or "it threw something")
 
 
-def _failed(number: int, action: Mapping[str, Any], said: str) -> PageFailure:
+def _action_failure(number: int, action: Mapping[str, Any], said: str) -> PageFailure:
     what = str(action["type"])
     what += f" {action['selector']!r}" if "selector" in action else f" {action['key']!r}" if "key" in action else ""
     why = (said.strip().splitlines() or ["no reason given"])[0].partition(": ")

@@ -1,4 +1,4 @@
-"""Hosts of advertisements and trackers, which a browser is not let to under `blockAds`.
+"""Hosts of advertisements and trackers that `blockAds` blocks.
 
 A short list of those that most pages load; each stands for its subdomains too.
 """

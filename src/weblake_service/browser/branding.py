@@ -1,4 +1,4 @@
-"""The looks of a page, from its computed styles. The script beside it does the looking."""
+"""The `branding` format: colours, fonts and logo from a page's computed styles, which branding.js reads."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 async def branding(page: Page) -> dict[str, object]:
     """Colours, fonts, sizes, buttons and logo, as the contract's `branding`; what is not known is left out."""
-    found = await page.evaluate(_script())
+    found = await page.evaluate(_read_script())
     return dict(found) if isinstance(found, dict) else {}
 
 
 @cache
-def _script() -> str:
+def _read_script() -> str:
     return Path(__file__).with_name("branding.js").read_text("utf-8")

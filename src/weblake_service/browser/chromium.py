@@ -1,7 +1,4 @@
-"""Which Chromium there is, how it is started, and what is said where there is none. Imports answers' Refusal.
-
-For scrapes, which share one process, and for whatever else starts a Chromium of its own.
-"""
+"""Finds the Chromium executable, builds its flags and environment, and reports a missing one."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
-from weblake_service.answers import Refusal
+from weblake_service.responses import ErrorResponse
 
 #: Names the program, where it is not to be looked for.
 SETTING = "WEBLAKE_CHROMIUM"
@@ -40,18 +37,20 @@ def what_is_missing() -> str:
     return f"Chromium for weblake[browser] ({how}; {SETTING} may name any Chromium or Chrome)"
 
 
-def demand_browser(what: str) -> None:
+def require_browser(what: str) -> None:
     """Makes sure that there is a browser for something.
 
     Raises:
-        Refusal: 503 FEATURE_NOT_CONFIGURED with what is missing.
+        ErrorResponse: 503 FEATURE_NOT_CONFIGURED with what is missing.
     """
     missing = what_is_missing()
     if missing:
-        raise Refusal(503, f"{what} needs {missing}, which this service does not have.", code="FEATURE_NOT_CONFIGURED")
+        raise ErrorResponse(
+            503, f"{what} needs {missing}, which this service does not have.", code="FEATURE_NOT_CONFIGURED"
+        )
 
 
-def in_sandbox() -> bool:
+def uses_sandbox() -> bool:
     """Whether Chromium's own sandbox is used."""
     said = os.environ.get(SANDBOX, "").lower()
     return said != "off" and (said == "on" or not hasattr(os, "geteuid") or os.geteuid() != 0)

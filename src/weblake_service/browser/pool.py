@@ -1,4 +1,4 @@
-"""Places in the browser: so many pages at the same time, each in a context of its own.
+"""Pool of browser contexts: a bounded number of pages at a time, each in a context of its own.
 
 A context that served an ordinary page is cleaned and serves the next one of the same team; between teams nothing is
 shared. One in which anything out of the ordinary happened is closed.
@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from weblake import aio
-from weblake_service.browser.engine import Engine
-from weblake_service.browser.gateway import Gateway
-from weblake_service.browser.settings import Settings
-from weblake_service.failures import PageFailure
-from weblake_service.web.connect import Pools
+from weblake_service.browser.context_settings import ContextSettings
+from weblake_service.browser.egress_proxy import EgressProxy
+from weblake_service.browser.playwright_browser import PlaywrightBrowser
+from weblake_service.page_failure import PageFailure
+from weblake_service.web.connection_pools import ConnectionPools
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext
@@ -33,14 +33,14 @@ IDLE = 120.0
 
 
 @dataclass(eq=False, slots=True)
-class Lane:
-    """A context, its gateway, and for whom they are."""
+class PooledContext:
+    """A browser context with its egress proxy and the team that it serves."""
 
-    engine: Engine
+    engine: PlaywrightBrowser
     context: BrowserContext
-    gateway: Gateway
+    egress_proxy: EgressProxy
     team: str
-    settings: Settings
+    settings: ContextSettings
     uses: int = 0
     #: Whether the next page may have it; set by the page that leaves it.
     reusable: bool = False
@@ -68,7 +68,7 @@ class Lane:
 
     async def aclose(self) -> bool:
         """Closes the context; False where Chromium does not answer."""
-        await self.gateway.aclose()
+        await self.egress_proxy.aclose()
         try:
             async with aio.timeout(_CLOSING):
                 await self.context.close()
@@ -77,7 +77,7 @@ class Lane:
         return True
 
 
-class Lanes:
+class ContextPool:
     """The places; used on one event loop, closed with `aclose`."""
 
     def __init__(self, *, most: int, allow_private: bool, idle: float = IDLE) -> None:
@@ -86,42 +86,44 @@ class Lanes:
         self._most = most
         self._places = asyncio.Semaphore(most)
         self._starting = asyncio.Lock()
-        self._pools = Pools(allow_private=allow_private, trust_env=True)
-        self._engine: Engine | None = None
-        self._free: list[Lane] = []
-        self._busy: set[Lane] = set()
+        self._pools = ConnectionPools(allow_private=allow_private, trust_env=True)
+        self._engine: PlaywrightBrowser | None = None
+        self._free: list[PooledContext] = []
+        self._busy: set[PooledContext] = set()
         self._wanted = 0
         self._after: set[asyncio.Task[None]] = set()
         self._sleep: asyncio.TimerHandle | None = None
         self._closed = False
 
     @asynccontextmanager
-    async def place(self) -> AsyncIterator[None]:
+    async def slot(self) -> AsyncIterator[None]:
         """Waits for a place and holds it while the block runs."""
         async with self._places:
             yield
 
     @asynccontextmanager
-    async def lane(self, team: str, settings: Settings, own: dict[str, Any] | None = None) -> AsyncIterator[Lane]:
-        """A lane for one page; `own` are arguments of a context that nobody else may have.
+    async def context(
+        self, team: str, settings: ContextSettings, own: dict[str, Any] | None = None
+    ) -> AsyncIterator[PooledContext]:
+        """Yield a context for one page; `own` are arguments of a context that nobody else may have.
 
         Raises:
             PageFailure: Chromium does not start.
         """
-        # Counted from before there is a lane, so that no browser is put to rest while one is made in it.
+        # Counted before the context exists, so that the browser is not stopped for idleness while it is created.
         self._wanted += 1
         try:
-            lane = None if own else self._take(team, settings)
-            lane = lane or await self._open(team, settings, own or {})
-            self._busy.add(lane)
-            lane.uses += 1
-            lane.reusable = False
+            pooled = None if own else self._take(team, settings)
+            pooled = pooled or await self._open(team, settings, own or {})
+            self._busy.add(pooled)
+            pooled.uses += 1
+            pooled.reusable = False
             try:
-                yield lane
+                yield pooled
             finally:
-                self._busy.discard(lane)
+                self._busy.discard(pooled)
                 # The answer does not wait for the broom.
-                self._later(self._leave(lane, keep=lane.reusable and not own))
+                self._later(self._leave(pooled, keep=pooled.reusable and not own))
         finally:
             self._wanted -= 1
 
@@ -130,8 +132,8 @@ class Lanes:
         self._closed = True
         if self._sleep is not None:
             self._sleep.cancel()
-        for lane in (*self._free, *self._busy):
-            await lane.gateway.aclose()
+        for pooled in (*self._free, *self._busy):
+            await pooled.egress_proxy.aclose()
         self._free.clear()
         engine, self._engine = self._engine, None
         if engine is not None:
@@ -141,31 +143,31 @@ class Lanes:
         await asyncio.gather(*self._after, return_exceptions=True)
         await self._pools.aclose()
 
-    def _take(self, team: str, settings: Settings) -> Lane | None:
-        for lane in self._free:
-            if lane.team == team and lane.settings == settings and lane.engine.alive:
-                self._free.remove(lane)
-                return lane
+    def _take(self, team: str, settings: ContextSettings) -> PooledContext | None:
+        for pooled in self._free:
+            if pooled.team == team and pooled.settings == settings and pooled.engine.alive:
+                self._free.remove(pooled)
+                return pooled
         return None
 
-    async def _open(self, team: str, settings: Settings, own: dict[str, Any]) -> Lane:
+    async def _open(self, team: str, settings: ContextSettings, own: dict[str, Any]) -> PooledContext:
         engine = await self._running()
-        gateway = Gateway(self._pools, allow_private=self._allow_private)
+        egress_proxy = EgressProxy(self._pools, allow_private=self._allow_private)
         try:
             made = {**settings.context(engine.browser.version), **own}
             async with aio.timeout(_OPENING):
-                context = await engine.browser.new_context(**made, proxy=await gateway.open())
+                context = await engine.browser.new_context(**made, proxy=await egress_proxy.open())
         except TimeoutError as error:
-            await gateway.aclose()
+            await egress_proxy.aclose()
             await self._discard(engine)
             message = f"The browser did not answer within {_OPENING:g} s and was ended. Try again."
             raise PageFailure("SCRAPE_ALL_ENGINES_FAILED", message, reached=False) from error
         except BaseException:
-            await gateway.aclose()
+            await egress_proxy.aclose()
             raise
-        return Lane(engine, context, gateway, team, settings)
+        return PooledContext(engine, context, egress_proxy, team, settings)
 
-    async def _running(self) -> Engine:
+    async def _running(self) -> PlaywrightBrowser:
         async with self._starting:
             if self._sleep is not None:
                 self._sleep.cancel()
@@ -174,17 +176,17 @@ class Lanes:
                 return engine
             if engine is not None:
                 await self._discard(engine)
-            self._engine = await Engine.start()
+            self._engine = await PlaywrightBrowser.start()
             return self._engine
 
-    async def _leave(self, lane: Lane, *, keep: bool) -> None:
-        keep = keep and lane.uses < _MOST_USES and not self._closed and lane.engine.alive and await lane.clean()
+    async def _leave(self, pooled: PooledContext, *, keep: bool) -> None:
+        keep = keep and pooled.uses < _MOST_USES and not self._closed and pooled.engine.alive and await pooled.clean()
         if keep and not self._closed:
-            self._free.append(lane)
+            self._free.append(pooled)
             if len(self._free) > self._most:
                 await self._free.pop(0).aclose()
-        elif not await lane.aclose():
-            await self._discard(lane.engine)
+        elif not await pooled.aclose():
+            await self._discard(pooled.engine)
         if not self._wanted and not self._closed:
             loop = asyncio.get_running_loop()
             if self._sleep is not None:
@@ -197,16 +199,16 @@ class Lanes:
             if engine is not None and not self._wanted:
                 await self._discard(engine)
 
-    async def _discard(self, engine: Engine) -> None:
+    async def _discard(self, engine: PlaywrightBrowser) -> None:
         """Ends a browser; pages that are still in it are loaded again in the next one."""
         if engine is self._engine:
             self._engine = None
-        gone = [lane for lane in self._free if lane.engine is engine]
-        self._free = [lane for lane in self._free if lane.engine is not engine]
+        gone = [pooled for pooled in self._free if pooled.engine is engine]
+        self._free = [pooled for pooled in self._free if pooled.engine is not engine]
         await engine.aclose()
-        for lane in gone:
+        for pooled in gone:
             with suppress(Exception):
-                await lane.gateway.aclose()
+                await pooled.egress_proxy.aclose()
 
     def _later(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)

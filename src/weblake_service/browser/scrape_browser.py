@@ -1,4 +1,4 @@
-"""The browser of the service's scrapes."""
+"""Renders pages for scrapes in pooled browser contexts."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 import httpx
 
 from weblake import aio
-from weblake_service.browser.pool import Lanes
-from weblake_service.browser.settings import private_of, settings_of
-from weblake_service.browser.visit import NotAPage, Visit
-from weblake_service.browser.visitor import Visitor
-from weblake_service.failures import PageFailure
+from weblake_service.browser.browser_identity import BrowserIdentity
+from weblake_service.browser.context_settings import context_settings_of, site_credentials_of
+from weblake_service.browser.page_rendering import IsFile, PageRendering
+from weblake_service.browser.pool import ContextPool
 from weblake_service.page.requested_formats import number
+from weblake_service.page_failure import PageFailure
 from weblake_service.web.addresses import clean_url
-from weblake_service.web.fetch import Fetched
+from weblake_service.web.fetch import FetchedResponse
 
 #: Bytes that one page may load in all.
 _MOST_BYTES = 128 << 20
@@ -26,23 +26,23 @@ _STATE = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Visited:
+class RenderedPage:
     """What became of a visit."""
 
     #: None where the URL leads to a file, which is better fetched over HTTP.
-    fetched: Fetched | None
+    fetched: FetchedResponse | None
     #: The profile as it is now; None where it is not to be kept.
     profile: bytes | None = None
 
 
-class Browsers:
+class ScrapeBrowser:
     """Loads pages in Chromium; used on one event loop, closed with `aclose`. Nothing starts before the first page."""
 
     def __init__(self, *, allow_private: bool, most: int) -> None:
         self._allow_private = allow_private
-        self._lanes = Lanes(most=most, allow_private=allow_private)
+        self._contexts = ContextPool(most=most, allow_private=allow_private)
 
-    async def visit(self, url: str, options: Mapping[str, object], visitor: Visitor) -> Visited:
+    async def render(self, url: str, options: Mapping[str, object], visitor: BrowserIdentity) -> RenderedPage:
         """Loads a page, does what the options (snake_case) ask, and returns it as it stands then.
 
         Waiting for a place, and for Chromium to start, is not counted as the page's time.
@@ -54,11 +54,11 @@ class Browsers:
 
         for last in (False, True):
             try:
-                async with self._lanes.place():
-                    return await self._visit(url, options, visitor)
+                async with self._contexts.slot():
+                    return await self._render(url, options, visitor)
             except Error as error:
                 # The whole browser died, perhaps of another page; what had an effect is not done twice.
-                if last or options.get("actions") or visitor.keeps:
+                if last or options.get("actions") or visitor.saves_profile:
                     said = error.message.splitlines()[0] if error.message else "no reason given"
                     message = f"The browser ended while it had {url} ({said[:200].rstrip('.')}). Try again."
                     raise PageFailure("SCRAPE_ALL_ENGINES_FAILED", message) from error
@@ -66,11 +66,11 @@ class Browsers:
 
     async def aclose(self) -> None:
         """Ends the browser."""
-        await self._lanes.aclose()
+        await self._contexts.aclose()
 
-    async def _visit(self, url: str, options: Mapping[str, object], visitor: Visitor) -> Visited:
+    async def _render(self, url: str, options: Mapping[str, object], visitor: BrowserIdentity) -> RenderedPage:
         target = httpx.URL(clean_url(url, allow_private=self._allow_private))
-        private = private_of(target, options)
+        private = site_credentials_of(target, options)
         shown = str(target.copy_with(userinfo=b"") if target.userinfo else target)
         timeout_s = number(options.get("timeout"), 60_000) / 1000
         own: dict[str, Any] = {"http_credentials": private.login} if private.login else {}
@@ -79,29 +79,29 @@ class Browsers:
         # A context of one's own also where headers would stay behind in it.
         if private and not own:
             own["http_credentials"] = None
-        async with self._lanes.lane(visitor.team, settings_of(options), own) as lane:
-            lane.gateway.begin(block_ads=options.get("block_ads") is not False, most=_MOST_BYTES)
+        async with self._contexts.context(visitor.team, context_settings_of(options), own) as pooled:
+            pooled.egress_proxy.begin(block_ads=options.get("block_ads") is not False, most=_MOST_BYTES)
             try:
                 async with aio.timeout(timeout_s):
-                    fetched = await Visit(lane, shown, options, private, timeout_s).run()
+                    fetched = await PageRendering(pooled, shown, options, private, timeout_s).run()
             except TimeoutError as error:
                 message = f"{shown} was not done in the browser within {timeout_s:g} s. Allow more with `timeout`."
                 raise PageFailure("SCRAPE_TIMEOUT", message, status=408) from error
-            except NotAPage:
-                return self._file(shown, options)
-            if not visitor.keeps:
-                return Visited(fetched)
+            except IsFile:
+                return self._as_file(shown, options)
+            if not visitor.saves_profile:
+                return RenderedPage(fetched)
             try:
                 async with aio.timeout(_STATE):
-                    state = await lane.context.storage_state(indexed_db=True)
+                    state = await pooled.context.storage_state(indexed_db=True)
             except TimeoutError as error:
                 message = f"The profile could not be read out within {_STATE:g} s, so it was not saved. Try again."
                 raise PageFailure("SCRAPE_TIMEOUT", message, status=408) from error
-            return Visited(fetched, json.dumps(state).encode())
+            return RenderedPage(fetched, json.dumps(state).encode())
 
-    def _file(self, url: str, options: Mapping[str, object]) -> Visited:
+    def _as_file(self, url: str, options: Mapping[str, object]) -> RenderedPage:
         """What a file has instead of a page: no actions and no pictures."""
         if options.get("actions"):
             message = f"{url} is a file, and actions are done on web pages. Leave `actions` out."
             raise PageFailure("SCRAPE_ACTIONS_NOT_SUPPORTED", message, status=400)
-        return Visited(None)
+        return RenderedPage(None)

@@ -1,4 +1,4 @@
-"""Headers of a request that its own site gets, hop by hop, and no other.
+"""Sends the headers of a request to its own site only, checked at each redirect.
 
 Playwright's extra headers go to every host that a page loads from, and those of its routes along with redirects. Here
 Chromium stops each request before it is sent, a redirected one anew, and only those to the site that was asked for get
@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from weblake_service.browser.settings import Private
-from weblake_service.web.chain import same_site
+from weblake_service.browser.context_settings import SiteCredentials
+from weblake_service.web.redirect_chain import same_site
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Page
 
 
-async def send_headers(page: Page, url: str, private: Private, gateway: tuple[str, str]) -> None:
+async def send_headers(page: Page, url: str, private: SiteCredentials, egress_proxy: tuple[str, str]) -> None:
     """From now on the page's requests to the site of a URL carry its headers.
 
-    Whoever stops requests is also asked for passwords, so the site's own and the gateway's are given here.
+    Whoever stops requests is also asked for passwords, so the site's own and the egress_proxy's are given here.
     """
     home = httpx.URL(url)
     protocol = await page.context.new_cdp_session(page)
@@ -33,13 +33,13 @@ async def send_headers(page: Page, url: str, private: Private, gateway: tuple[st
     tried: set[str] = set()
 
     def paused(event: dict[str, Any]) -> None:
-        later(_go_on(protocol, event, home, private.headers))
+        later(_continue_request(protocol, event, home, private.headers))
 
     def asked(event: dict[str, Any]) -> None:
         first = event["requestId"] not in tried
         if event["authChallenge"]["source"] != "Proxy":
             tried.add(event["requestId"])
-        later(_log_in(protocol, event, private if first else None, gateway))
+        later(_answer_auth_request(protocol, event, private if first else None, egress_proxy))
 
     def later(work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -52,11 +52,11 @@ async def send_headers(page: Page, url: str, private: Private, gateway: tuple[st
     await protocol.send("Fetch.enable", stops)
 
 
-async def _log_in(
-    protocol: CDPSession, event: dict[str, Any], private: Private | None, gateway: tuple[str, str]
+async def _answer_auth_request(
+    protocol: CDPSession, event: dict[str, Any], private: SiteCredentials | None, egress_proxy: tuple[str, str]
 ) -> None:
     challenge = event["authChallenge"]
-    login = gateway if challenge["source"] == "Proxy" else None
+    login = egress_proxy if challenge["source"] == "Proxy" else None
     if (
         login is None
         and private is not None
@@ -73,10 +73,12 @@ async def _log_in(
         )
 
 
-async def _go_on(protocol: CDPSession, event: dict[str, Any], home: httpx.URL, headers: Mapping[str, str]) -> None:
+async def _continue_request(
+    protocol: CDPSession, event: dict[str, Any], home: httpx.URL, headers: Mapping[str, str]
+) -> None:
     answer: dict[str, Any] = {"requestId": event["requestId"]}
     request = event["request"]
-    if _is_home(home, request["url"]):
+    if _is_own_site(home, request["url"]):
         sent = {name.lower(): value for name, value in request["headers"].items()} | dict(headers)
         answer["headers"] = [{"name": name, "value": value} for name, value in sent.items()]
     # The page may have gone in the meantime.
@@ -84,7 +86,7 @@ async def _go_on(protocol: CDPSession, event: dict[str, Any], home: httpx.URL, h
         await protocol.send("Fetch.continueRequest", answer)
 
 
-def _is_home(home: httpx.URL, url: str) -> bool:
+def _is_own_site(home: httpx.URL, url: str) -> bool:
     try:
         return same_site(home, httpx.URL(url))
     except (httpx.InvalidURL, ValueError):

@@ -1,4 +1,4 @@
-"""Numbers as pictures: where the bars of a chart stand. `parts.html` draws them."""
+"""Geometry of stacked bar charts; `parts.html` draws them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 #: One bar: its label, and its parts by name.
-Bar: TypeAlias = tuple[str, Mapping[str, float]]
+BarValues: TypeAlias = tuple[str, Mapping[str, float]]
 
 WIDTH, HEIGHT = 1100, 200
 #: Room for the labels, and for the largest figure.
@@ -17,7 +17,7 @@ _LABELS, _COLOURS = 12, 8
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class BarSegment:
     """One part of a bar: its colour's number, its place and its size."""
 
     colour: int
@@ -28,14 +28,14 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class Bar:
     """One bar: what it says, where its label stands, and whether there is room for it."""
 
     label: str
     said: str
     x: float
     labelled: bool
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[BarSegment] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +45,12 @@ class Chart:
     title: str
     most: float
     legend: dict[str, int]
-    bars: list[Drawn]
+    bars: list[Bar]
     width: int = WIDTH
     height: int = HEIGHT
 
 
-def chart(title: str, values: Sequence[Bar]) -> Chart | None:
+def chart(title: str, values: Sequence[BarValues]) -> Chart | None:
     """The bars side by side, their parts stacked in the order in which they first appear; None where there are none."""
     most = max((sum(parts.values()) for _, parts in values), default=0)
     if not most:
@@ -60,12 +60,12 @@ def chart(title: str, values: Sequence[Bar]) -> Chart | None:
     bars = []
     for at, (label, parts) in enumerate(values):
         said = ", ".join(f"{name} {count:,.0f}" for name, count in parts.items() if count) or "none"
-        bar = Drawn(label, said, round((at + 0.5) * step, 1), at % every == 0)
+        bar = Bar(label, said, round((at + 0.5) * step, 1), at % every == 0)
         y = float(HEIGHT - _BELOW)
         for name, colour in legend.items():
             height = parts.get(name, 0) / most * (HEIGHT - _BELOW - _ABOVE)
             y -= height
             if height:
-                bar.pieces.append(Piece(colour, round((at + 0.12) * step, 1), round(y, 1), step * 0.76, height))
+                bar.pieces.append(BarSegment(colour, round((at + 0.12) * step, 1), round(y, 1), step * 0.76, height))
         bars.append(bar)
     return Chart(title, most, legend, bars)

@@ -17,13 +17,13 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from weblake_service.answers import Refusal, not_found, whole_number
 from weblake_service.clock import iso
+from weblake_service.components import ServiceComponents
 from weblake_service.config import Access
-from weblake_service.console import browsers, charts, queries
-from weblake_service.console.sign_in import SignIn
-from weblake_service.jobs import deliveries
-from weblake_service.parts import Parts
+from weblake_service.console import browser_sessions, charts, queries
+from weblake_service.console.sign_in import SignIns
+from weblake_service.jobs import webhook_queue
+from weblake_service.responses import ErrorResponse, not_found, read_integer
 from weblake_service.store import accounts
 
 T = TypeVar("T")
@@ -49,25 +49,25 @@ _Page = Callable[[Request, Access], Awaitable[Response]]
 class ConsolePages:
     """The pages; every one but the first asks for a sign-in."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts
-        self._sign_in = SignIn(parts)
+        self._sign_in = SignIns(parts)
         self._templates = Environment(
             loader=PackageLoader("weblake_service.console"), autoescape=True, undefined=StrictUndefined
         )
-        self._templates.filters |= {"when": _when, "size": _size}
+        self._templates.filters |= {"when": _format_time, "size": _format_size}
 
     def routes(self) -> list[Route]:
         """The routes."""
         return [
-            Route("/", self._for_people(self.overview), methods=["GET"]),
-            Route("/console/jobs", self._for_people(self.jobs), methods=["GET"]),
-            Route("/console/jobs/{id}", self._for_people(self.job), methods=["GET"]),
-            Route("/console/jobs/{id}/documents/{position}", self._for_people(self.document), methods=["GET"]),
-            Route("/console/usage", self._for_people(self.usage), methods=["GET"]),
-            Route("/console/deliveries", self._for_people(self.deliveries), methods=["GET"]),
-            Route("/console/browsers", self._for_people(self.sessions), methods=["GET"]),
-            Route("/console/browsers/{id}", self._for_people(self.session), methods=["GET"]),
+            Route("/", self._require_sign_in(self.overview), methods=["GET"]),
+            Route("/console/jobs", self._require_sign_in(self.jobs), methods=["GET"]),
+            Route("/console/jobs/{id}", self._require_sign_in(self.job), methods=["GET"]),
+            Route("/console/jobs/{id}/documents/{position}", self._require_sign_in(self.document), methods=["GET"]),
+            Route("/console/usage", self._require_sign_in(self.usage), methods=["GET"]),
+            Route("/console/deliveries", self._require_sign_in(self.deliveries), methods=["GET"]),
+            Route("/console/browsers", self._require_sign_in(self.sessions), methods=["GET"]),
+            Route("/console/browsers/{id}", self._require_sign_in(self.session), methods=["GET"]),
             Route("/console/sign-in", self.enter, methods=["POST"]),
             Route("/console/sign-out", self.leave, methods=["POST"]),
             Route("/console/static/{name}", self.static, methods=["GET"]),
@@ -91,14 +91,14 @@ class ConsolePages:
 
     async def jobs(self, request: Request, access: Access) -> Response:
         """All jobs of the last day, newest first."""
-        before = whole_number(request, "before", least=1, most=None, default=None)
+        before = read_integer(request, "before", least=1, most=None, default=None)
         work = partial(queries.list_jobs, team=access.team, at=self._parts.clock.now(), before=before)
         jobs, following = await self._parts.store.read(work)
         return self._page("jobs", access, jobs=jobs, following=following)
 
     async def job(self, request: Request, access: Access) -> Response:
         """One job: how far it is, how its pages came out, its documents, and what went wrong."""
-        first = whole_number(request, "first", least=0, most=None, default=0)
+        first = read_integer(request, "first", least=0, most=None, default=0)
         assert first is not None
 
         def work(db: Connection) -> dict[str, object]:
@@ -108,7 +108,7 @@ class ConsolePages:
                 "outcomes": queries.outcomes(db, job),
                 "documents": queries.documents(db, job, first),
                 "failures": queries.failures(db, job),
-                "deliveries": deliveries.recent(db, queries.PAGE, job=job.id),
+                "deliveries": webhook_queue.recent(db, queries.PAGE, job=job.id),
             }
 
         found = await self._parts.store.read(work)
@@ -132,7 +132,7 @@ class ConsolePages:
         """Credits by month and key, and the calls of the last day."""
         team, now, plan = access.team, self._parts.clock.now(), self._parts.config.plan(access.team)
 
-        def work(db: Connection) -> tuple[int, list[charts.Bar], list[charts.Bar]]:
+        def work(db: Connection) -> tuple[int, list[charts.BarValues], list[charts.BarValues]]:
             return accounts.used(db, team, now), queries.months(db, team), queries.activity(db, team, now)
 
         used, months, activity = await self._parts.store.read(work)
@@ -148,16 +148,16 @@ class ConsolePages:
 
     async def deliveries(self, request: Request, access: Access) -> Response:
         """The webhooks that wait, and what became of the last ones."""
-        work = partial(deliveries.recent, most=200, team=access.team)
+        work = partial(webhook_queue.recent, most=200, team=access.team)
         return self._page("deliveries", access, deliveries=await self._parts.store.read(work))
 
     async def sessions(self, request: Request, access: Access) -> Response:
         """The browser sessions of the last day."""
-        return self._page("sessions", access, sessions=await browsers.sessions(self._parts, access.team))
+        return self._page("sessions", access, sessions=await browser_sessions.sessions(self._parts, access.team))
 
     async def session(self, request: Request, access: Access) -> Response:
         """One browser session, with its live view for those who only watch."""
-        found = await browsers.session(self._parts, access.team, str(request.path_params["id"]).lower())
+        found = await browser_sessions.session(self._parts, access.team, str(request.path_params["id"]).lower())
         if found is None:
             not_found("There is no such browser session, or it has been forgotten.")
         return self._page("session", access, session=found)
@@ -165,14 +165,14 @@ class ConsolePages:
     async def enter(self, request: Request) -> Response:
         """Takes the key of whoever signs in."""
         response = RedirectResponse("/", 303)
-        if await self._sign_in.enter(request, response):
+        if await self._sign_in.sign_in(request, response):
             return response
         return self._page("sign_in", None, 403, refused=True)
 
     async def leave(self, request: Request) -> Response:
         """Signs out."""
         response = RedirectResponse("/", 303)
-        self._sign_in.leave(request, response)
+        self._sign_in.sign_out(request, response)
         return response
 
     async def static(self, request: Request) -> Response:
@@ -183,20 +183,20 @@ class ConsolePages:
         body = files("weblake_service.console").joinpath("static").joinpath(name).read_bytes()
         return Response(body, media_type=_STATIC[name], headers={"Cache-Control": "no-cache"})
 
-    def _job(self, db: Connection, request: Request, access: Access) -> queries.Job:
+    def _job(self, db: Connection, request: Request, access: Access) -> queries.JobSummary:
         job = queries.find_job(db, access.team, str(request.path_params["id"]).lower(), self._parts.clock.now())
         if job is None:
             not_found("There is no such job, or it has expired.")
         return job
 
-    def _for_people(self, page: _Page) -> Callable[[Request], Awaitable[Response]]:
+    def _require_sign_in(self, page: _Page) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
-            access = self._sign_in.who(request)
+            access = self._sign_in.access_of(request)
             if access is None:
                 return self._page("sign_in", None, 200 if request.url.path == "/" else 401, refused=False)
             try:
                 return await page(request, access)
-            except Refusal as refusal:
+            except ErrorResponse as refusal:
                 return self._page("error", access, refusal.status, error=refusal.error)
 
         return endpoint
@@ -208,12 +208,12 @@ class ConsolePages:
         return Response(text.encode("utf-8", "replace"), status, _HEADERS, "text/html")
 
 
-def _when(seconds: float) -> str:
+def _format_time(seconds: float) -> str:
     """A time, for people."""
     return iso(seconds)[:19].replace("T", " ") + " UTC"
 
 
-def _size(count: int) -> str:
+def _format_size(count: int) -> str:
     """Bytes, for people."""
     return (
         f"{count:,} B" if count < 10_000 else f"{count / 1024:,.0f} KB" if count < 10 << 20 else f"{count >> 20:,} MB"

@@ -1,4 +1,4 @@
-"""What each page of the console shows, read from the database for one team.
+"""Database queries for the pages of the console, for one team.
 
 Every function takes a connection and changes nothing.
 """
@@ -13,8 +13,8 @@ from sqlite3 import Connection, Row
 import msgspec
 
 from weblake_service.clock import iso
-from weblake_service.console.charts import Bar
-from weblake_service.jobs import records
+from weblake_service.console.charts import BarValues
+from weblake_service.jobs import job_records
 from weblake_service.store import accounts
 
 #: Rows of one list.
@@ -25,7 +25,7 @@ _HOUR = 3600
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class JobSummary:
     """One job, as lists and its own page show it."""
 
     id: str
@@ -58,29 +58,29 @@ FROM jobs WHERE team = :team AND (ended IS NULL OR ended > :alive)
 """
 
 
-def list_jobs(db: Connection, team: str, at: float, before: int | None = None) -> tuple[list[Job], int | None]:
+def list_jobs(db: Connection, team: str, at: float, before: int | None = None) -> tuple[list[JobSummary], int | None]:
     """The latest jobs, running ones first where `before` is None; and what to go on from, None at the end."""
-    given = {"team": team, "alive": at - records.JOB_LIFE, "before": before, "most": PAGE + 1}
+    given = {"team": team, "alive": at - job_records.JOB_LIFE, "before": before, "most": PAGE + 1}
     bound = " AND (:before IS NULL OR rowid < :before)"
     rows = db.execute(f"{_COLUMNS}{bound} ORDER BY rowid DESC LIMIT :most", given).fetchall()
     following = rows[PAGE - 1]["number"] if len(rows) > PAGE else None
     return [_job(row) for row in rows[:PAGE]], following
 
 
-def running(db: Connection, team: str, at: float) -> list[Job]:
+def running(db: Connection, team: str, at: float) -> list[JobSummary]:
     """The jobs that have pages to scrape, newest first."""
-    given = {"team": team, "alive": at - records.JOB_LIFE}
+    given = {"team": team, "alive": at - job_records.JOB_LIFE}
     return [_job(row) for row in db.execute(f"{_COLUMNS} AND status = 'scraping' ORDER BY rowid DESC LIMIT 100", given)]
 
 
-def find_job(db: Connection, team: str, job_id: str, at: float) -> Job | None:
+def find_job(db: Connection, team: str, job_id: str, at: float) -> JobSummary | None:
     """One job; None where this team has none of that id."""
-    given = {"team": team, "alive": at - records.JOB_LIFE, "id": job_id}
+    given = {"team": team, "alive": at - job_records.JOB_LIFE, "id": job_id}
     row = db.execute(f"{_COLUMNS} AND id = :id", given).fetchone()
     return None if row is None else _job(row)
 
 
-def outcomes(db: Connection, job: Job) -> dict[str, int]:
+def outcomes(db: Connection, job: JobSummary) -> dict[str, int]:
     """How many pages of a job came out how: stored, blocked by robots.txt, and failed by code."""
     found = {"stored": job.documents, "blocked by robots.txt": job.blocked}
     rows = db.execute(
@@ -89,7 +89,7 @@ def outcomes(db: Connection, job: Job) -> dict[str, int]:
     return {name: count for name, count in (*found.items(), *((row["code"], row["n"]) for row in rows)) if count}
 
 
-def documents(db: Connection, job: Job, first: int) -> list[Row]:
+def documents(db: Connection, job: JobSummary, first: int) -> list[Row]:
     """Some documents of a job from one position on: position, url, bytes."""
     found: list[Row] = db.execute(
         "SELECT position, url, bytes FROM documents WHERE job = ? AND position >= ? ORDER BY position LIMIT ?",
@@ -98,7 +98,7 @@ def documents(db: Connection, job: Job, first: int) -> list[Row]:
     return found
 
 
-def failures(db: Connection, job: Job) -> list[Row]:
+def failures(db: Connection, job: JobSummary) -> list[Row]:
     """The first failed pages of a job: url, code, error."""
     found: list[Row] = db.execute(
         "SELECT url, code, error FROM page_errors WHERE job = ? ORDER BY rowid LIMIT ?", (job.id, PAGE)
@@ -107,7 +107,7 @@ def failures(db: Connection, job: Job) -> list[Row]:
 
 
 @dataclass(frozen=True, slots=True)
-class Preview:
+class DocumentPreview:
     """One document, cut to what a person reads."""
 
     url: str
@@ -120,7 +120,7 @@ class Preview:
     screenshot: str | None
 
 
-def preview(db: Connection, job: Job, position: int) -> Preview | None:
+def preview(db: Connection, job: JobSummary, position: int) -> DocumentPreview | None:
     """One document of a job; None where it has none there."""
     row = db.execute("SELECT url, body FROM documents WHERE job = ? AND position = ?", (job.id, position)).fetchone()
     if row is None:
@@ -136,7 +136,7 @@ def preview(db: Connection, job: Job, position: int) -> Preview | None:
         elif value is not None:
             text = value if isinstance(value, str) else msgspec.json.format(msgspec.json.encode(value)).decode()
             texts[name] = text[:_PREVIEW], len(text) <= _PREVIEW
-    return Preview(
+    return DocumentPreview(
         row["url"],
         {key: value if isinstance(value, str) else str(value) for key, value in metadata.items()}
         if isinstance(metadata, dict)
@@ -147,7 +147,7 @@ def preview(db: Connection, job: Job, position: int) -> Preview | None:
     )
 
 
-def activity(db: Connection, team: str, at: float) -> list[Bar]:
+def activity(db: Connection, team: str, at: float) -> list[BarValues]:
     """The calls of the last 24 hours by hour (of UTC) and endpoint, oldest first."""
     now = int(at // _HOUR)
     rows = db.execute(
@@ -161,7 +161,7 @@ def activity(db: Connection, team: str, at: float) -> list[Bar]:
     return [(iso(hour * _HOUR)[11:16], {**counted[hour]}) for hour in sorted(counted)]
 
 
-def months(db: Connection, team: str) -> list[Bar]:
+def months(db: Connection, team: str) -> list[BarValues]:
     """Credits by month and key, oldest first: the last twelve."""
     counted: dict[str, dict[str, float]] = {}
     for row in db.execute(
@@ -171,8 +171,8 @@ def months(db: Connection, team: str) -> list[Bar]:
     return [(month, counted[month]) for month in [*counted][-12:]]
 
 
-def _job(row: Row) -> Job:
-    return Job(
+def _job(row: Row) -> JobSummary:
+    return JobSummary(
         row["id"],
         row["kind"],
         row["url"],

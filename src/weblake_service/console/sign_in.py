@@ -12,9 +12,9 @@ from urllib.parse import parse_qs
 from starlette.requests import Request
 from starlette.responses import Response
 
-from weblake_service.answers import read_body
+from weblake_service.components import ServiceComponents
 from weblake_service.config import Access
-from weblake_service.parts import Parts
+from weblake_service.responses import read_body
 
 _COOKIE = "weblake_console"
 #: Seconds for which one sign-in holds; and how many are held at once, the oldest going first.
@@ -23,22 +23,22 @@ _LIFE, _MOST = 12 * 3600, 1000
 _MOST_FORM = 10_000
 
 
-class SignIn:
+class SignIns:
     """The people who are signed in at this service."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts
         self._known: OrderedDict[str, tuple[Access, float]] = OrderedDict()
 
-    def who(self, request: Request) -> Access | None:
+    def access_of(self, request: Request) -> Access | None:
         """Whose key stands behind this request; None where nobody is signed in."""
         found = self._known.get(request.cookies.get(_COOKIE, ""))
         return found[0] if found is not None and found[1] > self._parts.clock.now() else None
 
-    async def enter(self, request: Request, response: Response) -> bool:
+    async def sign_in(self, request: Request, response: Response) -> bool:
         """Signs in whoever sends a key in a form; says whether it is one."""
         form = parse_qs((await read_body(request, _MOST_FORM)).decode("utf-8", "replace"))
-        access = self._parts.access(f"Bearer {form.get('key', [''])[0].strip()}")
+        access = self._parts.authenticate(f"Bearer {form.get('key', [''])[0].strip()}")
         if access is None:
             return False
         word = secrets.token_urlsafe(32)
@@ -50,7 +50,7 @@ class SignIn:
         )
         return True
 
-    def leave(self, request: Request, response: Response) -> None:
+    def sign_out(self, request: Request, response: Response) -> None:
         """Signs out."""
         self._known.pop(request.cookies.get(_COOKIE, ""), None)
         response.delete_cookie(_COOKIE, httponly=True, samesite="strict")

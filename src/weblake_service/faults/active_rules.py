@@ -1,4 +1,4 @@
-"""The rules that hold now, and what they do to a request, a page or a webhook."""
+"""The active fault rules: which one applies to a request, a page or a webhook, and how often."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from weblake_service.failures import PageFailure
 from weblake_service.faults.rules import About, Effect, Rule
+from weblake_service.page_failure import PageFailure
 
 #: A request for one job, or the start of one.
 _JOB = re.compile(r"^/v2/(batch/scrape|scrape|crawl|map|search|parse)(?:/([^/?]+))?(/[^?]*)?(?:\?|$)")
@@ -39,7 +39,7 @@ class Subject:
 
 
 @dataclass(slots=True)
-class Standing:
+class ActiveRule:
     """A rule in force, and how often it met and struck what it is about."""
 
     rule: Rule
@@ -50,14 +50,14 @@ class Standing:
     stalled: set[str] = field(default_factory=set)
     _times_met: Counter[str] = field(default_factory=Counter)
 
-    def strikes(self, subject: Subject) -> bool:
+    def matches(self, subject: Subject) -> bool:
         """Counts the subject, where it is one of this rule's, and says whether it is struck."""
-        if not self._is_about(subject):
+        if not self._applies_to(subject):
             return False
         self.seen += 1
         if self.seen < self.rule.match.nth or (self.rule.times is not None and self.hit >= self.rule.times):
             return False
-        if not self._drawn(subject):
+        if not self._is_drawn(subject):
             return False
         self.hit += 1
         return True
@@ -66,7 +66,7 @@ class Standing:
         """The rule with its counters."""
         return {**msgspec.structs.asdict(self.rule), "id": self.id, "seen": self.seen, "hit": self.hit}
 
-    def _is_about(self, subject: Subject) -> bool:
+    def _applies_to(self, subject: Subject) -> bool:
         match, about = self.rule.match, self.rule.about
         return (
             subject.about == ("request" if about == "read" else about)
@@ -77,7 +77,7 @@ class Standing:
             and re.search(match.path, subject.path) is not None
         )
 
-    def _drawn(self, subject: Subject) -> bool:
+    def _is_drawn(self, subject: Subject) -> bool:
         if self.rule.probability >= 1:
             return True
         if subject.about == "page":
@@ -100,23 +100,23 @@ class PageEffect:
 
     effect: Effect
     #: The rule that holds its job up, if one does.
-    stalled_by: Standing | None = None
+    stalled_by: ActiveRule | None = None
 
 
-class Faults:
+class ActiveFaults:
     """The rules. The first one that strikes decides; every one that is about the subject counts it."""
 
     def __init__(self) -> None:
-        self._standing: list[Standing] = []
+        self._active: list[ActiveRule] = []
         self._last_id = 0
         self._changed = asyncio.Event()
         #: Set when the service stops, so that no stalled request holds it up.
-        self.over = asyncio.Event()
+        self.stopped = asyncio.Event()
 
     @property
     def rules(self) -> list[dict[str, object]]:
         """The rules that hold, with their counters."""
-        return [standing.to_dict() for standing in self._standing]
+        return [standing.to_dict() for standing in self._active]
 
     def replace(self, rules: Iterable[Rule]) -> None:
         """Puts these rules in the place of all others."""
@@ -125,24 +125,24 @@ class Faults:
     def add(self, rules: Iterable[Rule]) -> list[int]:
         """Puts these rules behind the others and returns their ids."""
         added = [self._new(rule) for rule in rules]
-        self._set([*self._standing, *added])
+        self._set([*self._active, *added])
         return [standing.id for standing in added]
 
     def remove(self, rule_id: int) -> bool:
         """Drops one rule and returns whether there was one."""
-        kept = [standing for standing in self._standing if standing.id != rule_id]
-        found = len(kept) < len(self._standing)
+        kept = [standing for standing in self._active if standing.id != rule_id]
+        found = len(kept) < len(self._active)
         self._set(kept)
         return found
 
-    def let_go(self) -> None:
+    def clear(self) -> None:
         """Drops all rules and ends the requests that they stalled; ids begin anew."""
         self.replace([])
         self._last_id = 0
-        self.over.set()
-        self.over = asyncio.Event()
+        self.stopped.set()
+        self.stopped = asyncio.Event()
 
-    def for_request(self, method: str, target: str) -> Standing | None:
+    def for_request(self, method: str, target: str) -> ActiveRule | None:
         """The rule that strikes this request; `target` is its path and query."""
         found = _JOB.search(target)
         kind, job_id = ((found[1] or "").replace("/", "_"), found[2] or "") if found else ("", "")
@@ -151,7 +151,7 @@ class Faults:
 
     def for_page(self, url: str, job_kind: str, job_id: str) -> PageEffect | None:
         """What is to happen to this page of a job."""
-        for standing in self._standing:
+        for standing in self._active:
             if job_id in standing.stalled:
                 return PageEffect(standing.rule.effect, standing)
         struck = self._first(Subject("page", url, kind=job_kind, job_id=job_id))
@@ -167,7 +167,7 @@ class Faults:
         struck = self._first(Subject("webhook", url, kind=event.partition(".")[0], job_id=job_id, event=event))
         return struck.rule.effect if struck else None
 
-    async def meet(self, url: str, job_kind: str, job_id: str) -> bool:
+    async def apply_to_page(self, url: str, job_kind: str, job_id: str) -> bool:
         """Lets happen to a page what is to happen before it is scraped, and returns whether the page is lost.
 
         Raises:
@@ -178,23 +178,23 @@ class Faults:
             return False
         if page.effect.latency_ms:
             await asyncio.sleep(page.effect.latency_ms / 1000)
-        while page.stalled_by is not None and page.stalled_by in self._standing:
+        while page.stalled_by is not None and page.stalled_by in self._active:
             await self._changed.wait()
         if page.effect.fail_page:
             raise PageFailure(page.effect.page_code, f"Injected fault: {url} fails. Drop the rule to have it scraped.")
         return page.effect.lose_page
 
-    def _first(self, subject: Subject) -> Standing | None:
-        struck = [standing for standing in self._standing if standing.strikes(subject)]
+    def _first(self, subject: Subject) -> ActiveRule | None:
+        struck = [standing for standing in self._active if standing.matches(subject)]
         for late in struck[1:]:
             late.hit -= 1
         return struck[0] if struck else None
 
-    def _new(self, rule: Rule) -> Standing:
+    def _new(self, rule: Rule) -> ActiveRule:
         self._last_id += 1
-        return Standing(rule, self._last_id)
+        return ActiveRule(rule, self._last_id)
 
-    def _set(self, standing: Sequence[Standing]) -> None:
-        self._standing = list(standing)
+    def _set(self, standing: Sequence[ActiveRule]) -> None:
+        self._active = list(standing)
         self._changed.set()
         self._changed = asyncio.Event()

@@ -1,4 +1,4 @@
-"""The door through which faults reach requests, on the connection itself where need be."""
+"""ASGI middleware that applies faults to requests, down to the connection itself."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from contextlib import suppress
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from weblake import aio
-from weblake_service.faults.active_rules import Faults
-from weblake_service.faults.replies import Spoilt, asked_otherwise, send_instead
+from weblake_service.faults.active_rules import ActiveFaults
+from weblake_service.faults.responses import AlteredResponse, altered_request, send_fault_response
 from weblake_service.faults.rules import Effect
-from weblake_service.non_api_paths import is_own_door
+from weblake_service.non_api_paths import is_outside_api
 
 
-class FaultDoor:
+class FaultMiddleware:
     """Wraps the application and lets the faults happen."""
 
-    def __init__(self, app: ASGIApp, faults: Faults) -> None:
+    def __init__(self, app: ASGIApp, faults: ActiveFaults) -> None:
         self._app = app
         self._faults = faults
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handles one request."""
-        if scope["type"] != "http" or scope["path"].startswith("/_weblake/") or is_own_door(scope["path"]):
+        if scope["type"] != "http" or scope["path"].startswith("/_weblake/") or is_outside_api(scope["path"]):
             await self._app(scope, receive, send)
             return
         query = scope["query_string"].decode("latin-1")
@@ -36,17 +36,17 @@ class FaultDoor:
         effect = struck.rule.effect
         over = effect.latency_ms > 0 and await self._is_over(effect.latency_ms / 1000)
         if over or effect.drop_before:
-            await _hang_up(scope, receive)
+            await _close_without_response(scope, receive)
         elif effect.stall:
             await self._stall(scope, receive)
         elif effect.answers:
-            await send_instead(effect, send)
+            await send_fault_response(effect, send)
         else:
             await self._after(effect, scope, receive, send)
 
     async def _is_over(self, seconds: float) -> bool:
         """Waits, and says whether the service was reset or stopped meanwhile: the request must not be handled then."""
-        over = self._faults.over
+        over = self._faults.stopped
         with suppress(TimeoutError):
             async with aio.timeout(seconds):
                 await over.wait()
@@ -54,7 +54,7 @@ class FaultDoor:
 
     async def _stall(self, scope: Scope, receive: Receive) -> None:
         gone = asyncio.create_task(_disconnected(receive))
-        over = asyncio.create_task(self._faults.over.wait())
+        over = asyncio.create_task(self._faults.stopped.wait())
         try:
             await asyncio.wait({gone, over}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -65,16 +65,16 @@ class FaultDoor:
 
     async def _after(self, effect: Effect, scope: Scope, receive: Receive, send: Send) -> None:
         """Lets the request be handled and then spoils the reply."""
-        spoilt = Spoilt(effect, scope, send)
-        await self._app(asked_otherwise(effect, scope), receive, spoilt.send)
+        spoilt = AlteredResponse(effect, scope, send)
+        await self._app(altered_request(effect, scope), receive, spoilt.send)
         if effect.drop_after:
-            await _hang_up(scope, receive)
+            await _close_without_response(scope, receive)
         elif spoilt.cut:
             _close(scope)
             await _disconnected(receive)
 
 
-async def _hang_up(scope: Scope, receive: Receive) -> None:
+async def _close_without_response(scope: Scope, receive: Receive) -> None:
     """Closes the connection without a byte of reply; returning before it is closed would send a 500."""
     _close(scope, at_once=True)
     await _disconnected(receive)

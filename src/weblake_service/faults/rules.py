@@ -1,4 +1,4 @@
-"""What a fault rule says.
+"""The fault rule: what it matches and its effect.
 
     {"match": {"method": "POST", "path": "/v2/batch/scrape$", "nth": 1}, "times": 1, "effect": {"drop_after": true}}
 

@@ -1,4 +1,4 @@
-"""Webhooks that are struck: lost, sent twice, signed wrongly, late."""
+"""Applies faults to webhooks: lost, duplicated, delayed or wrongly signed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import msgspec
 
 from weblake.api.webhooks import SIGNATURE_HEADER, sign
-from weblake_service.faults.active_rules import Faults
+from weblake_service.faults.active_rules import ActiveFaults
 
 #: Posts a body to a URL and returns the status of the answer; raises what a network raises.
 Post = Callable[[str, bytes, Mapping[str, str]], Awaitable[int]]
@@ -17,10 +17,10 @@ _WRONG = "not the secret that both sides share"
 _TAKEN = 204
 
 
-class FaultyPost:
+class FaultyWebhookSender:
     """Wraps what posts webhooks."""
 
-    def __init__(self, post: Post, faults: Faults) -> None:
+    def __init__(self, post: Post, faults: ActiveFaults) -> None:
         self._post = post
         self._faults = faults
 

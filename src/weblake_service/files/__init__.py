@@ -1,1 +1,1 @@
-"""Documents that are no web pages: what they are, how they arrive, and the processes in which they are converted."""
+"""Uploaded and linked documents: file types, uploads, and the processes that convert them."""

@@ -1,4 +1,4 @@
-"""Office files to HTML; runs in a converting process.
+"""Converts office files to HTML; runs in a converter process.
 
 The document's own structure is written down as HTML, so that formats, tag selectors and pictures mean the same as on a
 web page. Footnotes keep the markdown mark, `[^1]`, in both.
@@ -12,8 +12,8 @@ from html import escape
 
 import anydoc
 
-from weblake_service.files.converted import Converted, Task
-from weblake_service.files.properties import properties_of
+from weblake_service.files.conversion_messages import ConversionResult, ConversionTask
+from weblake_service.files.office_properties import properties_of
 
 #: Bytes of pictures that are carried inside the HTML at most; the rest keep their place and their alt text.
 MOST_PICTURES = 32 << 20
@@ -28,28 +28,28 @@ _PROBLEMS: tuple[tuple[type[anydoc.ConvertError], str], ...] = (
 )
 
 
-def read_office(body: bytes, task: Task) -> Converted:
+def read_office(body: bytes, task: ConversionTask) -> ConversionResult:
     """An office file as an HTML document."""
     try:
         found = anydoc.format_from_bytes(body)
         if found == "pdf":
-            return Converted(problem="broken", detail="a PDF inside another file")
+            return ConversionResult(problem="broken", detail="a PDF inside another file")
         if found is None and task.named in _NAMED:
             found = anydoc.format_from_extension(task.named)
         # A sheet of a million cells as objects takes gigabytes, and its markdown is made without them.
         pages = [anydoc.to_markdown_bytes(body, found, ocr="reject").strip("\n")] if found in _SHEETS else None
         if pages is not None and not task.html:
-            return Converted(pages=pages, metadata=properties_of(body))
+            return ConversionResult(pages=pages, metadata=properties_of(body))
         document = anydoc.to_document(body, found)
     except anydoc.ConvertError as error:
         problem = next((name for kind, name in _PROBLEMS if isinstance(error, kind)), "broken")
-        return Converted(problem=problem, detail=str(error))
+        return ConversionResult(problem=problem, detail=str(error))
     writer = _Writer(document, task.pictures)
     content = writer.blocks(document.blocks) + writer.notes(document.notes)
     metadata = properties_of(body)
     title = f"<title>{escape(metadata['title'])}</title>" if "title" in metadata else ""
     html = f'<!DOCTYPE html>\n<html><head><meta charset="utf-8">{title}</head><body>\n{content}</body></html>\n'
-    return Converted(html=html, pages=pages, metadata=metadata, warning=writer.warning)
+    return ConversionResult(html=html, pages=pages, metadata=metadata, warning=writer.warning)
 
 
 class _Writer:
@@ -61,7 +61,7 @@ class _Writer:
         self.warning = ""
 
     def blocks(self, blocks: Sequence[anydoc.Block]) -> str:
-        return "".join(self._block(block) for block in _joined(blocks))
+        return "".join(self._block(block) for block in _merge_lists(blocks))
 
     def notes(self, notes: Sequence[anydoc.Note]) -> str:
         return "".join(
@@ -70,8 +70,8 @@ class _Writer:
             for note in notes
         )
 
-    def _block(self, block: anydoc.Block | _Joined) -> str:
-        if isinstance(block, _Joined):
+    def _block(self, block: anydoc.Block | _MergedList) -> str:
+        if isinstance(block, _MergedList):
             return self._list(block.first, block.items)
         match block.kind:
             case "heading":
@@ -192,7 +192,7 @@ class _Writer:
         return f"data:{escape(kind)};base64,{data}"
 
 
-class _Joined:
+class _MergedList:
     """A numbered list of several: some writers make each item a list of its own."""
 
     def __init__(self, first: anydoc.List) -> None:
@@ -200,16 +200,16 @@ class _Joined:
         self.items = list(first.items)
 
 
-def _joined(blocks: Sequence[anydoc.Block]) -> list[anydoc.Block | _Joined]:
-    joined: list[anydoc.Block | _Joined] = []
+def _merge_lists(blocks: Sequence[anydoc.Block]) -> list[anydoc.Block | _MergedList]:
+    joined: list[anydoc.Block | _MergedList] = []
     for block in blocks:
         found = block.list if block.kind == "list" else None
         if found is None or found.marker == "bullet":
             joined.append(block)
-        elif joined and isinstance(last := joined[-1], _Joined) and last.first.marker == found.marker:
+        elif joined and isinstance(last := joined[-1], _MergedList) and last.first.marker == found.marker:
             last.items += found.items
         else:
-            joined.append(_Joined(found))
+            joined.append(_MergedList(found))
     return joined
 
 

@@ -1,4 +1,4 @@
-"""PDF to markdown, page by page; runs in a converting process.
+"""Converts a PDF to markdown page by page; runs in a converter process.
 
 One library finds headings, lists and columns but loses text on some pages; the other reads all text and nothing else.
 So the first one's page is taken where it keeps four fifths of the words, and the second one's where it does not.
@@ -16,7 +16,7 @@ import pypdfium2
 import pypdfium2.raw as pdfium
 from markdown_it import MarkdownIt
 
-from weblake_service.files.converted import Converted, Task
+from weblake_service.files.conversion_messages import ConversionResult, ConversionTask
 
 #: The share of a page's words that its markdown must keep.
 KEPT = 0.8
@@ -37,20 +37,20 @@ _INFO = {
 }
 
 
-def read_pdf(body: bytes, task: Task) -> Converted:
+def read_pdf(body: bytes, task: ConversionTask) -> ConversionResult:
     """The pages of a PDF as markdown."""
     try:
         document = pypdfium2.PdfDocument(body)
     except pypdfium2.PdfiumError as error:
         encrypted = "password" in str(error).lower() or "security" in str(error).lower()
-        return Converted(problem="encrypted" if encrypted else "broken", detail=str(error))
+        return ConversionResult(problem="encrypted" if encrypted else "broken", detail=str(error))
     try:
         total = len(document)
         if not total:
-            return Converted(problem="broken", detail="no pages")
-        result = Converted(total_pages=total, metadata=_info(document))
+            return ConversionResult(problem="broken", detail="no pages")
+        result = ConversionResult(total_pages=total, metadata=_document_info(document))
         count = min(total, task.max_pages or total)
-        marked = _marked(body, count if count < total else None)
+        marked = _markdown_pages(body, count if count < total else None)
         pages = result.pages = []
         for number in range(count):
             pages.append(_read_page(document, number, marked.get(number, ""), result))
@@ -61,7 +61,7 @@ def read_pdf(body: bytes, task: Task) -> Converted:
         document.close()
 
 
-def _read_page(document: pypdfium2.PdfDocument, number: int, marked: str, result: Converted) -> str:
+def _read_page(document: pypdfium2.PdfDocument, number: int, marked: str, result: ConversionResult) -> str:
     try:
         page = document[number]
     except pypdfium2.PdfiumError:
@@ -70,7 +70,7 @@ def _read_page(document: pypdfium2.PdfDocument, number: int, marked: str, result
             result.scanned.append(number + 1)
         return marked
     try:
-        chosen = choose(marked, _text_of(page))
+        chosen = choose_text(marked, _text_of(page))
         if not chosen and next(iter(page.get_objects(max_depth=2)), None) is not None:
             result.scanned.append(number + 1)
         _add_links(document, page, result.links)
@@ -79,14 +79,14 @@ def _read_page(document: pypdfium2.PdfDocument, number: int, marked: str, result
         page.close()
 
 
-def choose(marked: str, plain: str) -> str:
+def choose_text(marked: str, plain: str) -> str:
     """The markdown of a page, or its plain text where the markdown lost too much of it."""
     words = Counter(_WORD.findall(plain.lower()))
     kept = sum((words & Counter(_WORD.findall(marked.lower()))).values())
     return marked.strip() if kept >= KEPT * words.total() and (marked.strip() or not words) else _paragraphs(plain)
 
 
-def _marked(body: bytes, count: int | None) -> dict[int, str]:
+def _markdown_pages(body: bytes, count: int | None) -> dict[int, str]:
     """The markdown of the first pages, by number from 0; nothing where the document is beyond that library."""
     try:
         read = pdf_inspector.extract_pages_markdown_bytes(body, None if count is None else list(range(count)))
@@ -121,7 +121,7 @@ def _paragraphs(text: str) -> str:
     return re.sub(r"[ \t]+\n", "\n", text)
 
 
-def _info(document: pypdfium2.PdfDocument) -> dict[str, str]:
+def _document_info(document: pypdfium2.PdfDocument) -> dict[str, str]:
     found = document.get_metadata_dict(skip_empty=True)
     return {ours: found[theirs].replace("\x00", "") for theirs, ours in _INFO.items() if found.get(theirs, "").strip()}
 

@@ -1,4 +1,4 @@
-"""The form in which a file is uploaded: read part by part as it arrives, everything in it bounded.
+"""Parses a multipart upload as it arrives, within bounds.
 
 A file goes to disk where it is not small, so that waiting uploads take no memory.
 """
@@ -18,7 +18,7 @@ from python_multipart.multipart import MultipartParser, MultipartState, parse_op
 from starlette.requests import ClientDisconnect, Request
 
 from weblake import aio
-from weblake_service.answers import Refusal, bad_request
+from weblake_service.responses import ErrorResponse, bad_request
 
 #: Bytes of a file at most: 50 MB.
 MOST_FILE = 52_428_800
@@ -71,14 +71,14 @@ async def read_form(request: Request) -> UploadForm:
     """Reads the body of POST /v2/parse; its parts may come in any order, and unknown ones are left out.
 
     Raises:
-        Refusal: 400 where the form is broken, has no file or two, or options that are no JSON object; 413 where the
-            file is too large; 408 where it takes too long.
+        ErrorResponse: 400 for a malformed form, for no file or two, and for options that are no JSON object; 413 for a
+            file that is too large; 408 for a timeout.
     """
     kind, parameters = parse_options_header(request.headers.get("content-type"))
     boundary = parameters.get(b"boundary", b"")
     if kind != b"multipart/form-data" or not boundary:
         bad_request("The body must be multipart/form-data with a boundary, with the file in its part `file`.")
-    reading = _Reading()
+    reading = _FormReader()
     try:
         parser = MultipartParser(boundary, reading.callbacks())  # type: ignore[arg-type]
         async with aio.timeout(_LONGEST):
@@ -91,10 +91,12 @@ async def read_form(request: Request) -> UploadForm:
         bad_request(f"The form cannot be read: {error}.")
     except ClientDisconnect:
         reading.content.close()
-        raise Refusal(400, "The upload was broken off.", code="BAD_REQUEST") from None
+        raise ErrorResponse(400, "The upload was broken off.", code="BAD_REQUEST") from None
     except TimeoutError:
         reading.content.close()
-        raise Refusal(408, f"The file did not arrive within {_LONGEST:g} s. Send it again.", code="TIMEOUT") from None
+        raise ErrorResponse(
+            408, f"The file did not arrive within {_LONGEST:g} s. Send it again.", code="TIMEOUT"
+        ) from None
     except BaseException:
         reading.content.close()
         raise
@@ -108,7 +110,7 @@ async def _feed(request: Request, parser: MultipartParser) -> None:
             raise _too_large()
         async for chunk in stream:
             parser.write(chunk)
-    except Refusal as refusal:
+    except ErrorResponse as refusal:
         # One that asked first, with Expect, has sent nothing yet.
         if refusal.status == 413 and "expect" not in request.headers:
             heard = 0
@@ -124,7 +126,7 @@ async def _feed(request: Request, parser: MultipartParser) -> None:
 
 
 @dataclass(slots=True)
-class _Part:
+class _FormPart:
     """One part of a form as it is read."""
 
     headers: dict[str, str] = field(default_factory=dict)
@@ -135,7 +137,7 @@ class _Part:
     data: bytearray = field(default_factory=bytearray)
 
 
-class _Reading:
+class _FormReader:
     """A form as it is read."""
 
     def __init__(self) -> None:
@@ -144,7 +146,7 @@ class _Reading:
         self._size = self._fields = 0
         self._filename: str | None = None
         self._options: bytes | None = None
-        self._part = _Part()
+        self._part = _FormPart()
         self._header = bytearray()
         self._value = bytearray()
 
@@ -171,13 +173,13 @@ class _Reading:
             value: object = msgspec.json.decode(self._options)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             message = f"The field `options` is not valid JSON: {error}."
-            raise Refusal(400, message, code="BAD_REQUEST_INVALID_JSON", details=[{"message": message}]) from None
+            raise ErrorResponse(400, message, code="BAD_REQUEST_INVALID_JSON", details=[{"message": message}]) from None
         if not isinstance(value, dict):
             bad_request("The field `options` must hold a JSON object.")
         return value
 
     def _begin(self) -> None:
-        self._part = _Part()
+        self._part = _FormPart()
 
     def _header_end(self) -> None:
         self._part.headers[self._header.decode("latin-1").lower()] = self._value.decode("latin-1")
@@ -219,7 +221,7 @@ class _Reading:
             return
         self._fields += end - start
         if self._fields > _MOST_FIELDS:
-            raise Refusal(413, f"The form's fields hold more than {_MOST_FIELDS} bytes besides the file.")
+            raise ErrorResponse(413, f"The form's fields hold more than {_MOST_FIELDS} bytes besides the file.")
         if self._part.name == "options":
             self._part.data += data[start:end]
 
@@ -237,8 +239,8 @@ def _text(raw: bytes) -> str:
         return raw.decode("latin-1")
 
 
-def _too_large() -> Refusal:
-    return Refusal(
+def _too_large() -> ErrorResponse:
+    return ErrorResponse(
         413,
         f"The file is larger than {MOST_FILE} bytes (50 MB), the most that is parsed. Split it.",
         code="FILE_TOO_LARGE",

@@ -1,4 +1,4 @@
-"""The process in which documents and large pages are converted: `python -P worker.py MEMORY`.
+"""The converter process: `python -P worker.py MEMORY`.
 
 It reads tasks from standard input and writes results to standard output, until its input ends or its parent dies. What
 a hostile file can do to it ends with it: it has so much memory, writes no file, and is killed when it takes too long.
@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from weblake_service.files.converted import HEAD, MOST_RESULT, Converted, Task, pack
+from weblake_service.files.conversion_messages import HEAD, MOST_RESULT, ConversionResult, ConversionTask, pack
 
 #: Linux: send this process a signal when its parent dies.
 _PR_SET_PDEATHSIG = 1
@@ -34,14 +34,14 @@ def main() -> None:
         task, body = _read(source, task_length), _read(source, body_length)
         if task is None or body is None:
             return
-        reply = pack(convert(msgspec.json.decode(task, type=Task), body))
+        reply = pack(convert(msgspec.json.decode(task, type=ConversionTask), body))
         if len(reply) > MOST_RESULT:
-            reply = pack(Converted(problem="large", detail=f"{len(reply)} bytes of text", peak=_peak()))
+            reply = pack(ConversionResult(problem="large", detail=f"{len(reply)} bytes of text", peak=_peak_memory()))
         sink.write(reply)
         sink.flush()
 
 
-def convert(task: Task, body: bytes) -> Converted:
+def convert(task: ConversionTask, body: bytes) -> ConversionResult:
     """One file, in this process."""
     try:
         if task.kind == "pdf":
@@ -49,7 +49,7 @@ def convert(task: Task, body: bytes) -> Converted:
 
             result = read_pdf(body, task)
         elif task.kind in {"page", "attributes", "media"}:
-            from weblake_service.files.pages import read_page
+            from weblake_service.files.large_pages import read_page
 
             result = read_page(body, task)
         else:
@@ -59,8 +59,8 @@ def convert(task: Task, body: bytes) -> Converted:
     except MemoryError:
         raise
     except BaseException as error:  # noqa: BLE001 - a panic of the native converters is no Exception
-        result = Converted(problem="broken", detail=type(error).__name__)
-    result.peak = _peak()
+        result = ConversionResult(problem="broken", detail=type(error).__name__)
+    result.peak = _peak_memory()
     return result
 
 
@@ -88,7 +88,7 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _peak() -> int:
+def _peak_memory() -> int:
     """The memory of this process at its highest; 0 where the system does not tell."""
     # Not getrusage: what it says of a process begins with what its parent had.
     with suppress(OSError, ValueError, StopIteration), Path("/proc/self/status").open("rb") as status:

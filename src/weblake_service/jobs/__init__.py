@@ -1,1 +1,1 @@
-"""Jobs: their rows and runs, the scraping of one page, the chunks that are read back, the webhooks that tell of it."""
+"""Jobs: database records, scheduling, page scraping, status and webhooks."""

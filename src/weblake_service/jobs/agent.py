@@ -1,4 +1,4 @@
-"""The work of an agent: a model says what to read next, until it has what was asked for.
+"""Runs an agent job: a language model chooses what to read next until it can return the data.
 
 Every answer of the model is JSON that names one action, so that any endpoint will do. What an action brings is content
 of strangers. The number of actions, their credits, and what the model is given of them are bounded.
@@ -11,14 +11,14 @@ from typing import Any
 
 import msgspec
 
-from weblake_service.failures import PageFailure
-from weblake_service.jobs.gathering import MAP_PRICE, SEARCH_PRICE, Gathered
-from weblake_service.jobs.model_job import Finished, ModelJob
+from weblake_service.jobs.model_job import ModelJob, ModelJobResult
+from weblake_service.jobs.web_tools import MAP_PRICE, SEARCH_PRICE, ToolResult
 from weblake_service.llm import prompts
 from weblake_service.llm.interface import Message
-from weblake_service.llm.page_wants import EXTRACTION
+from weblake_service.llm.model_options import EXTRACTION
 from weblake_service.llm.query import json_of
 from weblake_service.llm.schemas import Check, checker, is_object
+from weblake_service.page_failure import PageFailure
 
 #: Actions of one agent at most.
 MOST_STEPS = 20
@@ -47,7 +47,7 @@ _TASK = (
 _LAST = "That was the last action that you have. Reply with the action finish."
 
 
-async def gather_as_agent(job: ModelJob) -> Finished:
+async def run_agent(job: ModelJob) -> ModelJobResult:
     """Returns the data that the model ended with.
 
     Raises:
@@ -58,10 +58,10 @@ async def gather_as_agent(job: ModelJob) -> Finished:
     done = [job.steps[place] for place in sorted(job.steps)]
     while True:
         last = len(done) >= MOST_STEPS
-        said = await json_of(job.model, _messages(job, done, last=last), _action_check(check, last=last), _HINT)
+        said = await json_of(job.model, _messages(job, done, last=last), _action_validator(check, last=last), _HINT)
         assert isinstance(said, dict)
         if said["action"] == "finish":
-            return Finished({"data": said["data"]}, EXTRACTION)
+            return ModelJobResult({"data": said["data"]}, EXTRACTION)
         done.append(await _step(job, said, done))
 
 
@@ -73,16 +73,16 @@ async def _step(job: ModelJob, action: dict[str, Any], done: list[dict[str, Any]
     price = _PRICES[action["action"]]
     keep = None
     if price > left:
-        found = Gathered(f"Not done: it costs {price} credits, and {max(0, left)} are left. Finish.", 0)
+        found = ToolResult(f"Not done: it costs {price} credits, and {max(0, left)} are left. Finish.", 0)
     else:
-        await job.gathering.afford(price)
+        await job.gathering.check_credits(price)
         try:
-            found = await _do(job, action, place, left)
+            found = await _execute_action(job, action, place, left)
             keep = found.keep
         except PageFailure as failure:
             if failure.status == 402:
                 raise
-            found = Gathered(f"Not done: {failure.message}", 0)
+            found = ToolResult(f"Not done: {failure.message}", 0)
     step: dict[str, Any] = {
         "action": {name: action[name] for name in ("action", "url", "query") if name in action},
         "result": found.text[: job.model.page_chars // 2] or "Nothing was found.",
@@ -92,7 +92,7 @@ async def _step(job: ModelJob, action: dict[str, Any], done: list[dict[str, Any]
     return step
 
 
-async def _do(job: ModelJob, action: dict[str, Any], place: int, left: int) -> Gathered:
+async def _execute_action(job: ModelJob, action: dict[str, Any], place: int, left: int) -> ToolResult:
     if action["action"] == "search":
         return await job.gathering.search(action["query"], _RESULTS)
     url = action["url"]
@@ -110,8 +110,10 @@ def _messages(job: ModelJob, done: list[dict[str, Any]], *, last: bool) -> list[
         only = " Use no others." if job.plan.get("strict_constrain_to_urls") else ""
         wish += "\n\nURLs to begin with:" + only + "".join(f"\n- {url}" for url in urls)
     schema = job.plan.get("schema")
-    mark = prompts.new_mark()
-    messages = prompts.ask(_TASK, wish=wish, schema=schema if isinstance(schema, Mapping) else None, mark=mark)
+    mark = prompts.new_delimiter()
+    messages = prompts.task_messages(
+        _TASK, wish=wish, schema=schema if isinstance(schema, Mapping) else None, mark=mark
+    )
     room = job.model.page_chars
     said: list[Message] = []
     # The latest are what the next action hangs on, so they have the room first.
@@ -119,7 +121,7 @@ def _messages(job: ModelJob, done: list[dict[str, Any]], *, last: bool) -> list[
         text = step["result"][: max(200, room)]
         room -= len(text)
         said += [
-            Message("user", prompts.contents([text], mark)[0]),
+            Message("user", prompts.quoted_texts([text], mark)[0]),
             Message("assistant", msgspec.json.encode(step["action"]).decode()),
         ]
     messages += reversed(said)
@@ -129,7 +131,7 @@ def _messages(job: ModelJob, done: list[dict[str, Any]], *, last: bool) -> list[
     return messages
 
 
-def _action_check(check: Check, *, last: bool) -> Check:
+def _action_validator(check: Check, *, last: bool) -> Check:
     """What is wrong with an action: its name, what it needs, or the data that it ends with."""
 
     def look(value: object) -> str:

@@ -1,4 +1,4 @@
-"""Where a crawl's pages come from: the start, the sitemaps, and the links of what was scraped.
+"""The page source of a crawl: the start URL, the sitemaps, and the links of scraped pages.
 
 The frontier's own state is never stored. It follows from the URLs that were offered to it, in order, and those are rows
 with what became of them: a resumed crawl offers them again and passes over what is done.
@@ -15,10 +15,10 @@ from sqlite3 import Connection
 
 from weblake_service.clock import Clock
 from weblake_service.jobs import page_queue
-from weblake_service.jobs.outcomes import Blocked, Dropped, Outcome
-from weblake_service.jobs.page_queue import Todo
-from weblake_service.jobs.scraping import Scraped
-from weblake_service.jobs.sources import Verdict
+from weblake_service.jobs.page_outcomes import BlockedByRobots, Dropped, Outcome
+from weblake_service.jobs.page_queue import QueuedPage
+from weblake_service.jobs.page_sources import PageResult
+from weblake_service.jobs.scraper import Scraped
 from weblake_service.store.database import Store
 from weblake_service.web.interface import Web
 
@@ -57,7 +57,7 @@ class CrawlSource:
         self._next_start = 0.0
         self._frontier = web.frontier(url, plan)
         #: What the frontier has accepted and not given out, in its order.
-        self._places: deque[Todo] = deque()
+        self._places: deque[QueuedPage] = deque()
         self._noted: set[str] = {url}
         self._last = 0
         self.width = width
@@ -67,9 +67,9 @@ class CrawlSource:
         rows = await self._store.read(partial(page_queue.waiting, job_id=self._job_id, with_done=True))
         if rows:
             self._noted.update(row.url for row in rows)
-            await self._again(rows)
+            await self._replay(rows)
         else:
-            for some in _slices(await self._begin()):
+            for some in _batches(await self._enqueue_start()):
                 self.queued(some)
                 await asyncio.sleep(0)
         if self._obeys:
@@ -78,7 +78,7 @@ class CrawlSource:
         if self._delay:
             self.width = 1
 
-    def take(self) -> Todo | None:
+    def take(self) -> QueuedPage | None:
         """The next URL that is not done."""
         while (taken := self._frontier.take()) is not None:
             url, _ = taken
@@ -96,12 +96,12 @@ class CrawlSource:
     def appended(self) -> None:
         """Never."""
 
-    async def refuse(self, page: Todo) -> Outcome | None:
+    async def refuse(self, page: QueuedPage) -> Outcome | None:
         """Blocked, where robots.txt says so."""
         if not self._obeys or await self._web.allowed(page.url, self._agent):
             return None
         self._frontier.uncount()
-        return Blocked(await self._web.robots_note(page.url))
+        return BlockedByRobots(await self._web.robots_note(page.url))
 
     async def pause(self) -> None:
         """Keeps the time between two pages; the width is 1 where there is one."""
@@ -110,25 +110,25 @@ class CrawlSource:
             await asyncio.sleep(max(0.0, self._next_start - loop.time()))
             self._next_start = loop.time() + self._delay
 
-    def judge(self, page: Todo, scraped: Scraped) -> Verdict:
+    def judge(self, page: QueuedPage, scraped: Scraped) -> PageResult:
         """A document with the links that may be visited, unless redirects led to another page of this crawl."""
         final = scraped.stored.final_url
         if not self._frontier.landed(page.url, final):
-            return Verdict(Dropped(final), mark=self._last)
-        links = () if self._sitemap == "only" else self._new(scraped.links[:_LINKS], page.depth + 1)
-        return Verdict(scraped.stored, list(links), self._last)
+            return PageResult(Dropped(final), mark=self._last)
+        links = () if self._sitemap == "only" else self._new_urls(scraped.links[:_LINKS], page.depth + 1)
+        return PageResult(scraped.stored, list(links), self._last)
 
-    def queued(self, pages: Sequence[Todo]) -> None:
+    def queued(self, pages: Sequence[QueuedPage]) -> None:
         """Offers URLs to the frontier, now that they are recorded; what it does not want is never taken."""
         for page in pages:
             if self._frontier.offer(page.url, page.depth):
                 self._places.append(page)
             self._last = page.place
 
-    async def _again(self, rows: Sequence[Todo]) -> None:
+    async def _replay(self, rows: Sequence[QueuedPage]) -> None:
         """Tells the frontier what an earlier run told it, in the same order: each answer depends on those before."""
         landed = deque(sorted((row for row in rows if row.final_url is not None), key=lambda row: row.mark))
-        for some in _slices(rows):
+        for some in _batches(rows):
             for row in some:
                 self.queued([row])
                 while landed and landed[0].mark <= row.place:
@@ -136,19 +136,19 @@ class CrawlSource:
                     self._frontier.landed(known.url, known.final_url)
             await asyncio.sleep(0)
 
-    async def _begin(self) -> list[Todo]:
+    async def _enqueue_start(self) -> list[QueuedPage]:
         offers = [(self._start, 0)]
         if self._sitemap != "skip":
-            offers += self._new(await self._web.sitemap(self._start, _SITEMAP_URLS), 0)
+            offers += self._new_urls(await self._web.sitemap(self._start, _SITEMAP_URLS), 0)
         now = self._clock.now()
 
-        def work(db: Connection) -> list[Todo]:
+        def work(db: Connection) -> list[QueuedPage]:
             page_queue.add(db, self._job_id, offers, now)
             return page_queue.waiting(db, self._job_id)
 
         return await self._store.write(work)
 
-    def _new(self, urls: Iterable[str], depth: int) -> Iterable[tuple[str, int]]:
+    def _new_urls(self, urls: Iterable[str], depth: int) -> Iterable[tuple[str, int]]:
         """The URLs that the frontier could want and that were not noted before, as far as there is room for them."""
         for url in urls:
             if url not in self._noted and len(self._noted) < self._most and self._frontier.wants(url, depth):
@@ -156,6 +156,6 @@ class CrawlSource:
                 yield url, depth
 
 
-def _slices(pages: Sequence[Todo]) -> Iterable[Sequence[Todo]]:
+def _batches(pages: Sequence[QueuedPage]) -> Iterable[Sequence[QueuedPage]]:
     """The pages in slices: a URL takes some 50 microseconds, in which nobody else is served."""
     return (pages[at : at + _AT_ONCE] for at in range(0, len(pages), _AT_ONCE))

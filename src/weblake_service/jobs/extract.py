@@ -1,4 +1,4 @@
-"""The work of an extract: read the pages, then have a model answer once about all of them."""
+"""Runs an extract job: reads the pages, then has a model answer once about all of them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import asyncio
 from typing import Any
 
 from weblake import aio
-from weblake_service.failures import PageFailure
-from weblake_service.jobs.gathering import Gathered
-from weblake_service.jobs.model_job import Finished, ModelJob
-from weblake_service.llm.page_parts import extract
-from weblake_service.llm.page_wants import EXTRACTION
+from weblake_service.jobs.model_job import ModelJob, ModelJobResult
+from weblake_service.jobs.web_tools import ToolResult
+from weblake_service.llm.model_options import EXTRACTION
+from weblake_service.llm.model_output import extract
+from weblake_service.page_failure import PageFailure
 
 #: Pages that are read where no limit is given, and at most.
 PAGES, MOST_PAGES = 10, 100
@@ -20,13 +20,13 @@ _AT_ONCE = 5
 _TASK = "Extract data from the pages below as one JSON value. Use null, or leave a field out, where they do not tell."
 
 
-async def extract_data(job: ModelJob) -> Finished:
+async def extract_data(job: ModelJob) -> ModelJobResult:
     """Returns the data, and with `show_sources` the pages that were read.
 
     Raises:
         PageFailure: No page could be read, or the model gave no data.
     """
-    chosen = job.steps.get(_CHOICE) or await _choose(job)
+    chosen = job.steps.get(_CHOICE) or await _choose_urls(job)
     urls: list[str] = chosen["urls"]
     turns = asyncio.Semaphore(_AT_ONCE)
 
@@ -52,10 +52,10 @@ async def extract_data(job: ModelJob) -> Finished:
     shown: dict[str, object] = {"data": await extract(job.model, wanted, texts, _TASK)}
     if job.plan.get("show_sources"):
         shown["sources"] = {"urls": [page["url"] for page in good]}
-    return Finished(shown | ({"warning": " ".join(notes)} if notes else {}), EXTRACTION)
+    return ModelJobResult(shown | ({"warning": " ".join(notes)} if notes else {}), EXTRACTION)
 
 
-async def _choose(job: ModelJob) -> dict[str, Any]:
+async def _choose_urls(job: ModelJob) -> dict[str, Any]:
     """Which pages are read: those named, those of a site that fit a pattern, those that a search finds."""
     limit = min(int(job.plan.get("limit", PAGES)), MOST_PAGES)
     urls: list[str] = []
@@ -65,12 +65,12 @@ async def _choose(job: ModelJob) -> dict[str, Any]:
         if "*" not in given:
             urls.append(given)
             continue
-        await job.gathering.afford(1)
+        await job.gathering.check_credits(1)
         found = await _matching(job, given)
         credits += found.credits
         urls += found.urls
     if job.plan.get("prompt") and (job.plan.get("enable_web_search") or not job.plan.get("urls")):
-        await job.gathering.afford(1)
+        await job.gathering.check_credits(1)
         found = await job.gathering.search(str(job.plan.get("prompt", "")), limit)
         credits += found.credits
         urls += found.urls
@@ -85,7 +85,7 @@ async def _choose(job: ModelJob) -> dict[str, Any]:
     return step
 
 
-async def _matching(job: ModelJob, glob: str) -> Gathered:
+async def _matching(job: ModelJob, glob: str) -> ToolResult:
     """The pages of a site whose URLs fit a pattern with `*`, the most promising first."""
     start = glob[: glob.index("*")]
     options = {
@@ -97,7 +97,7 @@ async def _matching(job: ModelJob, glob: str) -> Gathered:
     found = await job.gathering.site(start, options)
     parts, home = glob.split("*"), start.rstrip("/")
     urls = tuple(url for url in found.urls if _fits(url, parts) or url.rstrip("/") == home)
-    return Gathered(found.text, found.credits, urls)
+    return ToolResult(found.text, found.credits, urls)
 
 
 def _fits(url: str, parts: list[str]) -> bool:

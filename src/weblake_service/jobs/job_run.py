@@ -1,4 +1,4 @@
-"""One running job: as many pages in flight as it may have, each settled as it ends."""
+"""Runs one scrape job: keeps a bounded number of pages in flight and records each result."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from sqlite3 import Connection, Row
 
 from weblake_service import ids
 from weblake_service.clock import Clock
-from weblake_service.faults import Faults
-from weblake_service.jobs import records
-from weblake_service.jobs.outcomes import Dropped, Outcome
-from weblake_service.jobs.page_queue import Todo
-from weblake_service.jobs.scraping import Scraped, Scraper, Turn, failed
-from weblake_service.jobs.sources import Source, Verdict
+from weblake_service.faults import ActiveFaults
+from weblake_service.jobs import job_records
+from weblake_service.jobs.page_outcomes import Dropped, Outcome
+from weblake_service.jobs.page_queue import QueuedPage
+from weblake_service.jobs.page_sources import PageResult, PageSource
+from weblake_service.jobs.scraper import ScrapeContext, Scraped, Scraper, failure_record
 from weblake_service.store.database import Store
 
 
 @dataclass(frozen=True, slots=True)
-class Tools:
+class JobServices:
     """What every run works with."""
 
     store: Store
     clock: Clock
     scraper: Scraper
-    faults: Faults
+    faults: ActiveFaults
 
 
 def is_shutdown(error: BaseException) -> bool:
@@ -33,7 +33,7 @@ def is_shutdown(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and "cannot schedule new futures" in str(error)
 
 
-class Run:
+class JobRun:
     """Drives one job to its end; cancelling its task stops it where it stands, and a new run goes on from there.
 
     Args:
@@ -48,9 +48,9 @@ class Run:
 
     def __init__(
         self,
-        tools: Tools,
+        tools: JobServices,
         job: Row,
-        source: Source,
+        source: PageSource,
         announce: Callable[[], None],
         *,
         at_once: int,
@@ -60,7 +60,7 @@ class Run:
         self._job_id: str = job["id"]
         self._kind: str = job["kind"]
         self._team: str = job["team"]
-        self._options = records.decoded(job["options"])
+        self._options = job_records.decode_object(job["options"])
         self._source = source
         self._announce = announce
         self._cached_before: float | None = job["created"] if in_order else None
@@ -81,9 +81,9 @@ class Run:
         try:
             await self._source.prepare()
             while True:
-                await self._fill(flying)
+                await self._start_pages(flying)
                 if not flying:
-                    if await self._tools.store.write(self._end):
+                    if await self._tools.store.write(self._complete):
                         return
                     self._source.appended()
                     continue
@@ -100,67 +100,69 @@ class Run:
                 task.cancel()
             await asyncio.gather(*flying, bell, return_exceptions=True)
 
-    async def _fill(self, flying: set[asyncio.Task[None]]) -> None:
+    async def _start_pages(self, flying: set[asyncio.Task[None]]) -> None:
         while len(flying) < self._source.width:
             page = self._source.take()
             if page is not None:
-                flying.add(asyncio.create_task(self._page(page, *self._places())))
+                flying.add(asyncio.create_task(self._process_page(page, *self._settlement_order())))
             elif not await self._source.refill():
                 return
 
-    def _places(self) -> tuple[asyncio.Event | None, asyncio.Event | None]:
+    def _settlement_order(self) -> tuple[asyncio.Event | None, asyncio.Event | None]:
         """What a page waits for before it is settled, and what it sets then; nothing where order does not matter."""
         if not self._in_order:
             return None, None
         before, self._settled = self._settled, asyncio.Event()
         return before, self._settled
 
-    def _end(self, db: Connection) -> bool:
-        return records.end(db, self._job_id, "completed", self._tools.clock.now(), drained=self._source.drained)
+    def _complete(self, db: Connection) -> bool:
+        return job_records.end(db, self._job_id, "completed", self._tools.clock.now(), drained=self._source.drained)
 
-    async def _page(self, page: Todo, before: asyncio.Event | None, settled: asyncio.Event | None) -> None:
+    async def _process_page(
+        self, page: QueuedPage, before: asyncio.Event | None, settled: asyncio.Event | None
+    ) -> None:
         try:
             found = await self._scrape(page)
             if before is not None:
                 await before.wait()
-            verdict = self._source.judge(page, found) if isinstance(found, Scraped) else Verdict(found)
+            verdict = self._source.judge(page, found) if isinstance(found, Scraped) else PageResult(found)
         except Exception as error:
             if is_shutdown(error):
                 raise
             # One page never stops a job.
-            found = failed(error)
+            found = failure_record(error)
             if before is not None:
                 await before.wait()
-            verdict = Verdict(found)
+            verdict = PageResult(found)
         await self._settle(page, verdict, found if isinstance(found, Scraped) else None)
         if settled is not None:
             settled.set()
 
-    async def _settle(self, page: Todo, verdict: Verdict, scraped: Scraped | None) -> None:
+    async def _settle(self, page: QueuedPage, verdict: PageResult, scraped: Scraped | None) -> None:
         now = self._tools.clock.now()
 
-        def work(db: Connection) -> list[Todo] | None:
+        def work(db: Connection) -> list[QueuedPage] | None:
             if scraped is not None:
                 scraped.keep(db, now)
-            return records.settle(db, self._job_id, page, verdict.outcome, now, verdict.found, verdict.mark)
+            return job_records.settle(db, self._job_id, page, verdict.outcome, now, verdict.found, verdict.mark)
 
         added = await self._tools.store.write(work)
         self._source.queued(added or [])
         self._announce()
 
-    async def _scrape(self, page: Todo) -> Scraped | Outcome:
+    async def _scrape(self, page: QueuedPage) -> Scraped | Outcome:
         refused = await self._source.refuse(page)
         if refused is not None:
             return refused
         await self._source.pause()
-        if await self._tools.faults.meet(page.url, self._kind, self._job_id):
+        if await self._tools.faults.apply_to_page(page.url, self._kind, self._job_id):
             return Dropped(page.url)
-        turn = Turn(
+        turn = ScrapeContext(
             ids.scrape_id(self._job_id, page.place),
             self._job_id,
-            page.queued if page.ahead >= min(self._at_once, self._source.width) else None,
+            page.queued if page.pages_ahead >= min(self._at_once, self._source.width) else None,
             self._cached_before,
-            found=self._kind == "crawl",
+            discovered=self._kind == "crawl",
         )
         options = page.options if page.options is not None else self._options
         return await self._tools.scraper.get(page.url, options, self._team, turn)

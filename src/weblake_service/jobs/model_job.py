@@ -1,4 +1,4 @@
-"""What a job of a language model works with, and what it ends with."""
+"""Input and result of a job that a language model runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sqlite3 import Connection
 from typing import Any
 
-from weblake_service.jobs.gathering import Gathering
+from weblake_service.jobs.web_tools import WebTools
 from weblake_service.llm.interface import Model
 
 #: Records a step at a place: its body, its credits, and what is kept with it.
@@ -20,7 +20,7 @@ class ModelJob:
 
     id: str
     model: Model
-    gathering: Gathering
+    gathering: WebTools
     #: Its own options, and its scrape options, by snake_case name.
     plan: Mapping[str, Any]
     options: Mapping[str, Any]
@@ -30,7 +30,7 @@ class ModelJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class ModelJobResult:
     """How a job ends well."""
 
     #: `data`, and what else the status shows.

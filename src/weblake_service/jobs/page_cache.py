@@ -1,4 +1,4 @@
-"""Pages that were fetched before, for maxAge, minAge and lockdown.
+"""Cache of fetched pages, for maxAge, minAge and lockdown.
 
 What is kept is what the target sent, not what was made of it: a hit is made anew, with the formats and options of the
 request that asks, and so is what a fresh scrape of the same answer would have been.
@@ -15,13 +15,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from weblake_service.answers import encode
-from weblake_service.browser.needs import seen_as
-from weblake_service.page.change_tracking import read_asked
+from weblake_service.browser.rendering_options import rendering_key
+from weblake_service.page.change_tracking import read_tracking_options
+from weblake_service.responses import encode
+from weblake_service.web.accept_language import accept_language
 from weblake_service.web.addresses import clean_url
 from weblake_service.web.countries import DEFAULT, country_of
-from weblake_service.web.fetch import Fetched
-from weblake_service.web.languages import wanted_languages
+from weblake_service.web.fetch import FetchedResponse
 
 #: Milliseconds: the contract's default of maxAge, and the one that holds where only the cache is read.
 MAX_AGE = 172_800_000
@@ -33,7 +33,7 @@ _SENSITIVE = ("headers", "actions", "profile", "lockdown", "zero_data_retention"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class CacheQuery:
     """Which cached page will do."""
 
     key: bytes
@@ -46,7 +46,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CacheEntry:
     """A page on its way into the cache."""
 
     key: bytes
@@ -56,7 +56,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class _Head:
+class _ResponseHead:
     """What is kept of an answer besides its body."""
 
     url: str
@@ -72,7 +72,7 @@ def is_private(options: Mapping[str, object]) -> bool:
     return bool(options.get("lockdown") or options.get("zero_data_retention"))
 
 
-def wanted(url: str, options: Mapping[str, object], now: float) -> Wanted | None:
+def cache_query(url: str, options: Mapping[str, object], now: float) -> CacheQuery | None:
     """What the options say about the cache; None where it is not to be asked.
 
     A page whose changes are asked for is fetched, unless the request forbids that: what the cache holds is the last
@@ -85,14 +85,18 @@ def wanted(url: str, options: Mapping[str, object], now: float) -> Wanted | None
     assert isinstance(max_age, int)
     assert min_age is None or isinstance(min_age, int)
     own = options.get("headers") or options.get("actions") or options.get("profile")
-    if not only_cached and (max_age == 0 or own or read_asked(options) is not None):
+    if not only_cached and (max_age == 0 or own or read_tracking_options(options) is not None):
         return None
-    return Wanted(
-        _key(url, options), _verified(options), now - (min_age or 0) / 1000, now - max_age / 1000, not only_cached
+    return CacheQuery(
+        _key(url, options),
+        _checks_certificate(options),
+        now - (min_age or 0) / 1000,
+        now - max_age / 1000,
+        not only_cached,
     )
 
 
-def look_up(db: Connection, want: Wanted) -> tuple[Fetched, float] | None:
+def find(db: Connection, want: CacheQuery) -> tuple[FetchedResponse, float] | None:
     """The youngest answer that will do, and when it was kept; None where there is none."""
     row = db.execute(
         "SELECT stored, head, body FROM page_cache WHERE key = ? AND verified >= ? AND stored <= ? AND stored > ?"
@@ -101,9 +105,9 @@ def look_up(db: Connection, want: Wanted) -> tuple[Fetched, float] | None:
     ).fetchone()
     if row is None:
         return None
-    head = msgspec.json.decode(row["head"], type=_Head)
+    head = msgspec.json.decode(row["head"], type=_ResponseHead)
     body = zlib.decompress(row["body"])
-    fetched = Fetched(
+    fetched = FetchedResponse(
         head.url,
         head.status,
         body=body,
@@ -115,7 +119,7 @@ def look_up(db: Connection, want: Wanted) -> tuple[Fetched, float] | None:
     return fetched, row["stored"]
 
 
-def may_keep(url: str, fetched: Fetched, options: Mapping[str, object]) -> bool:
+def is_cacheable(url: str, fetched: FetchedResponse, options: Mapping[str, object]) -> bool:
     """Whether an answer may go into the cache: not one to the caller alone, and not an error page."""
     if options.get("store_in_cache") is False or any(options.get(name) for name in _SENSITIVE):
         return False
@@ -124,14 +128,14 @@ def may_keep(url: str, fetched: Fetched, options: Mapping[str, object]) -> bool:
     return 200 <= fetched.status < 300 and "@" not in urlsplit(url).netloc
 
 
-def pack(url: str, options: Mapping[str, object], fetched: Fetched) -> Entry:
+def pack(url: str, options: Mapping[str, object], fetched: FetchedResponse) -> CacheEntry:
     """An answer as `keep` takes it; compressing a large one takes a while."""
     captured = dict(fetched.captured)
-    head = _Head(fetched.url, fetched.status, fetched.content_type, fetched.reason, fetched.redirects, captured)
-    return Entry(_key(url, options), _verified(options), encode(head), zlib.compress(fetched.body, 1))
+    head = _ResponseHead(fetched.url, fetched.status, fetched.content_type, fetched.reason, fetched.redirects, captured)
+    return CacheEntry(_key(url, options), _checks_certificate(options), encode(head), zlib.compress(fetched.body, 1))
 
 
-def keep(db: Connection, entry: Entry, at: float) -> None:
+def store(db: Connection, entry: CacheEntry, at: float) -> None:
     """Puts an answer into the cache, in place of what was there."""
     db.execute(
         "INSERT OR REPLACE INTO page_cache (key, verified, stored, head, body) VALUES (?, ?, ?, ?, ?)",
@@ -139,7 +143,7 @@ def keep(db: Connection, entry: Entry, at: float) -> None:
     )
 
 
-def shrink(db: Connection, most: int) -> None:
+def evict(db: Connection, most: int) -> None:
     """Drops the oldest pages beyond a number."""
     db.execute(
         "DELETE FROM page_cache WHERE rowid IN (SELECT rowid FROM page_cache ORDER BY stored DESC LIMIT -1 OFFSET ?)",
@@ -150,12 +154,12 @@ def shrink(db: Connection, most: int) -> None:
 def _key(url: str, options: Mapping[str, object]) -> bytes:
     """Two spellings of one address are one page, as far as it is asked for as from one place and seen in one way."""
     country = country_of(options).code
-    place = wanted_languages(options) + ("" if country == DEFAULT else f" {country}")
+    place = accept_language(options) + ("" if country == DEFAULT else f" {country}")
     page = f"{place} {clean_url(url, allow_private=True).partition('#')[0]}"
-    seen = seen_as(options)
+    seen = rendering_key(options)
     page = f"{page} {seen}" if seen else page
     return hashlib.sha256(page.encode("utf-8", "surrogatepass")).digest()
 
 
-def _verified(options: Mapping[str, object]) -> bool:
+def _checks_certificate(options: Mapping[str, object]) -> bool:
     return options.get("skip_tls_verification") is False

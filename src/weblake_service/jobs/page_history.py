@@ -21,7 +21,13 @@ import httpx
 import msgspec
 
 from weblake_service.clock import iso
-from weblake_service.page.change_tracking import Asked, compare, is_comparable, is_content, read_asked
+from weblake_service.page.change_tracking import (
+    TrackingOptions,
+    compare,
+    is_comparable,
+    is_content,
+    read_tracking_options,
+)
 from weblake_service.store.database import Store
 from weblake_service.web.addresses import clean_url
 
@@ -39,7 +45,7 @@ _SHAPING: dict[str, object] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
+class PageVersion:
     """A version of a page on its way into its history."""
 
     key: bytes
@@ -47,7 +53,7 @@ class Version:
     body: bytes | None
 
 
-def key_of(team: str, url: str, asked: Asked, options: Mapping[str, object]) -> bytes:
+def key_of(team: str, url: str, asked: TrackingOptions, options: Mapping[str, object]) -> bytes:
     """Under which key a page's versions are compared."""
     shape = {name: options.get(name, default) for name, default in _SHAPING.items()}
     page = [team, _address(url), asked.tag, shape]
@@ -62,7 +68,7 @@ def _address(url: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Last:
+class LastVersion:
     """What is known of a page."""
 
     scraped: float
@@ -70,7 +76,7 @@ class Last:
     hidden: bool
 
 
-def last(db: Connection, key: bytes) -> Last | None:
+def last_version(db: Connection, key: bytes) -> LastVersion | None:
     """The last version of a page; None where there is none."""
     row = db.execute(
         "SELECT scraped, body, began > met AS hidden FROM page_history LEFT JOIN tracked_crawls t ON t.key = crawl"
@@ -79,15 +85,15 @@ def last(db: Connection, key: bytes) -> Last | None:
     ).fetchone()
     if row is None:
         return None
-    return Last(row["scraped"], zlib.decompress(row["body"]).decode("utf-8"), bool(row["hidden"]))
+    return LastVersion(row["scraped"], zlib.decompress(row["body"]).decode("utf-8"), bool(row["hidden"]))
 
 
-def version(key: bytes, markdown: str) -> Version:
+def new_version(key: bytes, markdown: str) -> PageVersion:
     """A version as `keep` takes it."""
-    return Version(key, zlib.compress(markdown.encode("utf-8", "replace"), 1))
+    return PageVersion(key, zlib.compress(markdown.encode("utf-8", "replace"), 1))
 
 
-def keep(db: Connection, new: Version, at: float, job: Row) -> None:
+def store(db: Connection, new: PageVersion, at: float, job: Row) -> None:
     """Makes a version the last one; called in the transaction that stores the page for a job."""
     crawl, met = (_crawl_key(job), job["created"]) if job["kind"] == "crawl" else (None, None)
     if new.body is None and crawl is not None:
@@ -120,12 +126,12 @@ def _crawl_key(job: Row) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Tracked:
+class TrackingResult:
     """What tracking adds to a document, and the version it leaves."""
 
     found: Mapping[str, object] | None
     warning: str = ""
-    version: Version | None = None
+    version: PageVersion | None = None
     #: The markdown that the page is compared with, where it has changed since.
     previous: str | None = None
 
@@ -139,7 +145,7 @@ async def track(
     *,
     fresh: bool,
     found: bool,
-) -> Tracked | None:
+) -> TrackingResult | None:
     """Compares a page with its last version; None where the options do not ask for it.
 
     Args:
@@ -147,20 +153,20 @@ async def track(
         fresh: Whether it was fetched just now; a page from the cache is compared, and is no new version.
         found: Whether a crawl has just come upon it.
     """
-    asked = read_asked(options)
+    asked = read_tracking_options(options)
     if asked is None:
         return None
     if options.get("lockdown") or options.get("zero_data_retention"):
-        return Tracked(None, _KEEPS_NOTHING)
+        return TrackingResult(None, _KEEPS_NOTHING)
     metadata, markdown = document.get("metadata"), document.get("markdown")
     status = metadata.get("statusCode") if isinstance(metadata, Mapping) else None
     assert isinstance(markdown, str)
     key = key_of(team, url, asked, options)
-    new = version(key, markdown) if is_content(status) else Version(key, None)
+    new = new_version(key, markdown) if is_content(status) else PageVersion(key, None)
     if not is_comparable(status):
         said = f"Changes were not tracked: the target answered with {status}, not with its page."
-        return Tracked(None, said, new if fresh else None)
-    before = await store.read(partial(last, key=key))
+        return TrackingResult(None, said, new if fresh else None)
+    before = await store.read(partial(last_version, key=key))
     previous = before.markdown if before is not None else None
     changes = {
         "previousScrapeAt": iso(before.scraped) if before is not None else None,
@@ -168,4 +174,4 @@ async def track(
         "visibility": "hidden" if before is not None and before.hidden and not found else "visible",
     }
     before_change = previous if changes["changeStatus"] == "changed" else None
-    return Tracked(changes, version=new if fresh else None, previous=before_change)
+    return TrackingResult(changes, version=new if fresh else None, previous=before_change)

@@ -1,4 +1,4 @@
-"""The pages of running jobs: queued, in order, and taken out once.
+"""Database queue of the pages of running jobs.
 
 Every function takes a connection and runs inside its caller's transaction.
 """
@@ -11,15 +11,15 @@ from sqlite3 import Connection, Row
 
 import msgspec
 
-from weblake_service.answers import encode
-from weblake_service.jobs.outcomes import Blocked, Dropped, Outcome, Stored
+from weblake_service.jobs.page_outcomes import BlockedByRobots, Dropped, Outcome, Stored
+from weblake_service.responses import encode
 
 #: How a page that is done stands in the queue: whether it counts towards a crawl's limit.
 _COUNTED, _UNCOUNTED = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Todo:
+class QueuedPage:
     """A page that waits in a running job."""
 
     #: Its place in the job, from 1.
@@ -28,7 +28,7 @@ class Todo:
     depth: int = 0
     #: When it was queued, and how many pages were to be scraped before it then.
     queued: float = 0.0
-    ahead: int = 0
+    pages_ahead: int = 0
     done: bool = False
     #: Whether it counts towards a crawl's limit, once it is done.
     counts: bool = True
@@ -64,19 +64,21 @@ def add(
     return int(placed)
 
 
-def waiting(db: Connection, job_id: str, after: int = 0, most: int = -1, *, with_done: bool = False) -> list[Todo]:
+def waiting(
+    db: Connection, job_id: str, after: int = 0, most: int = -1, *, with_done: bool = False
+) -> list[QueuedPage]:
     """The queued pages of a job behind a place, in order; at most so many, where a number is given."""
     rows = db.execute(
         "SELECT * FROM pages WHERE job = ? AND place > ? AND (done = 0 OR ?) ORDER BY place LIMIT ?",
         (job_id, after, with_done, most),
     )
-    return [_todo(one) for one in rows]
+    return [_queued_page(one) for one in rows]
 
 
-def leave(db: Connection, job: Row, page: Todo, outcome: Outcome, mark: int) -> bool:
+def remove(db: Connection, job: Row, page: QueuedPage, outcome: Outcome, mark: int) -> bool:
     """Takes a page out of the queue, once; a crawl remembers what became of it so that it can be resumed."""
     if job["kind"] == "crawl":
-        done = _UNCOUNTED if isinstance(outcome, Blocked) else _COUNTED
+        done = _UNCOUNTED if isinstance(outcome, BlockedByRobots) else _COUNTED
         final = outcome.final_url if isinstance(outcome, Stored | Dropped) else None
         left = db.execute(
             "UPDATE pages SET done = ?, final = ?, mark = ? WHERE job = ? AND place = ? AND done = 0",
@@ -92,9 +94,9 @@ def leave(db: Connection, job: Row, page: Todo, outcome: Outcome, mark: int) -> 
     return True
 
 
-def _todo(one: Row) -> Todo:
+def _queued_page(one: Row) -> QueuedPage:
     own = one["options"]
-    return Todo(
+    return QueuedPage(
         one["place"],
         one["url"],
         one["depth"],

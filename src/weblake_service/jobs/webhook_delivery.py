@@ -1,4 +1,4 @@
-"""Delivers the queued webhooks, again and again until a receiver answers 2xx.
+"""Delivers queued webhooks and retries until the receiver answers 2xx.
 
 A receiver has 10 seconds; after a failure comes another try in 1, 5 and 15 minutes, then the delivery is dropped. The
 queue is in the database, so what was not acknowledged before a restart is delivered after it, with the same webhookId.
@@ -17,9 +17,9 @@ from weblake import aio
 from weblake.api import webhooks
 from weblake_service.clock import Clock
 from weblake_service.config import ServiceConfig
-from weblake_service.failures import PageFailure
-from weblake_service.jobs import deliveries
-from weblake_service.jobs.records import decoded
+from weblake_service.jobs import webhook_queue
+from weblake_service.jobs.job_records import decode_object
+from weblake_service.page_failure import PageFailure
 from weblake_service.store.database import Store
 
 _LOG = logging.getLogger("weblake.service")
@@ -80,9 +80,9 @@ class WebhookDelivery:
             due = None
             try:
                 now = self._clock.now()
-                rows, due = await self._store.read(partial(self._look, flying=dict(self._flying), now=now))
+                rows, due = await self._store.read(partial(self._start_ready, flying=dict(self._flying), now=now))
                 for row in rows:
-                    self._begin(row)
+                    self._start_delivery(row)
             except Exception:  # noqa: BLE001 - the next round tries again
                 _LOG.exception("Webhook deliveries could not be read.")
             wait = _LOOK_AGAIN if due is None else min(_LOOK_AGAIN, max(0.0, due - self._clock.now()))
@@ -92,14 +92,14 @@ class WebhookDelivery:
             except TimeoutError:
                 continue
 
-    def _look(self, db: Connection, flying: Mapping[int, Row], now: float) -> tuple[list[Row], float | None]:
+    def _start_ready(self, db: Connection, flying: Mapping[int, Row], now: float) -> tuple[list[Row], float | None]:
         """What to begin now, and when to look again: the end of a delivery rings the bell too."""
-        rows = deliveries.startable(db, now, flying, to_one=_TO_ONE, at_once=_AT_ONCE)
-        return rows, deliveries.next_due(db, now)
+        rows = webhook_queue.ready(db, now, flying, to_one=_TO_ONE, at_once=_AT_ONCE)
+        return rows, webhook_queue.next_due(db, now)
 
-    def _begin(self, row: Row) -> None:
+    def _start_delivery(self, row: Row) -> None:
         self._flying[row["seq"]] = row
-        task = asyncio.create_task(self._one(row["seq"]))
+        task = asyncio.create_task(self._deliver_one(row["seq"]))
         self._tasks.add(task)
 
         def ended(task: asyncio.Task[None]) -> None:
@@ -109,16 +109,16 @@ class WebhookDelivery:
 
         task.add_done_callback(ended)
 
-    async def _one(self, place: int) -> None:
+    async def _deliver_one(self, place: int) -> None:
         try:
-            row = await self._store.read(partial(deliveries.find, place=place))
+            row = await self._store.read(partial(webhook_queue.find, place=place))
             if row is not None:
-                await self._note(row, *await self._try(row))
+                await self._record(row, *await self._attempt(row))
         except Exception:  # noqa: BLE001 - it stays queued
             _LOG.exception("A webhook delivery could not be read or noted.")
             await asyncio.sleep(_NOTE_AGAIN)
 
-    async def _try(self, row: Row) -> tuple[bool, str]:
+    async def _attempt(self, row: Row) -> tuple[bool, str]:
         """Posts a delivery; returns whether it was acknowledged, and how the receiver answered."""
         try:
             async with aio.timeout(TIMEOUT):
@@ -132,7 +132,7 @@ class WebhookDelivery:
         return 200 <= status < 300, str(status)
 
     def _headers(self, row: Row) -> dict[str, str]:
-        headers = {str(name): str(value) for name, value in decoded(row["headers"]).items()}
+        headers = {str(name): str(value) for name, value in decode_object(row["headers"]).items()}
         headers = {name: value for name, value in headers.items() if name.lower() != "content-type"}
         headers["Content-Type"] = "application/json"
         secret = self._config.plan(row["team"]).webhook_secret
@@ -140,11 +140,11 @@ class WebhookDelivery:
             headers[webhooks.SIGNATURE_HEADER] = webhooks.sign(secret, row["body"])
         return headers
 
-    async def _note(self, row: Row, arrived: bool, answer: str) -> None:
+    async def _record(self, row: Row, arrived: bool, answer: str) -> None:
         now = self._clock.now()
         if arrived:
-            await self._store.write(partial(deliveries.acknowledge, place=row["seq"], at=now, answer=answer))
+            await self._store.write(partial(webhook_queue.acknowledge, place=row["seq"], at=now, answer=answer))
             return
-        alive = await self._store.write(partial(deliveries.put_off, place=row["seq"], at=now, answer=answer))
+        alive = await self._store.write(partial(webhook_queue.schedule_retry, place=row["seq"], at=now, answer=answer))
         then = "it is tried again" if alive else "it is dropped, as that was the last try"
         _LOG.warning("Webhook delivery %s of job %s failed (%s): %s.", row["id"], row["job"], answer, then)

@@ -1,4 +1,4 @@
-"""The `json` mode of change tracking: data of two versions of a page, side by side.
+"""The `json` mode of change tracking: compares the data of two versions of a page.
 
 One call reads both, so that both are read alike.
 """
@@ -37,23 +37,23 @@ async def changed_fields(
         problems = ((name, check(value[name])) for name in ("previous", "current"))
         return "; ".join(f"{name}: {problem}" for name, problem in problems if problem)
 
-    before, cut_before = prompts.cut(previous, model.page_chars // 2)
-    after, cut_after = prompts.cut(text, model.page_chars // 2)
+    before, cut_before = prompts.truncate(previous, model.page_chars // 2)
+    after, cut_after = prompts.truncate(text, model.page_chars // 2)
     wish = str(tracked.get("prompt") or "")
-    messages = prompts.ask(prompts.CHANGES, before, after, wish=wish, schema=inner)
-    found = await json_of(model, messages, check_both, _both(inner))
+    messages = prompts.task_messages(prompts.CHANGES, before, after, wish=wish, schema=inner)
+    found = await json_of(model, messages, check_both, _schema_of_both(inner))
     assert isinstance(found, dict)
-    return _different(found["previous"], found["current"]), cut_after or cut_before
+    return _differing_fields(found["previous"], found["current"]), cut_after or cut_before
 
 
-def _both(schema: Mapping[str, object] | None) -> dict[str, object]:
+def _schema_of_both(schema: Mapping[str, object] | None) -> dict[str, object]:
     """The hint for two versions; a schema with references would have to be written anew, so it goes without."""
     one = schema if schema is not None and "$ref" not in str(schema) else {}
     sides: dict[str, object] = {"previous": one, "current": one}
     return {"type": "object", "properties": sides, "required": ["previous", "current"]}
 
 
-def _different(previous: object, current: object) -> dict[str, object]:
+def _differing_fields(previous: object, current: object) -> dict[str, object]:
     if not isinstance(previous, dict) or not isinstance(current, dict):
         return {} if previous == current else {"value": {"previous": previous, "current": current}}
     names = dict.fromkeys([*previous, *current])

@@ -1,4 +1,4 @@
-"""A prompt as the options of a crawl.
+"""Turns a prompt into the options of a crawl.
 
 What comes back passes the check that POST /v2/crawl makes, so it can be sent there as it is.
 """
@@ -10,13 +10,13 @@ from typing import Any
 from weblake import aio
 from weblake.api import options
 from weblake.errors import InvalidOption
-from weblake_service.answers import Refusal
-from weblake_service.failures import PageFailure
 from weblake_service.llm import prompts
 from weblake_service.llm.interface import Model
 from weblake_service.llm.query import json_of
 from weblake_service.llm.schemas import checker
-from weblake_service.web.patterns import Patterns
+from weblake_service.page_failure import PageFailure
+from weblake_service.responses import ErrorResponse
+from weblake_service.web.path_patterns import PathPatterns
 
 #: Seconds that a model may take for it.
 _TIMEOUT_S = 60.0
@@ -51,7 +51,7 @@ async def generate(model: Model, url: str, wish: str) -> tuple[dict[str, Any], d
     """Returns the options that a wish calls for: by wire name, and by snake_case name, both without the URL.
 
     Raises:
-        Refusal: 500, or 503 where something is not set up; the model gave no options that a crawl takes.
+        ErrorResponse: 500, or 503 where something is not set up; the model gave no options that a crawl takes.
     """
     fits = checker(_SCHEMA)
 
@@ -62,24 +62,24 @@ async def generate(model: Model, url: str, wish: str) -> tuple[dict[str, Any], d
         assert isinstance(value, dict)
         try:
             asked = options.from_wire(options.CrawlRequest, {**value, "url": url}, ignore_unknown=True)
-            Patterns(asked)
+            PathPatterns(asked)
         except InvalidOption as error:
             return error.message
         except PageFailure as failure:
             return failure.message
         return ""
 
-    messages = prompts.ask(_TASK.format(url=url), wish=wish, schema=_SCHEMA)
+    messages = prompts.task_messages(_TASK.format(url=url), wish=wish, schema=_SCHEMA)
     try:
         async with aio.timeout(_TIMEOUT_S):
             found = await json_of(model, messages, check, _SCHEMA)
     except TimeoutError:
-        raise Refusal(
+        raise ErrorResponse(
             500, f"The language model gave no options within {_TIMEOUT_S:g} s.", code="LLM_UNAVAILABLE"
         ) from None
     except PageFailure as failure:
         # The contract knows no 502 here.
-        raise Refusal(503 if failure.status == 503 else 500, failure.message, code=failure.code) from None
+        raise ErrorResponse(503 if failure.status == 503 else 500, failure.message, code=failure.code) from None
     assert isinstance(found, dict)
     asked = options.from_wire(options.CrawlRequest, {**found, "url": url}, ignore_unknown=True)
     return found, {name: value for name, value in asked.items() if name != "url"}

@@ -1,7 +1,4 @@
-"""What the service asks of any language model: messages in, one text out.
-
-`endpoint.Endpoint` is the one that there is; whatever needs a model takes a `Model`.
-"""
+"""The interface of a language model: messages in, one text out. `openai_endpoint.OpenAIEndpoint` implements it."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from weblake_service.failures import PageFailure
+from weblake_service.page_failure import PageFailure
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""How a task and a stranger's text are put to a model.
+"""Builds the messages for a task and untrusted text.
 
 The text of pages stands between marks that hold a number drawn for this one call, so that no page can close them, and
 every model is told first that what stands there is never an instruction. The caller's own prompt is the task.
@@ -40,7 +40,7 @@ CHANGES = (
 REPAIR = "That is not what was asked for: {why}. Reply again with the corrected JSON alone."
 
 
-def ask(
+def task_messages(
     task: str, *texts: str, wish: str = "", schema: Mapping[str, object] | None = None, mark: str = ""
 ) -> list[Message]:
     """The messages for a task.
@@ -52,27 +52,27 @@ def ask(
         schema: The JSON Schema of the answer.
         mark: The number in the marks, for more texts to follow; drawn where it is not given.
     """
-    mark = mark or new_mark()
+    mark = mark or new_delimiter()
     parts = [task]
     if wish:
         parts.append(f"What is wanted:\n{wish}")
     if schema is not None:
         parts.append(f"The answer satisfies this JSON Schema:\n{msgspec.json.encode(schema).decode()}")
-    parts += contents(texts, mark)
+    parts += quoted_texts(texts, mark)
     return [Message("system", _RULES.format(mark=mark)), Message("user", "\n\n".join(parts))]
 
 
-def new_mark() -> str:
+def new_delimiter() -> str:
     """A number that no page can know."""
     return secrets.token_hex(8)
 
 
-def contents(texts: Sequence[str], mark: str) -> list[str]:
+def quoted_texts(texts: Sequence[str], mark: str) -> list[str]:
     """Texts of strangers between their marks."""
     return [f"<content-{mark}>\n{text}\n</content-{mark}>" for text in texts]
 
 
-def cut(text: str, most: int) -> tuple[str, str]:
+def truncate(text: str, most: int) -> tuple[str, str]:
     """The beginning of a text, and a warning where it is not the whole."""
     if len(text) <= most:
         return text, ""

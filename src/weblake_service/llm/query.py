@@ -1,4 +1,4 @@
-"""One question to a model: its answer as text, or as JSON that was checked."""
+"""One query to a model, answered as text or as validated JSON."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def json_of(model: Model, messages: Sequence[Message], check: Check, hint:
         ModelFailure: There is no answer, or the second one is wrong, too.
     """
     answer = await model.complete(messages, hint)
-    value, problem = await _judged(answer.text, check, cut=answer.cut)
+    value, problem = await _checked_json(answer.text, check, cut=answer.cut)
     if not problem:
         return value
     again = [
@@ -54,7 +54,7 @@ async def json_of(model: Model, messages: Sequence[Message], check: Check, hint:
         Message("user", prompts.REPAIR.format(why=problem)),
     ]
     answer = await model.complete(again, hint)
-    value, problem = await _judged(answer.text, check, cut=answer.cut)
+    value, problem = await _checked_json(answer.text, check, cut=answer.cut)
     if problem:
         raise ModelFailure(
             INVALID_JSON,
@@ -64,16 +64,16 @@ async def json_of(model: Model, messages: Sequence[Message], check: Check, hint:
     return value
 
 
-async def _judged(text: str, check: Check, *, cut: bool) -> tuple[object, str]:
+async def _checked_json(text: str, check: Check, *, cut: bool) -> tuple[object, str]:
     if len(text) > _LARGE:
-        value, problem = await asyncio.to_thread(_judge, text, check)
+        value, problem = await asyncio.to_thread(_check, text, check)
     else:
-        value, problem = _judge(text, check)
+        value, problem = _check(text, check)
     # The end of an answer that was cut off may be missing, and what is left be JSON all the same: one closed too soon.
     return value, "it reached the output limit, so be shorter" if cut and problem else problem
 
 
-def _judge(text: str, check: Check) -> tuple[object, str]:
+def _check(text: str, check: Check) -> tuple[object, str]:
     fenced = _FENCE.fullmatch(text)
     try:
         value = msgspec.json.decode(fenced[1] if fenced else text)

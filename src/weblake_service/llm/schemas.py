@@ -1,4 +1,4 @@
-"""JSON Schemas of strangers: bounded before they are used, and checked against.
+"""Checks untrusted JSON Schemas before use, and validates values against them.
 
 A schema is refused where checking against it could take for ever or go elsewhere: it is too large or too deep, a `$ref`
 leads out of it or back to itself, or its parts, with every `$ref` replaced by what it names, are too many. Patterns are
@@ -99,13 +99,13 @@ def _count(
                 raise ValueError(f"the $ref {reference[:100]!r} leads back to itself: write out the levels you need")
             if len(following) == _MOST_CHAIN:
                 raise ValueError(f"more than {_MOST_CHAIN} references follow one after another")
-            _count(root, _named(root, reference), (*following, reference), left)
+            _count(root, _resolve_reference(root, reference), (*following, reference), left)
     for one in part.values() if isinstance(part, Mapping) else part if isinstance(part, list) else ():
         if isinstance(one, Mapping | list):
             _count(root, one, following, left)
 
 
-def _named(root: Mapping[str, object], reference: str) -> object:
+def _resolve_reference(root: Mapping[str, object], reference: str) -> object:
     """What a reference within a schema names."""
     if not reference.startswith("#/"):
         raise ValueError(f"the $ref {reference[:100]!r} leads out of it: only those that begin with #/ are followed")

@@ -1,4 +1,4 @@
-"""Which settings a language model has, and which of them is missing.
+"""Settings of a language model, and which of them are missing.
 
 In Python they are the fields of `ServiceConfig` that begin with `llm_`; `weblake serve` and the in-process service read
 the rest from the environment, under the names below.
@@ -38,7 +38,7 @@ def with_environment(config: ServiceConfig) -> ServiceConfig:
     return replace(config, **texts, **numbers)  # type: ignore[arg-type]
 
 
-def lacking(config: ServiceConfig) -> str:
+def missing_settings(config: ServiceConfig) -> str:
     """What is missing for a model to be used, as a refusal names it; empty where nothing is."""
     if not config.llm_base_url:
         return f"a language model (weblake[llm]: set {BASE_URL})"

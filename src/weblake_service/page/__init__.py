@@ -1,1 +1,1 @@
-"""What was fetched becomes a document: text, main content, markdown, links, metadata. No sockets here."""
+"""Turns a response body into a document: text, main content, markdown, links, metadata. Opens no sockets."""

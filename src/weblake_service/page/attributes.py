@@ -1,4 +1,4 @@
-"""The `attributes` format: attribute values of what a CSS selector finds."""
+"""The `attributes` format: attribute values of the elements that a CSS selector matches."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from selectolax.lexbor import LexborHTMLParser
 
-from weblake_service.page.media import Kind, kind_of, text_of
-from weblake_service.page.parser_limits import flatten
-from weblake_service.page.selectors import attribute_selectors, refuse_costly
+from weblake_service.page.content_types import ContentKind, kind_of, text_of
+from weblake_service.page.parser_limits import limit_nesting
+from weblake_service.page.selectors import attribute_selectors, refuse_costly_selectors
 
 
 def read_attributes(content_type: str, body: bytes, options: Mapping[str, object]) -> list[dict[str, object]]:
@@ -18,9 +18,9 @@ def read_attributes(content_type: str, body: bytes, options: Mapping[str, object
     the attribute are passed over. A file that is no HTML has no elements, and so no values.
     """
     tree = None
-    if kind_of(content_type, body) is Kind.HTML:
-        tree = LexborHTMLParser(flatten(text_of(content_type, body)))
-        refuse_costly(tree, (selector for selector, _ in attribute_selectors(options)))
+    if kind_of(content_type, body) is ContentKind.HTML:
+        tree = LexborHTMLParser(limit_nesting(text_of(content_type, body)))
+        refuse_costly_selectors(tree, (selector for selector, _ in attribute_selectors(options)))
     return [
         {"selector": selector, "attribute": attribute, "values": _values(tree, selector, attribute)}
         for selector, attribute in attribute_selectors(options)

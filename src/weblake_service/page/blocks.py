@@ -1,4 +1,4 @@
-"""A page as blocks, each with what it holds, counted.
+"""The data model of a page as blocks, with counts of text, links and fields.
 
 A block is an element that is more than formatting within a line.
 """
@@ -21,7 +21,7 @@ class Block:
         "dropped",
         "fields",
         "headings",
-        "is_heart",
+        "is_core",
         "is_main",
         "link",
         "links",
@@ -30,7 +30,7 @@ class Block:
         "own_link",
         "parent",
         "prose",
-        "says",
+        "roles",
         "tag",
         "text",
     )
@@ -39,9 +39,9 @@ class Block:
         self.node = node
         self.tag = tag
         self.parent = parent
-        self.says = says
+        self.roles = says
         #: Whether this is, or holds, the main landmark or the heading of the page.
-        self.is_heart = is_heart
+        self.is_core = is_heart
         self.is_main = False
         self.children: Sequence[Block] = ()
         self.dropped = False
@@ -84,7 +84,7 @@ class Block:
 
 
 @dataclass(slots=True)
-class Outline:
+class PageBlocks:
     """A page as blocks."""
 
     root: Block

@@ -1,4 +1,4 @@
-"""Drops the blocks of a page that are not what it is about.
+"""Drops blocks that are not the main content of a page.
 
 What a landmark or a plain name says has been dropped by the walk. What is left is judged by where it stands (outside
 of the main landmark, before the heading), by what it is made of (links, fields), by its weaker names, and by what the
@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from weblake_service.page.blocks import HEADINGS, Block, Outline
-from weblake_service.page.boilerplate_names import Says, words
-from weblake_service.page.sections import drop_sections
+from weblake_service.page.blocks import HEADINGS, Block, PageBlocks
+from weblake_service.page.element_classification import ElementRole, words
+from weblake_service.page.section_removal import drop_sections
 
 #: Rows and lines that may say the same twice.
 _MAY_REPEAT = words("tr td th tbody thead p pre dt dd code blockquote")
@@ -30,7 +30,7 @@ _COMPARED = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class PageSubject:
     """What a page says it is, in its metadata."""
 
     title: str = ""
@@ -39,20 +39,20 @@ class Subject:
     is_product: bool = False
 
 
-def sift(outline: Outline, subject: Subject) -> None:
+def drop_boilerplate(outline: PageBlocks, subject: PageSubject) -> None:
     """Marks the blocks that are not content as dropped."""
     root = outline.root
-    _outside_of_the_main_part(outline)
-    _before_the_heading(outline)
-    _repetitions(outline)
-    _by_name(outline, subject)
+    _drop_outside_of_main(outline)
+    _drop_before_heading(outline)
+    _drop_repetitions(outline)
+    _drop_by_name(outline, subject)
     drop_sections(outline, voices=not subject.is_discussion)
     if root.prose * 2 >= root.text:
-        _lists_of_links(root)
-    _forms(outline)
+        _drop_link_lists(root)
+    _drop_forms(outline)
 
 
-def _inner(root: Block) -> Iterator[Block]:
+def _remaining_blocks(root: Block) -> Iterator[Block]:
     """Every block that is still there, outer before inner; what the caller drops is not gone into."""
     todo = [root]
     while todo:
@@ -63,14 +63,14 @@ def _inner(root: Block) -> Iterator[Block]:
                     todo.append(child)
 
 
-def _outside_of_the_main_part(outline: Outline) -> None:
+def _drop_outside_of_main(outline: PageBlocks) -> None:
     """Outside of the main landmark only the heading and what tells as much as a part of the content stays."""
     root = outline.root
     mains = outline.mains
     if mains and sum(main.plain for main in mains) < 0.4 * root.plain:
         return
     if not mains:
-        core = _core(root)
+        core = _drop_outside_of_core(root)
         if core is None:
             return
         mains = [core]
@@ -81,14 +81,14 @@ def _outside_of_the_main_part(outline: Outline) -> None:
         for child in todo.pop().children:
             if child.dropped or child in mains:
                 continue
-            if id(child) in paths or child.is_heart:
+            if id(child) in paths or child.is_core:
                 if child.tag not in HEADINGS:
                     todo.append(child)
             elif child.prose < told or child.link * 2 > child.text:
                 child.drop()
 
 
-def _core(root: Block) -> Block | None:
+def _drop_outside_of_core(root: Block) -> Block | None:
     """Where no landmark says so: the smallest block with nearly all sentences of a page that is made of sentences."""
     if root.prose < 1000 or root.prose * 2 < root.text:
         return None
@@ -107,7 +107,7 @@ def _up_from(block: Block) -> Iterator[Block]:
         above = above.parent
 
 
-def _before_the_heading(outline: Outline) -> None:
+def _drop_before_heading(outline: PageBlocks) -> None:
     """Drops bars, crumbs and calls above the heading: links, fields and odd words, but no sentences."""
     heading = outline.heading
     if heading is None or heading.is_gone():
@@ -125,11 +125,11 @@ def _before_the_heading(outline: Outline) -> None:
         return
     for sibling in above:
         odd = sibling.link * 2 > sibling.text or sibling.text < 60 or sibling.fields
-        if odd and not (sibling.prose or sibling.headings or sibling.is_heart):
+        if odd and not (sibling.prose or sibling.headings or sibling.is_core):
             sibling.drop()
 
 
-def _repetitions(outline: Outline) -> None:
+def _drop_repetitions(outline: PageBlocks) -> None:
     """Drops what is there twice: clones in a carousel, one copy for phones and one for desks."""
     before: dict[tuple[int, int, str], Block] = {}
     left = _COMPARED
@@ -141,15 +141,15 @@ def _repetitions(outline: Outline) -> None:
             elif not block.is_gone() and not before[key].is_gone():
                 block.drop()
         if len(block.children) > 1 and left > 0:
-            left -= _twins(block)
+            left -= _drop_twins(block)
 
 
-def _twins(parent: Block) -> int:
+def _drop_twins(parent: Block) -> int:
     """Drops children that say word for word what a child before them says; returns how many were compared."""
     seen: dict[tuple[int, int], Block] = {}
     compared = 0
     for child in parent.children:
-        if child.dropped or child.text < _TWIN or child.tag in _MAY_REPEAT or child.is_heart:
+        if child.dropped or child.text < _TWIN or child.tag in _MAY_REPEAT or child.is_core:
             continue
         first = seen.setdefault((child.text, child.link), child)
         if first is not child:
@@ -165,31 +165,35 @@ def _words(block: Block) -> str:
     return " ".join(block.node.text().split())
 
 
-def _by_name(outline: Outline, subject: Subject) -> None:
+def _drop_by_name(outline: PageBlocks, subject: PageSubject) -> None:
     """Drops what weaker names say: comments on what is the content, reviews of what is sold, ways to other pages."""
     root = outline.root
-    named = [block for block in outline.blocks if block.says and not block.is_heart]
+    named = [block for block in outline.blocks if block.roles and not block.is_core]
     comments = 0
-    if not subject.is_discussion and any(block.says & Says.COMMENTS for block in named):
-        comments = sum(block.prose for block in _outermost(root, Says.COMMENTS))
+    if not subject.is_discussion and any(block.roles & ElementRole.COMMENTS for block in named):
+        comments = sum(block.prose for block in _outermost(root, ElementRole.COMMENTS))
     drops = {
-        Says.COMMENTS: not subject.is_discussion and comments * 2 <= root.prose,
-        Says.REVIEWS: subject.is_product or outline.sells,
+        ElementRole.COMMENTS: not subject.is_discussion and comments * 2 <= root.prose,
+        ElementRole.REVIEWS: subject.is_product or outline.sells,
     }
     for block in named:
-        if not block.is_gone() and _is_what_it_is_called(root, block, drops):
+        if not block.is_gone() and _matches_its_name(root, block, drops):
             block.drop()
 
 
-def _is_what_it_is_called(root: Block, block: Block, drops: Mapping[int, bool]) -> bool:
-    says = block.says
-    if says & Says.ELSEWHERE and block.prose * 2 <= root.prose and block.plain * 2.5 <= root.plain:
+def _matches_its_name(root: Block, block: Block, drops: Mapping[int, bool]) -> bool:
+    says = block.roles
+    if says & ElementRole.ELSEWHERE and block.prose * 2 <= root.prose and block.plain * 2.5 <= root.plain:
         return True
-    if says & Says.COMMENTS and drops[Says.COMMENTS]:
+    if says & ElementRole.COMMENTS and drops[ElementRole.COMMENTS]:
         return True
-    if says & Says.REVIEWS and drops[Says.REVIEWS] and root.plain - block.plain >= max(500, root.plain * 0.25):
+    if (
+        says & ElementRole.REVIEWS
+        and drops[ElementRole.REVIEWS]
+        and root.plain - block.plain >= max(500, root.plain * 0.25)
+    ):
         return True
-    return bool(says & Says.ASIDE) and block.plain * 4 <= root.plain and _is_beside(block)
+    return bool(says & ElementRole.ASIDE) and block.plain * 4 <= root.plain and _is_supplementary(block)
 
 
 def _outermost(root: Block, flag: int) -> Iterator[Block]:
@@ -198,31 +202,31 @@ def _outermost(root: Block, flag: int) -> Iterator[Block]:
         for child in todo.pop().children:
             if child.dropped:
                 continue
-            if child.says & flag:
+            if child.roles & flag:
                 yield child
             else:
                 todo.append(child)
 
 
-def _is_beside(block: Block) -> bool:
+def _is_supplementary(block: Block) -> bool:
     """Whether a banner, a drawer or an aside is what it is called: links, fields, or neither sentence nor heading."""
     return block.link > 0.35 * block.text or bool(block.fields) or not (block.prose or block.headings)
 
 
-def _lists_of_links(root: Block) -> None:
+def _drop_link_lists(root: Block) -> None:
     """Drops lists of links from a page that is made of sentences; where links are the page, they stay."""
-    for block in _inner(root):
-        if block.links < _LINKS or block.prose or block.tag in _NO_LIST or block.is_heart:
+    for block in _remaining_blocks(root):
+        if block.links < _LINKS or block.prose or block.tag in _NO_LIST or block.is_core:
             continue
         if block.link > _LINKED * block.text and block.link < 0.15 * root.text:
             block.drop()
 
 
-def _forms(outline: Outline) -> None:
+def _drop_forms(outline: PageBlocks) -> None:
     """Drops forms to be filled in, but not a form that a whole page is wrapped in."""
     root = outline.root
     for block in outline.blocks:
-        if block.tag != "form" or not block.fields or block.is_heart or block.is_gone():
+        if block.tag != "form" or not block.fields or block.is_core or block.is_gone():
             continue
         if block.text * 2 < root.text and block.prose * 3 < root.prose and block.prose * 2 < block.text:
             block.drop()

@@ -1,4 +1,4 @@
-"""What has become of a page since it was last scraped.
+"""Compares a page with its last scraped version.
 
 Two versions are the same where their markdown is, but for white space. A page that answers 404 or 410 was removed. A
 page that answers with any other error says nothing about its content, so it is not compared.
@@ -15,7 +15,7 @@ _GONE = frozenset([404, 410])
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class TrackingOptions:
     """How a request wants a page compared."""
 
     #: Separates histories; None for the default one.
@@ -24,16 +24,16 @@ class Asked:
     diff: bool
 
 
-def read_asked(options: Mapping[str, object]) -> Asked | None:
+def read_tracking_options(options: Mapping[str, object]) -> TrackingOptions | None:
     """What the options (snake_case) say about change tracking; None where it is not asked for."""
     formats = options.get("formats")
     for entry in formats if isinstance(formats, list | tuple) else ():
         if entry == "changeTracking":
-            return Asked(None, diff=False)
+            return TrackingOptions(None, diff=False)
         if isinstance(entry, Mapping) and entry.get("type") == "changeTracking":
             modes, tag = entry.get("modes"), entry.get("tag")
             with_diff = isinstance(modes, list | tuple) and "git-diff" in modes
-            return Asked(tag if isinstance(tag, str) else None, diff=with_diff)
+            return TrackingOptions(tag if isinstance(tag, str) else None, diff=with_diff)
     return None
 
 
@@ -47,7 +47,7 @@ def is_content(status: object) -> bool:
     return isinstance(status, int) and status < 400
 
 
-def compare(asked: Asked, previous: str | None, current: str, status: object) -> dict[str, object]:
+def compare(asked: TrackingOptions, previous: str | None, current: str, status: object) -> dict[str, object]:
     """Returns `changeStatus`, and `diff` where it was asked for and the page has changed.
 
     Args:

@@ -1,4 +1,4 @@
-"""One URL or one file in, one scrape document out."""
+"""Turns one URL or one file into a scrape document."""
 
 from __future__ import annotations
 
@@ -11,19 +11,26 @@ from html import escape
 from urllib.parse import quote
 
 from weblake import aio
-from weblake_service.failures import PageFailure
-from weblake_service.files.converters import Converters
-from weblake_service.files.kinds import HTML, PDF, kind_of_name
+from weblake_service.files.converter_pool import ConverterPool
+from weblake_service.files.file_types import HTML, PDF, type_of_name
 from weblake_service.files.upload import Upload
-from weblake_service.page.converted import Readable, as_base64, read_document
+from weblake_service.page.content_types import (
+    ContentKind,
+    fence_language,
+    kind_of,
+    kind_of_upload,
+    text_of,
+    unsupported,
+)
+from weblake_service.page.file_documents import FileDocument, as_base64, convert_file
 from weblake_service.page.html_page import html_document
 from weblake_service.page.markdown import fenced, without_base64_images
-from weblake_service.page.media import Kind, fence_of, kind_of, kind_of_upload, refuse, text_of
 from weblake_service.page.parse_process import LARGE, read_html
-from weblake_service.page.requested_formats import Wanted, number, read_wanted
-from weblake_service.web.fetch import Fetched, Fetcher
+from weblake_service.page.requested_formats import PageOptions, number, read_page_options
+from weblake_service.page_failure import PageFailure
+from weblake_service.web.fetch import FetchedResponse, Fetcher
 
-__all__ = ["Page", "PageFailure", "page_of", "page_of_upload", "scrape"]
+__all__ = ["Page", "PageFailure", "page_of_body", "page_of_upload", "scrape"]
 
 #: The type of the HTML that a document was made into.
 _OWN_HTML = "text/html; charset=utf-8"
@@ -44,7 +51,7 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class PageOrigin:
     """Where a page comes from."""
 
     #: As it was asked for.
@@ -55,12 +62,12 @@ class Source:
     name: str = ""
 
     @property
-    def shown(self) -> str:
+    def public_url(self) -> str:
         return self.name or self.url
 
 
 async def scrape(
-    url: str, options: Mapping[str, object], *, fetcher: Fetcher, converters: Converters | None = None
+    url: str, options: Mapping[str, object], *, fetcher: Fetcher, converters: ConverterPool | None = None
 ) -> Page:
     """Fetches a URL and returns it as a page; a target that answers 404 is a page with that status.
 
@@ -69,10 +76,10 @@ async def scrape(
     remove_base64_images (true), parsers (pdf). `converters` are those of the service; without them a document gets a
     process of its own. Raises PageFailure where there is no page to return.
     """
-    wanted = read_wanted(options)
+    wanted = read_page_options(options)
     timeout_s = number(options.get("timeout"), 60_000) / 1000
     headers = options.get("headers")
-    async with deadline(url, timeout_s):
+    async with page_deadline(url, timeout_s):
         fetched = await fetcher.get(
             url,
             headers={str(k): str(v) for k, v in headers.items()} if isinstance(headers, Mapping) else None,
@@ -80,48 +87,50 @@ async def scrape(
             verify=options.get("skip_tls_verification") is False,
         )
         kind = kind_of(fetched.content_type, fetched.body)
-        return await _page(fetched, kind, Source(url, fetched.url), wanted, converters)
+        return await _page(fetched, kind, PageOrigin(url, fetched.url), wanted, converters)
 
 
 async def page_of_upload(
-    read: Callable[[], Upload], options: Mapping[str, object], *, converters: Converters, timeout_s: float
+    read: Callable[[], Upload], options: Mapping[str, object], *, converters: ConverterPool, timeout_s: float
 ) -> Page:
     """Returns an uploaded file as a page, whose address is the file's name; raises PageFailure where it is none.
 
     The file is read when its turn has come; `timeout_s` is for waiting, reading and converting.
     """
-    wanted = read_wanted(options)
-    async with deadline("The file", timeout_s), converters.turn():
+    wanted = read_page_options(options)
+    async with page_deadline("The file", timeout_s), converters.slot():
         file = await asyncio.to_thread(read)
         kind = kind_of_upload(file.name, file.body)
-        named = kind_of_name(file.name)
-        content_type = {Kind.HTML: HTML, Kind.PDF: PDF}.get(kind) or (None if named in {HTML, PDF} else named)
+        named = type_of_name(file.name)
+        content_type = {ContentKind.HTML: HTML, ContentKind.PDF: PDF}.get(kind) or (
+            None if named in {HTML, PDF} else named
+        )
         address = f"file:///{quote(file.name)}"
-        fetched = Fetched(
+        fetched = FetchedResponse(
             address, 200, body=file.body, content_type=content_type.types[0] if content_type is not None else ""
         )
         # A file has no address that its own relative links could be resolved against.
-        page = await _page(fetched, kind, Source(address, "", name=file.name), wanted, converters)
+        page = await _page(fetched, kind, PageOrigin(address, "", name=file.name), wanted, converters)
     metadata = page.document["metadata"]
     assert isinstance(metadata, dict)
     metadata["sourceFile"] = file.name
     return page
 
 
-def page_of(fetched: Fetched, source_url: str, options: Mapping[str, object]) -> Page:
+def page_of_body(fetched: FetchedResponse, source_url: str, options: Mapping[str, object]) -> Page:
     """Returns HTML or text that was fetched as a page, at once; the part of `scrape` that needs nothing else."""
-    wanted = read_wanted(options)
-    kind, source = kind_of(fetched.content_type, fetched.body), Source(source_url, fetched.url)
-    if kind is not Kind.HTML:
+    wanted = read_page_options(options)
+    kind, source = kind_of(fetched.content_type, fetched.body), PageOrigin(source_url, fetched.url)
+    if kind is not ContentKind.HTML:
         return _plain_page(fetched, kind, source, wanted)
     document, links = html_document(fetched.content_type, fetched.body, source.base, wanted)
     if "rawHtml" in wanted.formats:
         document["rawHtml"] = text_of(fetched.content_type, fetched.body)
-    return _told(fetched, source, wanted, document, links, 1)
+    return _with_service_metadata(fetched, source, wanted, document, links, 1)
 
 
 @asynccontextmanager
-async def deadline(what: str, timeout_s: float) -> AsyncIterator[None]:
+async def page_deadline(what: str, timeout_s: float) -> AsyncIterator[None]:
     """Ends what is done within it after so many seconds, and raises PageFailure."""
     try:
         async with aio.timeout(timeout_s):
@@ -131,13 +140,19 @@ async def deadline(what: str, timeout_s: float) -> AsyncIterator[None]:
         raise PageFailure("SCRAPE_TIMEOUT", message, status=408) from error
 
 
-async def _page(fetched: Fetched, kind: Kind, source: Source, wanted: Wanted, converters: Converters | None) -> Page:
-    own = converters or Converters()
+async def _page(
+    fetched: FetchedResponse,
+    kind: ContentKind,
+    source: PageOrigin,
+    wanted: PageOptions,
+    converters: ConverterPool | None,
+) -> Page:
+    own = converters or ConverterPool()
     try:
-        if kind is Kind.HTML:
+        if kind is ContentKind.HTML:
             return await _html_page(fetched, source, wanted, own)
-        if kind is Kind.OFFICE or (kind is Kind.PDF and wanted.parse_pdf):
-            readable = await read_document(own, fetched.body, source.shown, wanted, pdf=kind is Kind.PDF)
+        if kind is ContentKind.OFFICE or (kind is ContentKind.PDF and wanted.parse_pdf):
+            readable = await convert_file(own, fetched.body, source.public_url, wanted, pdf=kind is ContentKind.PDF)
             return await _converted_page(fetched, readable, source, wanted, own)
     finally:
         if own is not converters:
@@ -146,23 +161,25 @@ async def _page(fetched: Fetched, kind: Kind, source: Source, wanted: Wanted, co
     return await asyncio.to_thread(make) if len(fetched.body) > LARGE else make()
 
 
-async def _html_page(fetched: Fetched, source: Source, wanted: Wanted, converters: Converters) -> Page:
-    read = read_html(converters, fetched.content_type, fetched.body, source.base, wanted, source.shown)
-    return _told(fetched, source, wanted, *await read, 1)
+async def _html_page(
+    fetched: FetchedResponse, source: PageOrigin, wanted: PageOptions, converters: ConverterPool
+) -> Page:
+    read = read_html(converters, fetched.content_type, fetched.body, source.base, wanted, source.public_url)
+    return _with_service_metadata(fetched, source, wanted, *await read, 1)
 
 
-def _plain_page(fetched: Fetched, kind: Kind, source: Source, wanted: Wanted) -> Page:
-    if kind is Kind.TEXT:
+def _plain_page(fetched: FetchedResponse, kind: ContentKind, source: PageOrigin, wanted: PageOptions) -> Page:
+    if kind is ContentKind.TEXT:
         document = _text_document(fetched, wanted)
-    elif kind is Kind.PDF and not wanted.parse_pdf:
+    elif kind is ContentKind.PDF and not wanted.parse_pdf:
         document = as_base64(fetched.body, wanted)
     else:
-        raise refuse(fetched.content_type, source.shown)
-    return _told(fetched, source, wanted, document, [], 1)
+        raise unsupported(fetched.content_type, source.public_url)
+    return _with_service_metadata(fetched, source, wanted, document, [], 1)
 
 
 async def _converted_page(
-    fetched: Fetched, readable: Readable, source: Source, wanted: Wanted, converters: Converters
+    fetched: FetchedResponse, readable: FileDocument, source: PageOrigin, wanted: PageOptions, converters: ConverterPool
 ) -> Page:
     """A document's own HTML makes what HTML makes of a web page; its markdown stands where it has one."""
     document: dict[str, object] = {}
@@ -171,7 +188,7 @@ async def _converted_page(
         html = readable.html.encode("utf-8", "replace")
         # The filter looks for what surrounds an article on a web page.
         whole = replace(wanted, only_main_content=False, block_ads=False)
-        document, found = await read_html(converters, _OWN_HTML, html, source.base, whole, source.shown)
+        document, found = await read_html(converters, _OWN_HTML, html, source.base, whole, source.public_url)
         links = list(dict.fromkeys([*found, *links]))
         document.pop("metadata")
         if "links" in wanted.formats and readable.links:
@@ -181,11 +198,16 @@ async def _converted_page(
     warning = " ".join(str(part) for part in (document.get("warning"), readable.warning) if part)
     document |= {"warning": warning} if warning else {}
     document |= {**readable.extra, "metadata": readable.metadata}
-    return _told(fetched, source, wanted, document, links, readable.credits)
+    return _with_service_metadata(fetched, source, wanted, document, links, readable.credits)
 
 
-def _told(
-    fetched: Fetched, source: Source, wanted: Wanted, document: dict[str, object], links: list[str], credits: int
+def _with_service_metadata(
+    fetched: FetchedResponse,
+    source: PageOrigin,
+    wanted: PageOptions,
+    document: dict[str, object],
+    links: list[str],
+    credits: int,
 ) -> Page:
     """The page, with what the service itself says of it."""
     for name in ("links", "images"):
@@ -202,12 +224,12 @@ def _told(
     return Page({**document, "metadata": metadata}, fetched.url, links, credits)
 
 
-def _text_document(fetched: Fetched, wanted: Wanted) -> dict[str, object]:
+def _text_document(fetched: FetchedResponse, wanted: PageOptions) -> dict[str, object]:
     """Text that is no HTML: JSON and XML in a fence, everything else as it is."""
     text = text_of(fetched.content_type, fetched.body)
     document: dict[str, object] = {}
     if "markdown" in wanted.formats:
-        language = fence_of(fetched.content_type)
+        language = fence_language(fetched.content_type)
         shown = without_base64_images(text) if wanted.remove_base64_images else text
         document["markdown"] = fenced(text, language) if language and text.strip() else shown
     if "html" in wanted.formats:

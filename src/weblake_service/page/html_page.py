@@ -1,29 +1,29 @@
-"""HTML as a document; runs in the service, and for large pages in a converting process."""
+"""Turns HTML into a document; runs in the service, and for large pages in a converter process."""
 
 from __future__ import annotations
 
 from selectolax.lexbor import LexborHTMLParser
 
-from weblake_service.page.blocked_ads import drop_ads
-from weblake_service.page.links import base_of, images_in, links_in, resolve_all, settle_images
+from weblake_service.page.ad_removal import drop_ads
+from weblake_service.page.content_types import text_of
+from weblake_service.page.links import base_of, images_in, links_in, resolve_all, set_image_sources
 from weblake_service.page.main_content import Content, select_content
 from weblake_service.page.markdown import to_markdown
-from weblake_service.page.media import text_of
 from weblake_service.page.metadata import read_metadata
-from weblake_service.page.parser_limits import flatten
-from weblake_service.page.requested_formats import Wanted
-from weblake_service.page.selectors import refuse_costly
+from weblake_service.page.parser_limits import limit_nesting
+from weblake_service.page.requested_formats import PageOptions
+from weblake_service.page.selectors import refuse_costly_selectors
 
 _TOO_DEEP = "The page nests deeper than can be converted; text at the bottom is missing from the markdown."
 
 
-def html_document(content_type: str, body: bytes, url: str, wanted: Wanted) -> tuple[dict[str, object], list[str]]:
+def html_document(content_type: str, body: bytes, url: str, wanted: PageOptions) -> tuple[dict[str, object], list[str]]:
     """The document, without its rawHtml, and all links of a page whose relative addresses are resolved against `url`.
 
     Raises:
         PageFailure: A selector cannot be run on this page.
     """
-    source = flatten(text_of(content_type, body))
+    source = limit_nesting(text_of(content_type, body))
     tree = LexborHTMLParser(source)
     base = base_of(tree, url)
     links = links_in(tree, url, base)
@@ -41,7 +41,7 @@ def html_document(content_type: str, body: bytes, url: str, wanted: Wanted) -> t
     if "markdown" in wanted.formats:
         markdown, whole = to_markdown(content.tree, remove_base64_images=wanted.remove_base64_images)
         if not whole:
-            shallow = _content(LexborHTMLParser(flatten(source, surely=True)), wanted)
+            shallow = _content(LexborHTMLParser(limit_nesting(source, surely=True)), wanted)
             resolve_all(shallow.tree, base)
             markdown, whole = to_markdown(shallow.tree, remove_base64_images=wanted.remove_base64_images)
         if not whole:
@@ -52,9 +52,9 @@ def html_document(content_type: str, body: bytes, url: str, wanted: Wanted) -> t
     return {**document, "metadata": metadata}, links
 
 
-def _content(tree: LexborHTMLParser, wanted: Wanted) -> Content:
-    settle_images(tree)
-    refuse_costly(tree, (*wanted.include_tags, *wanted.exclude_tags))
+def _content(tree: LexborHTMLParser, wanted: PageOptions) -> Content:
+    set_image_sources(tree)
+    refuse_costly_selectors(tree, (*wanted.include_tags, *wanted.exclude_tags))
     if wanted.block_ads and not wanted.only_main_content and not wanted.include_tags:
         drop_ads(tree)
     return select_content(

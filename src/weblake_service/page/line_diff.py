@@ -1,4 +1,4 @@
-"""The lines in which two texts differ, as a unified diff that `git apply` takes.
+"""Line diff of two texts, as a unified diff that `git apply` takes.
 
 Lines that stand once in each text are matched first, as patience diff does, and difflib looks at what lies between
 them. Its worst case is cubic, so it gets so much work to do and no more; what it does not get to is one replaced block,
@@ -28,29 +28,29 @@ def unified_diff(before: str, after: str) -> str:
     if before == after:
         return ""
     old, new = _lines(before), _lines(after)
-    steps = _Steps(old, new)
+    steps = _OpcodeGrouper(old, new)
     return _HEAD + "".join(part for hunk in steps.get_grouped_opcodes(_CONTEXT) for part in _hunk(hunk, old, new))
 
 
-class _Steps(SequenceMatcher[str]):
+class _OpcodeGrouper(SequenceMatcher[str]):
     """The grouping of difflib over steps of our own."""
 
     def __init__(self, old: Sequence[str], new: Sequence[str]) -> None:
         super().__init__(None, (), (), autojunk=False)
-        self._steps = _joined(_Walk(old, new).steps())
+        self._steps = _merged(_Comparison(old, new).opcodes())
 
     def get_opcodes(self) -> list[Step]:  # type: ignore[override]
         return self._steps
 
 
-class _Walk:
+class _Comparison:
     """One comparison, with the work that is left to difflib."""
 
     def __init__(self, old: Sequence[str], new: Sequence[str]) -> None:
         self._old, self._new = old, new
         self._work = _WORK
 
-    def steps(self) -> Iterator[Step]:
+    def opcodes(self) -> Iterator[Step]:
         """The steps from one text to the other, in order; neighbours may be of one kind."""
         start, old_end, new_end = 0, len(self._old), len(self._new)
         while start < min(old_end, new_end) and self._old[start] == self._new[start]:
@@ -58,15 +58,15 @@ class _Walk:
         while min(old_end, new_end) > start and self._old[old_end - 1] == self._new[new_end - 1]:
             old_end, new_end = old_end - 1, new_end - 1
         yield "equal", 0, start, 0, start
-        anchors = _anchors(self._old[start:old_end], self._new[start:new_end])
+        anchors = _unique_common_lines(self._old[start:old_end], self._new[start:new_end])
         places = [(start - 1, start - 1), *((start + one, start + other) for one, other in anchors), (old_end, new_end)]
         for (old, new), (old_next, new_next) in pairwise(places):
-            yield from self._between(old + 1, old_next, new + 1, new_next)
+            yield from self._opcodes_between(old + 1, old_next, new + 1, new_next)
             if old_next < old_end:
                 yield "equal", old_next, old_next + 1, new_next, new_next + 1
         yield "equal", old_end, len(self._old), new_end, len(self._new)
 
-    def _between(self, old: int, old_end: int, new: int, new_end: int) -> Iterator[Step]:
+    def _opcodes_between(self, old: int, old_end: int, new: int, new_end: int) -> Iterator[Step]:
         """The steps between two matched lines."""
         work = (old_end - old) * (new_end - new)
         self._work -= work
@@ -79,7 +79,7 @@ class _Walk:
             yield tag, old + i, old + i_end, new + j, new + j_end
 
 
-def _anchors(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:
+def _unique_common_lines(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:
     """The places of lines that stand once in either text, as many as keep the same order in both."""
     counted_old, counted_new = Counter(old), Counter(new)
     place = {line: index for index, line in enumerate(new) if counted_new[line] == 1}
@@ -101,7 +101,7 @@ def _anchors(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:
     return chosen[::-1]
 
 
-def _joined(steps: Iterator[Step]) -> list[Step]:
+def _merged(steps: Iterator[Step]) -> list[Step]:
     """The steps with empty ones left out, equal neighbours made one, and changes named for what they are."""
     joined: list[Step] = []
     for tag, i, i_end, j, j_end in steps:

@@ -1,4 +1,4 @@
-"""Every address on a page, made absolute against `<base>` or the page itself."""
+"""Links and images of a page, with absolute URLs."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ def is_web(url: str) -> bool:
         return False
 
 
-def settle_images(tree: LexborHTMLParser) -> None:
+def set_image_sources(tree: LexborHTMLParser) -> None:
     """Gives pictures that are loaded late the address that they will have."""
     for image in tree.css("img"):
-        _settle(image)
+        _set_image_source(image)
 
 
 def resolve_all(tree: LexborHTMLParser, base: str) -> None:
@@ -86,13 +86,13 @@ def resolve_all(tree: LexborHTMLParser, base: str) -> None:
 
 def links_in(tree: LexborHTMLParser, url: str, base: str) -> list[str]:
     """The http and https links in document order, each once; links within the same page are left out."""
-    return _once(link for link in _hrefs(tree, base) if is_web(link) and not _same_page(link, url))
+    return _unique(link for link in _hrefs(tree, base) if is_web(link) and not _same_page(link, url))
 
 
 def images_in(tree: LexborHTMLParser, base: str) -> list[str]:
     """The http and https addresses of the pictures in document order, each once."""
     found = (absolute(node.attributes.get("src"), base) for node in tree.css("img[src]"))
-    return _once(image for image in found if is_web(image))
+    return _unique(image for image in found if is_web(image))
 
 
 def _hrefs(tree: LexborHTMLParser, base: str) -> Iterator[str]:
@@ -111,7 +111,7 @@ def _same_page(link: str, url: str) -> bool:
     return "#" in link and link.partition("#")[0] == url.partition("#")[0]
 
 
-def _settle(image: LexborNode) -> None:
+def _set_image_source(image: LexborNode) -> None:
     """Gives a picture without an address, or with a blank one for a placeholder, the one that it loads later."""
     attributes = image.attributes
     source = (attributes.get("src") or "").strip()
@@ -131,5 +131,5 @@ def _candidates(srcset: str | None) -> list[list[str]]:
     return [part.split() for part in re.split(r",\s+", srcset.strip().rstrip(",")) if part.split()]
 
 
-def _once(urls: Iterator[str]) -> list[str]:
+def _unique(urls: Iterator[str]) -> list[str]:
     return list(dict.fromkeys(urls))

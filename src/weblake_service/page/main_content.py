@@ -1,9 +1,6 @@
-"""Keeps what a page is about and drops what stands around it.
+"""Selects the main content of a page: boilerplate removal by landmarks and names, then by link density and position.
 
-A deterministic filter on the HTML in two stages: landmarks and names first (outline, furniture), then what the blocks
-that are left are made of and where they stand (sifting, sections). It errs on the side of keeping: a word too many
-costs less than a paragraph lost. Where too little would be left it steps back, first to landmarks only, then to the
-whole page.
+If too little is left, it falls back to landmarks only, then to the whole page.
 """
 
 from __future__ import annotations
@@ -14,10 +11,10 @@ from dataclasses import dataclass
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
 
-from weblake_service.failures import PageFailure
-from weblake_service.page.blocks import Block, Outline
-from weblake_service.page.boilerplate_removal import Subject, sift
-from weblake_service.page.outline import outline
+from weblake_service.page.block_extraction import extract_blocks
+from weblake_service.page.blocks import Block, PageBlocks
+from weblake_service.page.boilerplate_removal import PageSubject, drop_boilerplate
+from weblake_service.page_failure import PageFailure
 
 #: Never content, whatever was asked for.
 _MACHINERY = "script, style, template, link, meta, base, object, embed, applet, canvas, head > title"
@@ -72,16 +69,16 @@ def select_content(
     `include_tags` are CSS selectors that name the content, and then the filter stays out of it. `exclude_tags` are
     dropped in every case. A selector that cannot be read raises PageFailure with status 400.
     """
-    subject = _subject(tree) if only_main_content and not include_tags else Subject()
+    subject = _subject(tree) if only_main_content and not include_tags else PageSubject()
     _drop(tree.css(_MACHINERY))
     _drop_noscript(tree)
     for selector in exclude_tags:
         _drop(_matching(tree, selector, "excludeTags"))
     if include_tags:
-        return _only(tree, include_tags)
+        return _select_only(tree, include_tags)
     if not only_main_content or tree.body is None:
         return Content(tree)
-    _keep_main(tree, tree.body, subject)
+    _keep_main_content(tree, tree.body, subject)
     return Content(tree)
 
 
@@ -94,7 +91,7 @@ def _drop_noscript(tree: LexborHTMLParser) -> None:
         _drop(fallbacks)
 
 
-def _subject(tree: LexborHTMLParser) -> Subject:
+def _subject(tree: LexborHTMLParser) -> PageSubject:
     """What the page says about itself; read before its metadata is dropped."""
     title = tree.css_first("head > title")
     data = " ".join(node.text() for node in tree.css(_DATA))[:_DATA_READ]
@@ -103,7 +100,7 @@ def _subject(tree: LexborHTMLParser) -> Subject:
     says = (kind.attributes.get("content") or "").lower() if kind is not None else ""
     names = " ".join(_names(node) for node in (tree.root, tree.body) if node is not None)
     is_discussion = "DiscussionForumPosting" in types or _DISCUSSION.search(names) is not None
-    return Subject(
+    return PageSubject(
         title=title.text() if title is not None else "",
         # Of questions and answers the answers are the content, and the comments below them are not.
         is_discussion=is_discussion and "question" not in names,
@@ -116,19 +113,19 @@ def _names(node: LexborNode) -> str:
     return " ".join((attributes.get(name) or "")[:1000] for name in ("class", "id", "itemtype", "data-template"))
 
 
-def _keep_main(tree: LexborHTMLParser, body: LexborNode, subject: Subject) -> None:
-    found = outline(tree, body, subject.title)
+def _keep_main_content(tree: LexborHTMLParser, body: LexborNode, subject: PageSubject) -> None:
+    found = extract_blocks(tree, body, subject.title)
     if found.root.plain < _ENOUGH and found.root.text < _length(body) * _TOO_LITTLE:
         found.release()
-        found = outline(tree, body, subject.title, names=False)
+        found = extract_blocks(tree, body, subject.title, names=False)
     if found.root.text >= _ENOUGH or found.root.text > _length(body) * _NEXT_TO_NOTHING:
-        sift(found, subject)
-        _say_once(found)
-        _take_out(tree, found)
+        drop_boilerplate(found, subject)
+        _drop_repeated_alt_text(found)
+        _remove_selected(tree, found)
     found.release()
 
 
-def _take_out(tree: LexborHTMLParser, found: Outline) -> None:
+def _remove_selected(tree: LexborHTMLParser, found: PageBlocks) -> None:
     for node in found.furniture:
         node.decompose()
     for block in _outermost_dropped(found.root):
@@ -148,7 +145,7 @@ def _outermost_dropped(root: Block) -> list[Block]:
     return dropped
 
 
-def _say_once(found: Outline) -> None:
+def _drop_repeated_alt_text(found: PageBlocks) -> None:
     """Empties the alt text of a picture that only says again what the card around it says."""
     said: dict[int, str] = {}
     for image, block in found.pictures:
@@ -165,7 +162,7 @@ def _say_once(found: Outline) -> None:
             card = card.parent
 
 
-def _only(tree: LexborHTMLParser, selectors: Sequence[str]) -> Content:
+def _select_only(tree: LexborHTMLParser, selectors: Sequence[str]) -> Content:
     """A tree that holds the elements the selectors name, outermost only, in document order."""
     wanted = {node.mem_id: node for node in _matching(tree, ", ".join(selectors), "includeTags")}
     outermost = [node for node in wanted.values() if not _within(node, wanted)]

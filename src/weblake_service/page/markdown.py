@@ -1,4 +1,4 @@
-"""HTML to markdown: headings, nested lists, GFM tables, fenced code with its language.
+"""Converts HTML to markdown: headings, nested lists, GFM tables, fenced code with its language.
 
 The conversion is html-to-markdown's. What happens here first makes the tree say what a reader of the page sees: code
 blocks know their language, links fit in a line, tables that only lay out a page are opened up, and pictures that are
@@ -12,7 +12,7 @@ import re
 from html_to_markdown import ConversionOptions, PreprocessingOptions, convert
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from weblake_service.page.anchors import as_block, settle_links
+from weblake_service.page.link_markup import as_block, normalize_links
 
 #: Stands where the URL of a base64 image stood.
 IMAGE_PLACEHOLDER = "Base64-Image-Removed"
@@ -53,15 +53,15 @@ def to_markdown(tree: LexborHTMLParser, *, remove_base64_images: bool = True) ->
     for link in tree.css("a[href^='javascript:' i]"):
         del link.attrs["href"]
     for heading in tree.css("summary h1, summary h2, summary h3, summary h4, summary h5, summary h6"):
-        _bare(heading)
-    _settle_pictures(tree, remove_base64_images)
-    settle_links(tree)
+        _unwrap_summary(heading)
+    _prepare_images(tree, remove_base64_images)
+    normalize_links(tree)
     _drop_bare_rows(tree)
     for table in reversed(tree.css(_LAYOUT_TABLES)):
         if not _has_own_heads(table):
-            _open_up(table)
+            _unwrap_cells(table)
     for block in tree.css("pre"):
-        _name_language(block)
+        _set_language(block)
     html = tree.html or ""
     if "&lt;" in html:
         html = _CODE_OR_TAG.sub(lambda found: found[0] if found[1] else _WRITTEN_TAG, html)
@@ -69,7 +69,7 @@ def to_markdown(tree: LexborHTMLParser, *, remove_base64_images: bool = True) ->
     return (result.content or "").replace(_WRITTEN_TAG, "\\<").strip("\n"), not result.warnings
 
 
-def _settle_pictures(tree: LexborHTMLParser, remove_base64_images: bool) -> None:
+def _prepare_images(tree: LexborHTMLParser, remove_base64_images: bool) -> None:
     for image in tree.css("img:not([src]), img[src='']"):
         image.decompose()
     # A picture that is carried in the page in another code than base64 is as long and says as little.
@@ -96,7 +96,7 @@ def fenced(text: str, language: str = "") -> str:
     return f"{fence}{language}\n{text.rstrip()}\n{fence}"
 
 
-def _bare(heading: LexborNode) -> None:
+def _unwrap_summary(heading: LexborNode) -> None:
     """Makes the summary around a heading a plain block: a heading cannot stand in the bold line it would become."""
     above = heading.parent
     while above is not None and above.tag != "summary":
@@ -105,7 +105,7 @@ def _bare(heading: LexborNode) -> None:
         as_block(above)
 
 
-def _name_language(block: LexborNode) -> None:
+def _set_language(block: LexborNode) -> None:
     code = block.css_first("code")
     target = code if code is not None else block
     for node in (code, block, block.parent, block.parent.parent if block.parent is not None else None):
@@ -142,7 +142,7 @@ def _table_of(cell: LexborNode) -> int | None:
     return above.mem_id if above is not None else None
 
 
-def _open_up(table: LexborNode) -> None:
+def _unwrap_cells(table: LexborNode) -> None:
     """Puts each cell of a layout table on its own, in document order, in place of the table."""
     parser = table.parser
     for cell in [node for node in table.css("td, caption") if _table_of(node) == table.mem_id]:

@@ -1,4 +1,4 @@
-"""What a page says of itself.
+"""Reads the metadata of a page.
 
 Every `meta` name and property is kept under its own key, a repeated one as a list. The names that the contract
 documents come beside them: `og:title` is also `ogTitle`. What the service itself reports cannot be forged by a page.

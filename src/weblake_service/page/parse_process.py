@@ -1,4 +1,4 @@
-"""Where HTML is read: in this process where it is small, in a converting process where it is not.
+"""Chooses where HTML is parsed: small pages in this process, large ones in a converter process.
 
 A page of a megabyte can be built to take minutes and gigabytes. In a converting process it has a bound for both, and
 the service answers meanwhile.
@@ -12,14 +12,14 @@ from functools import partial
 
 import msgspec
 
-from weblake_service.failures import PageFailure
-from weblake_service.files.converted import Converted, Task
-from weblake_service.files.converters import Converters
+from weblake_service.files.conversion_messages import ConversionResult, ConversionTask
+from weblake_service.files.converter_pool import ConverterPool
 from weblake_service.page.attributes import read_attributes
+from weblake_service.page.audio_video import read_media
+from weblake_service.page.content_types import text_of
 from weblake_service.page.html_page import html_document
-from weblake_service.page.media import text_of
-from weblake_service.page.own_media import read_media
-from weblake_service.page.requested_formats import Wanted
+from weblake_service.page.requested_formats import PageOptions
+from weblake_service.page_failure import PageFailure
 
 #: Bytes from which on a page is read in a thread, so that the event loop goes on.
 LARGE = 50_000
@@ -28,7 +28,7 @@ HEAVY = 250_000
 
 
 async def read_html(
-    converters: Converters, content_type: str, body: bytes, base: str, wanted: Wanted, name: str
+    converters: ConverterPool, content_type: str, body: bytes, base: str, wanted: PageOptions, name: str
 ) -> tuple[dict[str, object], list[str]]:
     """The document and all links of a page; `name` says in messages which page it is.
 
@@ -36,8 +36,8 @@ async def read_html(
         PageFailure: It cannot be read within the memory of one page, or a selector cannot be run on it.
     """
     if len(body) > HEAVY:
-        task = Task("page", content_type=content_type, base=base, options=msgspec.to_builtins(wanted))
-        result = _sound(await converters.convert(task, body), name)
+        task = ConversionTask("page", content_type=content_type, base=base, options=msgspec.to_builtins(wanted))
+        result = _raise_problem(await converters.convert(task, body), name)
         document, links = result.document, result.links
     else:
         read = partial(html_document, content_type, body, base, wanted)
@@ -50,27 +50,27 @@ async def read_html(
 
 
 async def attributes_of(
-    converters: Converters, content_type: str, body: bytes, options: Mapping[str, object], name: str
+    converters: ConverterPool, content_type: str, body: bytes, options: Mapping[str, object], name: str
 ) -> object:
     """The `attributes` format of a page; raises PageFailure as `read_html` does."""
     if len(body) <= HEAVY:
         return await asyncio.to_thread(read_attributes, content_type, body, options)
-    task = Task("attributes", content_type=content_type, options={"formats": options.get("formats")})
-    return _sound(await converters.convert(task, body), name).document["attributes"]
+    task = ConversionTask("attributes", content_type=content_type, options={"formats": options.get("formats")})
+    return _raise_problem(await converters.convert(task, body), name).document["attributes"]
 
 
 async def media_of(
-    converters: Converters, content_type: str, body: bytes, wanted: list[str], url: str, name: str
+    converters: ConverterPool, content_type: str, body: bytes, wanted: list[str], url: str, name: str
 ) -> dict[str, object]:
     """The formats `audio` and `video` of a page at a URL; raises PageFailure where it has none, or cannot be read."""
     reads_here = len(body) <= HEAVY
     if reads_here:
         return await asyncio.to_thread(read_media, content_type, body, url, wanted)
-    task = Task("media", content_type=content_type, base=url, options={"wanted": wanted})
-    return _sound(await converters.convert(task, body), name).document
+    task = ConversionTask("media", content_type=content_type, base=url, options={"wanted": wanted})
+    return _raise_problem(await converters.convert(task, body), name).document
 
 
-def _sound(result: Converted, name: str) -> Converted:
+def _raise_problem(result: ConversionResult, name: str) -> ConversionResult:
     if not result.problem:
         return result
     if result.problem == "refused":

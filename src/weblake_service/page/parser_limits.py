@@ -1,4 +1,4 @@
-"""Holds back pages that are built to exhaust a parser.
+"""Limits nesting and open formatting in pages that would exhaust a parser.
 
 Three shapes do it. Elements nested by the ten thousand cost quadratic time to parse, and their text is lost below the
 depth at which a converter stops. Inline formatting that is left open is built anew inside every block that follows, so
@@ -52,29 +52,29 @@ MAX_ATTRIBUTES = 5_000
 _END_OF_COMMENT = re.compile(r"--!?>")
 
 
-def flatten(html: str, *, surely: bool = False) -> str:
+def limit_nesting(html: str, *, surely: bool = False) -> str:
     """Returns the page with no more nesting and no more open formatting than a parser can take.
 
     A page with few tags is let through unread, since no arrangement of them can hurt; `surely` reads it all the same,
     for a page that turned out to be too deep for the converter.
     """
-    if _may_be_crowded(html):
+    if _may_have_long_tag(html):
         first, *pieces = html.split("<")
         html = "<".join([first, *(p if len(p) <= _CROWDED else _with_fewer_attributes(p) for p in pieces)])
     tags = html.count("<")
     if not surely and tags < _HARMLESS_TAGS:
         formatting = len(_FORMATTING_TAG.findall(html))
-        if tags * formatting < MAX_REBUILT or (tags - html.count("</")) * _most_open(html) < MAX_REBUILT:
+        if tags * formatting < MAX_REBUILT or (tags - html.count("</")) * _most_open_formatting(html) < MAX_REBUILT:
             return html
-    depth, formatting, rebuilt = _measure(html)
+    depth, formatting, rebuilt = _measure_nesting(html)
     if depth > MAX_DEPTH:
-        html = _cut(html)
+        html = _drop_deep_tags(html)
     if formatting > MAX_FORMATTING or rebuilt > MAX_REBUILT:
         html = _without_formatting(html)
     return html
 
 
-def _may_be_crowded(html: str) -> bool:
+def _may_have_long_tag(html: str) -> bool:
     """Whether any tag is that long: then half as long a window lies within it, and has no bracket."""
     window = _CROWDED // 2
     for start in range(0, len(html), window):
@@ -98,7 +98,7 @@ def _with_fewer_attributes(piece: str) -> str:
     return f"{name[0]}>{piece[end + 1 :] if end >= 0 else ''}"
 
 
-def _most_open(html: str) -> int:
+def _most_open_formatting(html: str) -> int:
     """How much formatting is open at once, read off the formatting tags alone; a count too high to be harmless if
     more of it is nested than is kept."""
     opened: Counter[str] = Counter()
@@ -134,7 +134,7 @@ def _tags(html: str) -> Iterator[re.Match[str]]:
         text_until = end.end() if end is not None else len(html)
 
 
-def _measure(html: str) -> tuple[int, int, int]:
+def _measure_nesting(html: str) -> tuple[int, int, int]:
     """The deepest nesting, the most formatting open at once, and how many elements open formatting adds."""
     opened: Counter[str] = Counter()
     depth = deepest = formatting = most = rebuilt = 0
@@ -158,7 +158,7 @@ def _measure(html: str) -> tuple[int, int, int]:
     return deepest, most, rebuilt
 
 
-def _cut(html: str) -> str:
+def _drop_deep_tags(html: str) -> str:
     """Leaves out the tags below the deepest level that is kept, with the tags that close them."""
     kept: list[str] = []
     opened: Counter[str] = Counter()

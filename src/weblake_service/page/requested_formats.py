@@ -1,18 +1,18 @@
-"""What a request wants of a page: which formats, which part of it, and how its files are read."""
+"""Options of a request that shape its document: formats, content selection, file parsing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from weblake_service.failures import PageFailure
+from weblake_service.page_failure import PageFailure
 
 #: Formats made here; the rest needs a browser or a language model.
 FORMATS = frozenset(["markdown", "html", "rawHtml", "links", "images"])
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PageOptions:
     """The options that say what goes into a document."""
 
     formats: frozenset[str]
@@ -31,17 +31,17 @@ class Wanted:
     page_markers: bool = False
 
     @property
-    def selects(self) -> bool:
+    def selects_content(self) -> bool:
         """Whether CSS selectors name the content."""
         return bool(self.include_tags or self.exclude_tags)
 
     @property
     def needs_html(self) -> bool:
         """Whether something is wanted that only HTML can give."""
-        return self.selects or not self.formats <= {"markdown"}
+        return self.selects_content or not self.formats <= {"markdown"}
 
 
-def read_wanted(options: Mapping[str, object]) -> Wanted:
+def read_page_options(options: Mapping[str, object]) -> PageOptions:
     """The options by snake_case name, in the form that the rest of this room uses.
 
     Raises:
@@ -51,14 +51,14 @@ def read_wanted(options: Mapping[str, object]) -> Wanted:
     formats = options.get("formats")
     pdf = next((one for one in items(parsers) if isinstance(one, Mapping) and one.get("type") == "pdf"), {})
     max_pages = pdf.get("max_pages")
-    return Wanted(
+    return PageOptions(
         formats=_formats(["markdown"] if formats is None else items(formats)),
         only_main_content=options.get("only_main_content") is not False,
         include_tags=tuple(str(tag) for tag in items(options.get("include_tags"))),
         exclude_tags=tuple(str(tag) for tag in items(options.get("exclude_tags"))),
         remove_base64_images=options.get("remove_base64_images") is not False,
         block_ads=options.get("block_ads") is not False,
-        parse_pdf=parsers is None or any(_name(parser) == "pdf" for parser in items(parsers)),
+        parse_pdf=parsers is None or any(_format_name(parser) == "pdf" for parser in items(parsers)),
         max_pages=max_pages if isinstance(max_pages, int) else None,
         pages=bool(pdf.get("pages")),
         page_markers=bool(pdf.get("page_markers")),
@@ -76,7 +76,7 @@ def number(value: object, default: float) -> float:
 
 
 def _formats(asked: Iterable[object]) -> frozenset[str]:
-    names = ["rawHtml" if _name(entry) == "raw_html" else _name(entry) for entry in asked]
+    names = ["rawHtml" if _format_name(entry) == "raw_html" else _format_name(entry) for entry in asked]
     for name in names:
         if name not in FORMATS:
             message = f"The format {name!r} is not made by this part of the service. Choose from {sorted(FORMATS)}."
@@ -84,5 +84,5 @@ def _formats(asked: Iterable[object]) -> frozenset[str]:
     return frozenset(names)
 
 
-def _name(entry: object) -> str:
+def _format_name(entry: object) -> str:
     return str(entry.get("type", "")) if isinstance(entry, Mapping) else str(entry)

@@ -1,4 +1,4 @@
-"""CSS selectors as requests give them: checked before anything is fetched."""
+"""Validates the CSS selectors of a request before anything is fetched."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from selectolax.lexbor import LexborHTMLParser, SelectolaxError
 
-from weblake_service.failures import PageFailure
+from weblake_service.page_failure import PageFailure
 
 #: Characters of one selector, and selectors of one request: more than people write by hand, less than hurts.
 _LONGEST = 1000
@@ -46,7 +46,7 @@ def attribute_selectors(options: Mapping[str, object]) -> list[tuple[str, str]]:
     ]
 
 
-def refuse_costly(tree: LexborHTMLParser, selectors: Iterable[str]) -> None:
+def refuse_costly_selectors(tree: LexborHTMLParser, selectors: Iterable[str]) -> None:
     """Makes sure that counting selectors can be run on a page: their cost grows with the square of what they count.
 
     Raises:

@@ -1,1 +1,1 @@
-"""What the service answers: a file for each group of endpoints, and how their bodies become checked options."""
+"""HTTP endpoints, one module for each group, and the validation of their options."""

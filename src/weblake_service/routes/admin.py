@@ -1,4 +1,4 @@
-"""What tests and operators ask of the service itself, under /_weblake/.
+"""Admin endpoints for tests and operators, under /_weblake/.
 
 `docs/testing.md` shows each of them with curl. All are for loopback only, and all but health demand the key. `/health`
 is for the probes of container platforms: it answers from anywhere, without a key.
@@ -14,18 +14,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from weblake_service.answers import answer, bad_request, not_found, read_object
 from weblake_service.clock import iso
+from weblake_service.components import ServiceComponents
 from weblake_service.faults import read_rule, read_rules
-from weblake_service.jobs import deliveries
-from weblake_service.parts import Parts
+from weblake_service.jobs import webhook_queue
+from weblake_service.responses import bad_request, json_response, not_found, read_object
 from weblake_service.store import accounts
 
 
 class AdminRoutes:
     """The admin routes."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts
 
     def routes(self) -> list[Route]:
@@ -50,33 +50,33 @@ class AdminRoutes:
     async def probe(self, request: Request) -> Response:
         """That the service is up, and nothing else."""
         await self._parts.store.read(lambda db: db.execute("SELECT 1").fetchone())
-        return answer({"status": "ok"})
+        return json_response({"status": "ok"})
 
     async def health(self, request: Request) -> Response:
         """Whether the database answers, and the service's time."""
         await self._parts.store.read(lambda db: db.execute("SELECT 1").fetchone())
-        return answer({"status": "ok", "now": iso(self._parts.clock.now())})
+        return json_response({"status": "ok", "now": iso(self._parts.clock.now())})
 
     async def requests(self, request: Request) -> Response:
         """The last requests to the API."""
-        return answer({"requests": self._parts.log.entries()})
+        return json_response({"requests": self._parts.log.entries()})
 
     async def counts(self, request: Request) -> Response:
         """How many jobs of each kind were started and how many pages were billed, since the last reset."""
-        return answer({"counts": await self._parts.store.read(accounts.counts)})
+        return json_response({"counts": await self._parts.store.read(accounts.counts)})
 
     async def deliveries(self, request: Request) -> Response:
         """The webhooks that wait, and those that were tried last."""
-        return answer({"deliveries": await self._parts.store.read(deliveries.recent)})
+        return json_response({"deliveries": await self._parts.store.read(webhook_queue.recent)})
 
     async def reset(self, request: Request) -> Response:
         """Empties the service."""
         await self._parts.reset()
-        return answer({"success": True})
+        return json_response({"success": True})
 
     async def faults(self, request: Request) -> Response:
         """The rules that hold, and how often they met and struck what they are about."""
-        return answer({"rules": self._parts.faults.rules})
+        return json_response({"rules": self._parts.faults.rules})
 
     async def put_faults(self, request: Request) -> Response:
         """Replaces all rules."""
@@ -94,7 +94,7 @@ class AdminRoutes:
             (added,) = self._parts.faults.add([read_rule(body)])
         except ValueError as error:
             bad_request(f"This fault rule cannot be used: {error}.")
-        return answer({"id": added, "rules": self._parts.faults.rules})
+        return json_response({"id": added, "rules": self._parts.faults.rules})
 
     async def delete_faults(self, request: Request) -> Response:
         """Drops all rules."""
@@ -111,7 +111,7 @@ class AdminRoutes:
     async def clock(self, request: Request) -> Response:
         """The service's time, and the seconds by which it runs ahead of the machine's."""
         clock = self._parts.clock
-        return answer({"now": iso(clock.now()), "ahead": clock.offset})
+        return json_response({"now": iso(clock.now()), "ahead": clock.offset})
 
     async def advance(self, request: Request) -> Response:
         """Moves the clock forward by `seconds`."""

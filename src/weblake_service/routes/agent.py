@@ -7,15 +7,15 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weblake.api import options
-from weblake_service.answers import bad_request
+from weblake_service.components import ServiceComponents
 from weblake_service.config import Access
 from weblake_service.jobs.agent import DEFAULT_CREDITS
-from weblake_service.jobs.records import NewJob
-from weblake_service.llm.page_wants import EXTRACTION
-from weblake_service.parts import Parts
+from weblake_service.jobs.job_records import NewJob
+from weblake_service.llm.model_options import EXTRACTION
+from weblake_service.responses import bad_request
 from weblake_service.routes import model_jobs
-from weblake_service.routes.intake import once, read_options, read_target, read_webhook
-from weblake_service.routes.replays import Ticket
+from weblake_service.routes.idempotency import IdempotencyTicket
+from weblake_service.routes.request_options import read_options, read_target, read_webhook, run_once
 
 #: Names in a request that the job keeps elsewhere than in its plan.
 _NOT_PLAN = frozenset({"webhook", "origin", "integration"})
@@ -24,7 +24,7 @@ _NOT_PLAN = frozenset({"webhook", "origin", "integration"})
 class AgentRoutes:
     """Agents."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts
 
     def routes(self) -> list[Route]:
@@ -37,7 +37,7 @@ class AgentRoutes:
 
     async def start(self, request: Request) -> Response:
         """Starts a job that decides itself what to read."""
-        return await once(self._parts, request, self._start)
+        return await run_once(self._parts, request, self._start)
 
     async def read(self, request: Request) -> Response:
         """The status, and the data once there is some."""
@@ -47,7 +47,7 @@ class AgentRoutes:
         """Ends it at once."""
         return await model_jobs.cancel(self._parts, request, "id", "The agent", "agent")
 
-    async def _start(self, access: Access, body: dict[str, object], ticket: Ticket) -> Response:
+    async def _start(self, access: Access, body: dict[str, object], ticket: IdempotencyTicket) -> Response:
         parts = self._parts
         asked = read_options(options.AgentRequest, body)
         model_jobs.check_model(parts, "The agent")

@@ -11,17 +11,24 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weblake.api import options
-from weblake_service.answers import Refusal, bad_request, encode, raw_answer
+from weblake_service.components import ServiceComponents
 from weblake_service.config import Access
-from weblake_service.features import check_page_options
-from weblake_service.jobs import page_queue, records
+from weblake_service.feature_checks import check_page_options
+from weblake_service.jobs import job_records, page_queue
+from weblake_service.jobs.job_records import NewJob
 from weblake_service.jobs.page_cache import is_private
-from weblake_service.jobs.records import NewJob
-from weblake_service.parts import Parts
-from weblake_service.routes.intake import check_queue, once, page_options, page_price, read_options, read_webhook
+from weblake_service.responses import ErrorResponse, bad_request, encode, encoded_json_response
+from weblake_service.routes.idempotency import IdempotencyTicket
 from weblake_service.routes.jobs import JobRoutes, job_address
-from weblake_service.routes.replays import Ticket
-from weblake_service.routes.targets import refusal, split
+from weblake_service.routes.request_options import (
+    check_queue,
+    page_options,
+    page_price,
+    read_options,
+    read_webhook,
+    run_once,
+)
+from weblake_service.routes.target_urls import split_urls, target_error
 from weblake_service.store import accounts
 
 _PATH = "/v2/batch/scrape"
@@ -30,7 +37,7 @@ _PATH = "/v2/batch/scrape"
 class BatchRoutes:
     """Batch scrapes."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts
         self._jobs = JobRoutes(parts, "batch_scrape", _PATH)
 
@@ -41,16 +48,18 @@ class BatchRoutes:
     async def start(self, request: Request) -> Response:
         """Starts a job, or appends to one."""
 
-        async def act(access: Access, body: dict[str, object], ticket: Ticket) -> Response:
+        async def act(access: Access, body: dict[str, object], ticket: IdempotencyTicket) -> Response:
             return await self._start(request, access, body, ticket)
 
-        return await once(self._parts, request, act)
+        return await run_once(self._parts, request, act)
 
-    async def _start(self, request: Request, access: Access, body: dict[str, object], ticket: Ticket) -> Response:
+    async def _start(
+        self, request: Request, access: Access, body: dict[str, object], ticket: IdempotencyTicket
+    ) -> Response:
         parts = self._parts
         # A hundred thousand URLs take seconds to check, in which everybody else is to be served.
         asked = await asyncio.to_thread(read_options, options.BatchScrapeRequest, body)
-        check_page_options(asked, parts.config.plan(access.team), llm=parts.llm.lacks)
+        check_page_options(asked, parts.config.plan(access.team), llm=parts.llm.missing)
         webhook = read_webhook(asked, parts.config)
         urls, invalid = await asyncio.to_thread(self._urls, asked)
         parts.rate.take(access.team)
@@ -60,14 +69,14 @@ class BatchRoutes:
 
         def work(db: Connection) -> tuple[str, bytes]:
             needed = len(urls) * page_price(asked)
-            accounts.demand(db, access.team, needed, parts.config.plan(access.team).credits, now)
-            check_queue(records.waiting(db, access.team), len(urls), parts.config.plan(access.team), now)
+            accounts.require_credits(db, access.team, needed, parts.config.plan(access.team).credits, now)
+            check_queue(job_records.waiting(db, access.team), len(urls), parts.config.plan(access.team), now)
             new_id = str(append_to).lower() if append_to else parts.ids.start(db)
             job = NewJob(new_id, "batch_scrape", access, urls[0], now, pages, plan, {}, webhook, most, target=shown)
             if append_to:
                 _append(db, job, urls)
             else:
-                records.create(db, job)
+                job_records.create(db, job)
                 page_queue.add(db, new_id, ((url, 0) for url in urls), now)
             reply: dict[str, object] = {"success": True, "id": new_id, "url": job_address(request, _PATH, new_id)}
             encoded = encode(reply if invalid is None else reply | {"invalidURLs": invalid})
@@ -77,16 +86,16 @@ class BatchRoutes:
         new_id, encoded = await parts.store.write(work)
         parts.delivery.wake()
         await parts.jobs.launch(new_id)
-        return raw_answer(encoded)
+        return encoded_json_response(encoded)
 
     def _urls(self, asked: Mapping[str, object]) -> tuple[list[str], list[str] | None]:
         """The URLs to scrape, and those to report as invalid; None where invalid ones are not tolerated."""
         tolerant = asked.get("ignore_invalid_urls", True) is True
         given = asked["urls"]
         assert isinstance(given, list)
-        good, bad, problem = split(given, allow_private=self._parts.config.allow_private)
+        good, bad, problem = split_urls(given, allow_private=self._parts.config.allow_private)
         if problem is not None and not tolerant:
-            raise refusal(problem)
+            raise target_error(problem)
         if not good:
             bad_request("No valid URLs provided")
         return good, bad if tolerant else None
@@ -98,11 +107,11 @@ def _plan(asked: Mapping[str, object]) -> dict[str, object]:
 
 def _append(db: Connection, job: NewJob, urls: list[str]) -> None:
     """Adds URLs, with options of their own where they differ, to a job that runs or has completed."""
-    found = records.find(db, job.id, job.kind, job.access.team, job.at)
+    found = job_records.find(db, job.id, job.kind, job.access.team, job.at)
     if found["status"] in ("failed", "cancelled"):
-        raise Refusal(409, f"The batch scrape is {found['status']}: nothing can be appended to it.")
-    records.reopen(db, job.id)
-    own = None if records.decoded(found["options"]) == job.options else job.options
+        raise ErrorResponse(409, f"The batch scrape is {found['status']}: nothing can be appended to it.")
+    job_records.reopen(db, job.id)
+    own = None if job_records.decode_object(found["options"]) == job.options else job.options
     page_queue.add(db, job.id, ((url, 0) for url in urls), job.at, own)
     db.execute("UPDATE jobs SET expected = expected + ? WHERE id = ?", (len(urls), job.id))
     accounts.record_activity(db, job.access, job.kind, job.id, job.target, job.at)

@@ -10,20 +10,27 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weblake.api import options
-from weblake_service.answers import Refusal, answer, bad_request, encode, not_found, raw_answer
-from weblake_service.browser.chromium import demand_browser
-from weblake_service.browser.settings import settings_of
+from weblake_service.browser.chromium import require_browser
+from weblake_service.browser.context_settings import context_settings_of
 from weblake_service.clock import iso, iso_seconds
+from weblake_service.components import ServiceComponents, requester
 from weblake_service.config import Access
-from weblake_service.failures import PageFailure
-from weblake_service.parts import Parts, asker
-from weblake_service.routes.intake import once, read_options
-from weblake_service.routes.replays import Ticket
-from weblake_service.routes.running_code import CodeRunner, addresses
-from weblake_service.sessions import rows
-from weblake_service.sessions.rows import Wanted
-from weblake_service.sessions.sessions import Live, destroyed
-from weblake_service.sessions.steering import profile_of
+from weblake_service.page_failure import PageFailure
+from weblake_service.responses import (
+    ErrorResponse,
+    bad_request,
+    encode,
+    encoded_json_response,
+    json_response,
+    not_found,
+)
+from weblake_service.routes.code_execution import CodeRunner, session_urls
+from weblake_service.routes.idempotency import IdempotencyTicket
+from weblake_service.routes.request_options import read_options, run_once
+from weblake_service.sessions import session_records
+from weblake_service.sessions.playwright_driver import profile_of
+from weblake_service.sessions.session_records import SessionSpec
+from weblake_service.sessions.sessions import LiveSession, destroyed_error
 
 #: Seconds of life and without use where nothing is said; the contract's text gives 600 and 300 for the first.
 _TTL, _IDLE = 300, 300
@@ -35,7 +42,7 @@ _COME_BACK = "5"
 class BrowserRoutes:
     """Browser sessions."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts
         self._code = CodeRunner(parts)
 
@@ -51,52 +58,52 @@ class BrowserRoutes:
     async def create(self, request: Request) -> Response:
         """Begins a session."""
 
-        async def act(access: Access, body: dict[str, object], ticket: Ticket) -> Response:
+        async def act(access: Access, body: dict[str, object], ticket: IdempotencyTicket) -> Response:
             return await self._create(access, body, ticket, str(request.base_url))
 
-        return await once(self._parts, request, act)
+        return await run_once(self._parts, request, act)
 
     async def list(self, request: Request) -> Response:
         """The team's sessions."""
-        parts, team = self._parts, asker(request).team
+        parts, team = self._parts, requester(request).team
         status = request.query_params.get("status")
         if status is not None and status not in _STATUSES:
             bad_request("status must be active or destroyed.")
         active, now = _STATUSES.get(status or ""), parts.clock.now()
-        found = await parts.store.read(lambda db: rows.listed(db, team, active=active, at=now))
-        shown = [self._shown(row, str(request.base_url)) for row in found]
+        found = await parts.store.read(lambda db: session_records.list_recent(db, team, active=active, at=now))
+        shown = [self._to_dict(row, str(request.base_url)) for row in found]
         # Between its end and the row that says so a session is neither.
-        return answer({"success": True, "sessions": [one for one in shown if status in (None, one["status"])]})
+        return json_response({"success": True, "sessions": [one for one in shown if status in (None, one["status"])]})
 
     async def execute(self, request: Request) -> Response:
         """Runs code in a session."""
-        return await once(self._parts, request, lambda *asked: self._execute(request, *asked))
+        return await run_once(self._parts, request, lambda *asked: self._execute(request, *asked))
 
     async def close(self, request: Request) -> Response:
         """Ends a session and bills it."""
-        row = await self._row(request, asker(request))
+        row = await self._row(request, requester(request))
         if row["ended"] is not None:
-            raise destroyed()
+            raise destroyed_error()
         ended = await self._parts.sessions.ended(row)
-        return answer({"success": True, "sessionDurationMs": ended.milliseconds, "creditsBilled": ended.credits})
+        return json_response({"success": True, "sessionDurationMs": ended.milliseconds, "creditsBilled": ended.credits})
 
-    async def _create(self, access: Access, body: dict[str, object], ticket: Ticket, base: str) -> Response:
+    async def _create(self, access: Access, body: dict[str, object], ticket: IdempotencyTicket, base: str) -> Response:
         parts = self._parts
         asked = read_options(options.BrowserOptions, body)
-        demand_browser("A browser session")
+        require_browser("A browser session")
         parts.rate.take(access.team)
-        wanted = Wanted(
+        wanted = SessionSpec(
             access,
-            settings_of({}),
+            context_settings_of({}),
             _seconds(asked, "ttl", _TTL),
             _seconds(asked, "activity_ttl", _IDLE),
             streamed=asked.get("stream_web_view") is not False,
         )
         profile = profile_of(asked)
 
-        async def prepare(live: Live) -> None:
+        async def prepare(live: LiveSession) -> None:
             if profile is not None:
-                await parts.steering.with_profile(live, profile)
+                await parts.playwright.with_profile(live, profile)
 
         session_id = await parts.ids.drawn(parts.store)
         try:
@@ -104,43 +111,47 @@ class BrowserRoutes:
         except PageFailure as failure:
             if failure.code == "PROFILE_IN_USE":
                 # One saver at a time is a limit of concurrency, and the contract knows no 409 here.
-                raise Refusal(429, failure.message, code=failure.code, headers={"Retry-After": _COME_BACK}) from failure
-            raise Refusal(failure.status, failure.message, code=failure.code) from failure
+                raise ErrorResponse(
+                    429, failure.message, code=failure.code, headers={"Retry-After": _COME_BACK}
+                ) from failure
+            raise ErrorResponse(failure.status, failure.message, code=failure.code) from failure
         reply = encode(
-            {"success": True, "id": live.id, **addresses(live, base), "expiresAt": iso_seconds(live.expires)}
+            {"success": True, "id": live.id, **session_urls(live, base), "expiresAt": iso_seconds(live.expires)}
         )
         await parts.store.write(lambda db: ticket.save(db, 200, reply))
-        return raw_answer(reply)
+        return encoded_json_response(reply)
 
-    async def _execute(self, request: Request, access: Access, body: dict[str, object], ticket: Ticket) -> Response:
+    async def _execute(
+        self, request: Request, access: Access, body: dict[str, object], ticket: IdempotencyTicket
+    ) -> Response:
         parts = self._parts
         asked = read_options(options.ExecuteRequest, body)
-        self._code.demand("Running code in a browser session")
+        self._code.require("Running code in a browser session")
         row = await self._row(request, access)
         live = parts.sessions.live(row["id"])
         if row["ended"] is not None or live is None:
-            raise destroyed()
+            raise destroyed_error()
         parts.rate.take_read(access.team)
         result = await self._code.run(live, asked)
         reply = encode({"success": True, **result.shown, "result": result.shown["stdout"]})
         await parts.store.write(lambda db: ticket.save(db, 200, reply))
-        return raw_answer(reply)
+        return encoded_json_response(reply)
 
     async def _row(self, request: Request, access: Access) -> Row:
         session_id = str(request.path_params["id"]).lower()
-        row = await self._parts.store.read(lambda db: rows.by_id(db, session_id))
+        row = await self._parts.store.read(lambda db: session_records.by_id(db, session_id))
         if row is None or row["scrape"] is not None:
             not_found("Browser session not found")
         if row["team"] != access.team:
-            raise Refusal(403, "Forbidden: the session belongs to another team.", code="FORBIDDEN")
+            raise ErrorResponse(403, "Forbidden: the session belongs to another team.", code="FORBIDDEN")
         return row
 
-    def _shown(self, row: Row, base: str) -> dict[str, object]:
+    def _to_dict(self, row: Row, base: str) -> dict[str, object]:
         live = self._parts.sessions.live(row["id"])
         return {
             "id": row["id"],
             "status": "active" if live is not None else "destroyed",
-            **addresses(live or row["id"], base),
+            **session_urls(live or row["id"], base),
             "streamWebView": bool(row["streamed"]),
             "createdAt": iso(row["created"]),
             "lastActivity": iso(live.used if live is not None else row["used"]),

@@ -11,29 +11,29 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weblake.api import options
-from weblake_service.answers import answer, bad_request, encode, raw_answer
 from weblake_service.clock import iso
+from weblake_service.components import ServiceComponents, requester
 from weblake_service.config import Access
-from weblake_service.failures import PageFailure
-from weblake_service.features import check_crawl_options, check_page_options
-from weblake_service.jobs import records
+from weblake_service.feature_checks import check_crawl_options, check_page_options
+from weblake_service.jobs import job_records
 from weblake_service.jobs.crawl import DEFAULT_LIMIT
+from weblake_service.jobs.job_records import NewJob
 from weblake_service.jobs.page_cache import is_private
-from weblake_service.jobs.records import NewJob
 from weblake_service.llm.crawl_params import generate
-from weblake_service.parts import Parts, asker
-from weblake_service.routes.intake import (
+from weblake_service.page_failure import PageFailure
+from weblake_service.responses import bad_request, encode, encoded_json_response, json_response
+from weblake_service.routes.idempotency import IdempotencyTicket
+from weblake_service.routes.jobs import JobRoutes, job_address
+from weblake_service.routes.request_options import (
     check_queue,
-    once,
     page_price,
     read_options,
     read_target,
     read_webhook,
+    run_once,
 )
-from weblake_service.routes.jobs import JobRoutes, job_address
-from weblake_service.routes.replays import Ticket
 from weblake_service.store import accounts
-from weblake_service.web.patterns import Patterns
+from weblake_service.web.path_patterns import PathPatterns
 
 #: Names in a crawl's options that are kept elsewhere than in its plan.
 _NOT_PLAN = frozenset({"url", "webhook", "scrape_options", "origin", "integration", "zero_data_retention", "prompt"})
@@ -42,7 +42,7 @@ _NOT_PLAN = frozenset({"url", "webhook", "scrape_options", "origin", "integratio
 class CrawlRoutes:
     """Crawls."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts
         self._jobs = JobRoutes(parts, "crawl", "/v2/crawl")
 
@@ -57,14 +57,14 @@ class CrawlRoutes:
     async def start(self, request: Request) -> Response:
         """Starts a crawl."""
 
-        async def act(access: Access, body: dict[str, object], ticket: Ticket) -> Response:
+        async def act(access: Access, body: dict[str, object], ticket: IdempotencyTicket) -> Response:
             return await self._start(request, access, body, ticket)
 
-        return await once(self._parts, request, act)
+        return await run_once(self._parts, request, act)
 
     async def active(self, request: Request) -> Response:
         """The team's running crawls, newest first."""
-        team = asker(request).team
+        team = requester(request).team
 
         def work(db: Connection) -> list[dict[str, object]]:
             rows = db.execute(
@@ -83,15 +83,17 @@ class CrawlRoutes:
                 for row in rows
             ]
 
-        return answer({"success": True, "crawls": await self._parts.store.read(work)})
+        return json_response({"success": True, "crawls": await self._parts.store.read(work)})
 
-    async def _start(self, request: Request, access: Access, body: dict[str, object], ticket: Ticket) -> Response:
+    async def _start(
+        self, request: Request, access: Access, body: dict[str, object], ticket: IdempotencyTicket
+    ) -> Response:
         parts = self._parts
         asked = read_options(options.CrawlRequest, body)
         pages = asked.get("scrape_options", {})
         assert isinstance(pages, dict)
-        check_crawl_options(asked, parts.config.plan(access.team), llm=parts.llm.lacks)
-        check_page_options(pages, llm=parts.llm.lacks)
+        check_crawl_options(asked, parts.config.plan(access.team), llm=parts.llm.missing)
+        check_page_options(pages, llm=parts.llm.missing)
         if asked.get("zero_data_retention"):
             pages = {**pages, "zero_data_retention": True}
         _check_patterns(asked)
@@ -99,7 +101,7 @@ class CrawlRoutes:
         url = read_target(asked["url"], parts.config)
         parts.rate.take(access.team)
         if asked.get("prompt"):
-            _, generated = await generate(parts.llm.needed("The option `prompt`"), url, str(asked["prompt"]))
+            _, generated = await generate(parts.llm.require("The option `prompt`"), url, str(asked["prompt"]))
             asked = {**generated, **asked}
         now = parts.clock.now()
         limit, target = asked.get("limit", DEFAULT_LIMIT), None if is_private(pages) else url
@@ -107,12 +109,15 @@ class CrawlRoutes:
         plan = {name: value for name, value in asked.items() if name not in _NOT_PLAN} | {"limit": limit}
 
         def work(db: Connection) -> tuple[str, bytes]:
-            accounts.demand(db, access.team, limit * page_price(pages), parts.config.plan(access.team).credits, now)
-            check_queue(records.waiting(db, access.team), 1, parts.config.plan(access.team), now)
+            accounts.require_credits(
+                db, access.team, limit * page_price(pages), parts.config.plan(access.team).credits, now
+            )
+            check_queue(job_records.waiting(db, access.team), 1, parts.config.plan(access.team), now)
             new_id = parts.ids.start(db)
             encoded = encode({"success": True, "id": new_id, "url": job_address(request, "/v2/crawl", new_id)})
-            records.create(
-                db, NewJob(new_id, "crawl", access, url, now, pages, plan, _shown(body), webhook, limit, target)
+            job_records.create(
+                db,
+                NewJob(new_id, "crawl", access, url, now, pages, plan, _public_options(body), webhook, limit, target),
             )
             ticket.save(db, 200, encoded)
             return new_id, encoded
@@ -120,18 +125,18 @@ class CrawlRoutes:
         new_id, encoded = await parts.store.write(work)
         parts.delivery.wake()
         await parts.jobs.launch(new_id)
-        return raw_answer(encoded)
+        return encoded_json_response(encoded)
 
 
 def _check_patterns(asked: Mapping[str, object]) -> None:
     """Refuses patterns that cannot be used, before anything is recorded."""
     try:
-        Patterns(asked)
+        PathPatterns(asked)
     except PageFailure as problem:
         bad_request(problem.message)
 
 
-def _shown(body: Mapping[str, object]) -> dict[str, object]:
+def _public_options(body: Mapping[str, object]) -> dict[str, object]:
     """The scrape options as they came, as the list of active crawls shows them."""
     given = body.get("scrapeOptions")
     return given if isinstance(given, dict) else {}

@@ -7,17 +7,17 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weblake.api import options
-from weblake_service.answers import answer, read_object
-from weblake_service.features import missing
+from weblake_service.components import ServiceComponents, requester
+from weblake_service.feature_checks import not_configured
 from weblake_service.llm.crawl_params import generate
-from weblake_service.parts import Parts, asker
-from weblake_service.routes.intake import read_options, read_target
+from weblake_service.responses import json_response, read_object
+from weblake_service.routes.request_options import read_options, read_target
 
 
 class CrawlPreviewRoutes:
     """The preview of a crawl's options."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts
 
     def routes(self) -> list[Route]:
@@ -29,9 +29,9 @@ class CrawlPreviewRoutes:
         parts = self._parts
         body = await read_object(request, parts.config.max_body)
         asked = read_options(options.CrawlParamsPreviewRequest, body)
-        if parts.llm.lacks:
-            raise missing("Crawl parameter preview", parts.llm.lacks)
+        if parts.llm.missing:
+            raise not_configured("Crawl parameter preview", parts.llm.missing)
         url = read_target(asked["url"], parts.config)
-        parts.rate.take(asker(request).team)
-        found, _ = await generate(parts.llm.needed("Crawl parameter preview"), url, str(asked["prompt"]))
-        return answer({"success": True, "data": {"url": url, **found}})
+        parts.rate.take(requester(request).team)
+        found, _ = await generate(parts.llm.require("Crawl parameter preview"), url, str(asked["prompt"]))
+        return json_response({"success": True, "data": {"url": url, **found}})

@@ -9,18 +9,18 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weblake.api import options
-from weblake_service.answers import bad_request
+from weblake_service.components import ServiceComponents
 from weblake_service.config import Access
-from weblake_service.features import check_page_options, missing
+from weblake_service.feature_checks import check_page_options, not_configured
 from weblake_service.jobs.extract import MOST_PAGES, PAGES
+from weblake_service.jobs.job_records import NewJob
 from weblake_service.jobs.page_cache import is_private
-from weblake_service.jobs.records import NewJob
-from weblake_service.llm.page_wants import EXTRACTION
-from weblake_service.parts import Parts
+from weblake_service.llm.model_options import EXTRACTION
+from weblake_service.responses import bad_request
 from weblake_service.routes import model_jobs
-from weblake_service.routes.intake import once, page_price, read_options, read_webhook
-from weblake_service.routes.replays import Ticket
-from weblake_service.routes.targets import refusal, split
+from weblake_service.routes.idempotency import IdempotencyTicket
+from weblake_service.routes.request_options import page_price, read_options, read_webhook, run_once
+from weblake_service.routes.target_urls import split_urls, target_error
 
 #: Names in a request that the job keeps elsewhere than in its plan.
 _NOT_PLAN = frozenset({"webhook", "scrape_options", "origin", "integration", "urls"})
@@ -29,7 +29,7 @@ _NOT_PLAN = frozenset({"webhook", "scrape_options", "origin", "integration", "ur
 class ExtractRoutes:
     """Extract jobs."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts
 
     def routes(self) -> list[Route]:
@@ -41,22 +41,22 @@ class ExtractRoutes:
 
     async def start(self, request: Request) -> Response:
         """Starts a job that reads pages and extracts data from all of them."""
-        return await once(self._parts, request, self._start)
+        return await run_once(self._parts, request, self._start)
 
     async def read(self, request: Request) -> Response:
         """The status, and the data once there is some."""
         return await model_jobs.read(self._parts, request, "id", "Extract", ("extract", "agent"))
 
-    async def _start(self, access: Access, body: dict[str, object], ticket: Ticket) -> Response:
+    async def _start(self, access: Access, body: dict[str, object], ticket: IdempotencyTicket) -> Response:
         parts = self._parts
         asked = read_options(options.ExtractRequest, body)
         model_jobs.check_model(parts, "Extract")
         model_jobs.check_schema(asked)
         if asked.get("allow_external_links"):
-            raise missing("The option `allowExternalLinks` of extract", "a part of the service that comes later")
+            raise not_configured("The option `allowExternalLinks` of extract", "a part of the service that comes later")
         pages = asked.get("scrape_options", {})
         assert isinstance(pages, dict)
-        check_page_options(pages, parts.config.plan(access.team), llm=parts.llm.lacks)
+        check_page_options(pages, parts.config.plan(access.team), llm=parts.llm.missing)
         if is_private(pages):
             bad_request(
                 "`scrapeOptions.lockdown` does not go with an extract, which keeps what it reads until its end."
@@ -82,9 +82,9 @@ class ExtractRoutes:
         bad: list[str] = []
         for url in given:
             start, star, rest = str(url).partition("*")
-            found, wrong, problem = split([start], allow_private=self._parts.config.allow_private)
+            found, wrong, problem = split_urls([start], allow_private=self._parts.config.allow_private)
             if problem is not None and not tolerant:
-                raise refusal(problem)
+                raise target_error(problem)
             good += [one + star + rest for one in found]
             bad += [str(url)] if wrong else []
         if given and not good:

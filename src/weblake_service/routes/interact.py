@@ -7,18 +7,18 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weblake.api import options
-from weblake_service.answers import Refusal, answer, encode, job_id, raw_answer
-from weblake_service.browser.chromium import demand_browser
+from weblake_service.browser.chromium import require_browser
+from weblake_service.components import ServiceComponents, requester
 from weblake_service.config import Access
-from weblake_service.failures import PageFailure
-from weblake_service.features import missing
+from weblake_service.feature_checks import not_configured
 from weblake_service.page.requested_formats import number
-from weblake_service.parts import Parts, asker
-from weblake_service.routes.intake import once, read_options
-from weblake_service.routes.replays import Ticket
-from weblake_service.routes.running_code import CodeRunner, addresses
-from weblake_service.sessions.prompted import follow
-from weblake_service.sessions.sessions import Live
+from weblake_service.page_failure import PageFailure
+from weblake_service.responses import ErrorResponse, encode, encoded_json_response, json_response, read_job_id
+from weblake_service.routes.code_execution import CodeRunner, session_urls
+from weblake_service.routes.idempotency import IdempotencyTicket
+from weblake_service.routes.request_options import read_options, run_once
+from weblake_service.sessions.prompt_agent import follow_prompt
+from weblake_service.sessions.sessions import LiveSession
 
 #: Seconds that a prompt may take where nothing is said.
 _LIMIT = 30
@@ -27,7 +27,7 @@ _LIMIT = 30
 class InteractRoutes:
     """The browsers of scrapes."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts
         self._code = CodeRunner(parts)
 
@@ -40,23 +40,25 @@ class InteractRoutes:
 
     async def interact(self, request: Request) -> Response:
         """Runs code or follows a prompt on the page of a scrape."""
-        return await once(self._parts, request, lambda *asked: self._interact(request, *asked))
+        return await run_once(self._parts, request, lambda *asked: self._interact(request, *asked))
 
     async def stop(self, request: Request) -> Response:
         """Ends the browser of a scrape and bills it."""
-        ended = await self._parts.interact.stop(asker(request), job_id(request, unreadable=404))
-        return answer({"success": True, "sessionDurationMs": ended.milliseconds, "creditsBilled": ended.credits})
+        ended = await self._parts.interact.stop(requester(request), read_job_id(request, unreadable=404))
+        return json_response({"success": True, "sessionDurationMs": ended.milliseconds, "creditsBilled": ended.credits})
 
-    async def _interact(self, request: Request, access: Access, body: dict[str, object], ticket: Ticket) -> Response:
-        parts, scrape_id = self._parts, job_id(request)
+    async def _interact(
+        self, request: Request, access: Access, body: dict[str, object], ticket: IdempotencyTicket
+    ) -> Response:
+        parts, scrape_id = self._parts, read_job_id(request)
         asked = read_options(options.InteractOptions, body)
         prompt = str(asked["prompt"]) if "prompt" in asked else None
         if prompt is None:
-            self._code.demand("Interact with code")
+            self._code.require("Interact with code")
         else:
-            demand_browser("Interact with a prompt")
-            if parts.llm.lacks:
-                raise missing("Interact with a prompt", parts.llm.lacks)
+            require_browser("Interact with a prompt")
+            if parts.llm.missing:
+                raise not_configured("Interact with a prompt", parts.llm.missing)
         parts.rate.take(access.team)
         live = await parts.interact.session(access, scrape_id)
         if prompt is None:
@@ -64,18 +66,18 @@ class InteractRoutes:
             result = {**ran.shown, "result": ran.value}
         else:
             result = await self._follow(live, prompt, number(asked.get("timeout"), _LIMIT))
-        reply = encode({"success": True, **addresses(live, str(request.base_url)), **result})
+        reply = encode({"success": True, **session_urls(live, str(request.base_url)), **result})
         await parts.store.write(lambda db: ticket.save(db, 200, reply))
-        return raw_answer(reply)
+        return encoded_json_response(reply)
 
-    async def _follow(self, live: Live, prompt: str, timeout_s: float) -> dict[str, object]:
+    async def _follow(self, live: LiveSession, prompt: str, timeout_s: float) -> dict[str, object]:
         """Has a language model do what a prompt says."""
         parts = self._parts
         try:
-            model = parts.llm.needed("Interact with a prompt")
-            done = await parts.sessions.use(live, follow(model, live, prompt, timeout_s))
+            model = parts.llm.require("Interact with a prompt")
+            done = await parts.sessions.use(live, follow_prompt(model, live, prompt, timeout_s))
         except PageFailure as failure:
-            raise Refusal(failure.status, failure.message, code=failure.code) from failure
+            raise ErrorResponse(failure.status, failure.message, code=failure.code) from failure
         result: dict[str, object] = {"stdout": None, "stderr": None, "exitCode": 0, "killed": False, "error": None}
         if done is not None:
             return {**result, "output": done.output, "result": done.snapshot}

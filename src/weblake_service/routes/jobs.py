@@ -1,4 +1,4 @@
-"""What batch scrapes and crawls have in common: status, errors, cancel."""
+"""Endpoints that batch scrapes and crawls share: status, errors, cancel."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from weblake_service.answers import Refusal, answer, job_id, raw_answer, whole_number
-from weblake_service.jobs import chunks, records
-from weblake_service.parts import Parts, asker
+from weblake_service.components import ServiceComponents, requester
+from weblake_service.jobs import job_records, job_status
+from weblake_service.responses import ErrorResponse, encoded_json_response, json_response, read_integer, read_job_id
 
 
 class JobRoutes:
     """The routes below one kind of job."""
 
-    def __init__(self, parts: Parts, kind: str, path: str) -> None:
+    def __init__(self, parts: ServiceComponents, kind: str, path: str) -> None:
         self._parts = parts
         self._kind = kind
         self._path = path
@@ -31,41 +31,41 @@ class JobRoutes:
 
     async def status(self, request: Request) -> Response:
         """The counters and one chunk of the documents."""
-        job, team, now = job_id(request), asker(request).team, self._parts.clock.now()
-        skip = whole_number(request, "skip", least=0, most=None, default=0)
-        limit = whole_number(request, "limit", least=1, most=None, default=None)
+        job, team, now = read_job_id(request), requester(request).team, self._parts.clock.now()
+        skip = read_integer(request, "skip", least=0, most=None, default=0)
+        limit = read_integer(request, "limit", least=1, most=None, default=None)
         assert skip is not None
         url = job_address(request, self._path, job)
 
         def work(db: Connection) -> bytes:
-            row = records.find(db, job, self._kind, team, now)
-            return chunks.status_body(db, row, url, skip=skip, limit=limit, at=now)
+            row = job_records.find(db, job, self._kind, team, now)
+            return job_status.status_body(db, row, url, skip=skip, limit=limit, at=now)
 
-        return raw_answer(await self._parts.store.read(work))
+        return encoded_json_response(await self._parts.store.read(work))
 
     async def errors(self, request: Request) -> Response:
         """The pages that failed, and those that robots.txt forbids."""
-        job, team, now = job_id(request, unreadable=404), asker(request).team, self._parts.clock.now()
+        job, team, now = read_job_id(request, unreadable=404), requester(request).team, self._parts.clock.now()
 
         def work(db: Connection) -> dict[str, object]:
-            records.find(db, job, self._kind, team, now, tell=True)
-            return records.errors(db, job)
+            job_records.find(db, job, self._kind, team, now, tell=True)
+            return job_records.errors(db, job)
 
-        return answer(await self._parts.store.read(work))
+        return json_response(await self._parts.store.read(work))
 
     async def cancel(self, request: Request) -> Response:
         """Ends the job at once; what it has scraped stays readable."""
-        job, team, now = job_id(request, unreadable=404), asker(request).team, self._parts.clock.now()
+        job, team, now = read_job_id(request, unreadable=404), requester(request).team, self._parts.clock.now()
 
         def work(db: Connection) -> None:
-            row = records.find(db, job, self._kind, team, now, tell=True)
+            row = job_records.find(db, job, self._kind, team, now, tell=True)
             if row["status"] in ("completed", "failed"):
                 noun = "Crawl" if self._kind == "crawl" else "Batch scrape"
-                raise Refusal(409, f"{noun} is already {row['status']}")
-            records.end(db, job, "cancelled", now, drained=False)
+                raise ErrorResponse(409, f"{noun} is already {row['status']}")
+            job_records.end(db, job, "cancelled", now, drained=False)
 
         await self._parts.jobs.cancel(job, work)
-        return answer({"status": "cancelled"})
+        return json_response({"status": "cancelled"})
 
 
 def job_address(request: Request, path: str, job: str) -> str:

@@ -11,16 +11,16 @@ from starlette.routing import Route
 
 from weblake import aio
 from weblake.api import options
-from weblake_service.answers import Refusal, bad_request, encode, raw_answer, read_object
+from weblake_service.components import ServiceComponents, requester
 from weblake_service.config import Access
-from weblake_service.failures import PageFailure
-from weblake_service.parts import Parts, asker
-from weblake_service.routes.intake import read_options, read_target
-from weblake_service.routes.replays import KEEP_SCRAPES, Ticket
+from weblake_service.page_failure import PageFailure
+from weblake_service.responses import ErrorResponse, bad_request, encode, encoded_json_response, read_object
+from weblake_service.routes.idempotency import KEEP_SCRAPES, IdempotencyTicket
+from weblake_service.routes.request_options import read_options, read_target
 from weblake_service.store import accounts, search_index
+from weblake_service.web.accept_language import languages_problem
 from weblake_service.web.countries import country_problem
-from weblake_service.web.languages import languages_problem
-from weblake_service.web.site_map import Known, arrange, find_urls
+from weblake_service.web.map_urls import Known, arrange, find_urls
 
 #: Credits of one map.
 _PRICE = 1
@@ -29,7 +29,7 @@ _PRICE = 1
 class MapRoutes:
     """The map of a site."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts
 
     def routes(self) -> list[Route]:
@@ -38,15 +38,15 @@ class MapRoutes:
 
     async def map(self, request: Request) -> Response:
         """Lists the URLs of a site."""
-        access = asker(request)
+        access = requester(request)
         body = await read_object(request, self._parts.config.max_body)
 
-        async def act(ticket: Ticket) -> Response:
+        async def act(ticket: IdempotencyTicket) -> Response:
             return await self._map(access, body, ticket)
 
         return await self._parts.replays.once(request, access, body, act, KEEP_SCRAPES)
 
-    async def _map(self, access: Access, body: dict[str, object], ticket: Ticket) -> Response:
+    async def _map(self, access: Access, body: dict[str, object], ticket: IdempotencyTicket) -> Response:
         parts = self._parts
         asked = read_options(options.MapRequest, body)
         if problem := languages_problem(asked) or country_problem(asked):
@@ -54,16 +54,16 @@ class MapRoutes:
         url = read_target(asked["url"], parts.config)
         parts.rate.take(access.team)
         now, plan = parts.clock.now(), parts.config.plan(access.team).credits
-        await parts.store.read(lambda db: accounts.demand(db, access.team, _PRICE, plan, now))
+        await parts.store.read(lambda db: accounts.require_credits(db, access.team, _PRICE, plan, now))
         timeout = asked.get("timeout")
         try:
             async with aio.timeout(timeout / 1000 if isinstance(timeout, int) and timeout > 0 else None):
                 reply = encode(await self._find(access, url, asked))
         except TimeoutError:
             message = f"The map of {url} was not done within {timeout} ms. Allow more with `timeout`."
-            raise Refusal(408, message, code="MAP_TIMEOUT") from None
+            raise ErrorResponse(408, message, code="MAP_TIMEOUT") from None
         except PageFailure as failure:
-            raise Refusal(failure.status, failure.message, code=failure.code) from None
+            raise ErrorResponse(failure.status, failure.message, code=failure.code) from None
 
         def work(db: Connection) -> None:
             accounts.charge(db, access, _PRICE, now)
@@ -71,7 +71,7 @@ class MapRoutes:
             ticket.save(db, 200, reply)
 
         await parts.store.write(work)
-        return raw_answer(reply)
+        return encoded_json_response(reply)
 
     async def _find(self, access: Access, url: str, asked: Mapping[str, object]) -> dict[str, object]:
         parts = self._parts
@@ -79,7 +79,7 @@ class MapRoutes:
         known: Known = {}
         if asked.get("ignore_cache") is not True:
             hosts = frozenset(found.hosts)
-            known = await parts.store.read(lambda db: search_index.known(db, access.team, hosts))
+            known = await parts.store.read(lambda db: search_index.titles_of_hosts(db, access.team, hosts))
         reply: dict[str, object] = {"success": True, "links": await arrange(found, known, asked)}
         if found.warning:
             reply["warning"] = found.warning

@@ -1,4 +1,4 @@
-"""What extract and agent jobs have in common: they are recorded, read and cancelled alike."""
+"""Start, status and cancel of extract and agent jobs."""
 
 from __future__ import annotations
 
@@ -9,22 +9,29 @@ from typing import TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
-from weblake_service.answers import Refusal, answer, bad_request, encode, job_id, raw_answer
-from weblake_service.features import missing
-from weblake_service.jobs import model_work, records
-from weblake_service.jobs.records import NewJob
+from weblake_service.components import ServiceComponents, requester
+from weblake_service.feature_checks import not_configured
+from weblake_service.jobs import job_records, model_job_records
+from weblake_service.jobs.job_records import NewJob
 from weblake_service.llm.schemas import schema_problem
-from weblake_service.parts import Parts, asker
-from weblake_service.routes.replays import Ticket
+from weblake_service.responses import (
+    ErrorResponse,
+    bad_request,
+    encode,
+    encoded_json_response,
+    json_response,
+    read_job_id,
+)
+from weblake_service.routes.idempotency import IdempotencyTicket
 from weblake_service.store import accounts
 
 T = TypeVar("T")
 
 
-def check_model(parts: Parts, what: str) -> None:
+def check_model(parts: ServiceComponents, what: str) -> None:
     """Raises the refusal of what needs a language model where there is none."""
-    if parts.llm.lacks:
-        raise missing(what, parts.llm.lacks)
+    if parts.llm.missing:
+        raise not_configured(what, parts.llm.missing)
 
 
 def check_schema(asked: Mapping[str, object]) -> None:
@@ -35,7 +42,9 @@ def check_schema(asked: Mapping[str, object]) -> None:
         bad_request(f"`schema` cannot be used: {problem}.")
 
 
-async def start(parts: Parts, job: NewJob, ticket: Ticket, needed: int, more: Mapping[str, object]) -> Response:
+async def start(
+    parts: ServiceComponents, job: NewJob, ticket: IdempotencyTicket, needed: int, more: Mapping[str, object]
+) -> Response:
     """Records a job, for which an id is drawn, and starts to work on it.
 
     Args:
@@ -46,75 +55,75 @@ async def start(parts: Parts, job: NewJob, ticket: Ticket, needed: int, more: Ma
         more: What stands in the reply besides the id.
 
     Raises:
-        Refusal: 402; nothing was started.
+        ErrorResponse: 402; nothing was started.
     """
     plan = parts.config.plan(job.access.team).credits
 
     def work(db: Connection) -> tuple[str, bytes]:
-        accounts.demand(db, job.access.team, needed, plan, job.at)
+        accounts.require_credits(db, job.access.team, needed, plan, job.at)
         new_id = parts.ids.start(db)
         encoded = encode({"success": True, "id": new_id, **more})
         new = NewJob(
             new_id, job.kind, job.access, job.url, job.at, job.options, job.plan,
             webhook=job.webhook, expected=job.expected, target=job.target,
         )  # fmt: skip
-        records.create(db, new)
+        job_records.create(db, new)
         ticket.save(db, 200, encoded)
         return new_id, encoded
 
     new_id, encoded = await parts.store.write(work)
     parts.delivery.wake()
     await parts.jobs.launch(new_id)
-    return raw_answer(encoded)
+    return encoded_json_response(encoded)
 
 
-async def read(parts: Parts, request: Request, name: str, what: str, kinds: tuple[str, ...]) -> Response:
+async def read(parts: ServiceComponents, request: Request, name: str, what: str, kinds: tuple[str, ...]) -> Response:
     """The status of a job of one of these kinds, with its data once there is some.
 
     Raises:
-        Refusal: 404; there is no such job. 503 where none could be: there is no model to work with.
+        ErrorResponse: 404; there is no such job. 503 where none could be: there is no model to work with.
     """
-    job, team, now = _job_id(parts, request, name, what), asker(request).team, parts.clock.now()
+    job, team, now = _job_id(parts, request, name, what), requester(request).team, parts.clock.now()
 
     def work(db: Connection) -> dict[str, object]:
-        return model_work.status_body(db, _find(db, job, kinds, team, now), now)
+        return model_job_records.status_body(db, _find(db, job, kinds, team, now), now)
 
-    return answer(await _known(parts, what, work))
+    return json_response(await _read_or_explain(parts, what, work))
 
 
-async def cancel(parts: Parts, request: Request, name: str, what: str, kind: str) -> Response:
+async def cancel(parts: ServiceComponents, request: Request, name: str, what: str, kind: str) -> Response:
     """Ends a job at once; what its steps cost stays paid.
 
     Raises:
-        Refusal: 404; there is no such job. 409; it has ended already.
+        ErrorResponse: 404; there is no such job. 409; it has ended already.
     """
-    job, team, now = _job_id(parts, request, name, what), asker(request).team, parts.clock.now()
-    await _known(parts, what, lambda db: _find(db, job, (kind,), team, now))
+    job, team, now = _job_id(parts, request, name, what), requester(request).team, parts.clock.now()
+    await _read_or_explain(parts, what, lambda db: _find(db, job, (kind,), team, now))
 
     def work(db: Connection) -> None:
         row = _find(db, job, (kind,), team, now)
         if row["status"] in ("completed", "failed"):
-            raise Refusal(409, f"{what} is already {row['status']}.")
+            raise ErrorResponse(409, f"{what} is already {row['status']}.")
         if row["status"] == "scraping":
-            model_work.cancel(db, job, now)
+            model_job_records.cancel(db, job, now)
 
     await parts.jobs.cancel(job, work)
     parts.delivery.wake()
-    return answer({"success": True})
+    return json_response({"success": True})
 
 
-def _job_id(parts: Parts, request: Request, name: str, what: str) -> str:
+def _job_id(parts: ServiceComponents, request: Request, name: str, what: str) -> str:
     try:
-        return job_id(request, name, unreadable=404)
-    except Refusal:
+        return read_job_id(request, name, unreadable=404)
+    except ErrorResponse:
         check_model(parts, what)
         raise
 
 
-async def _known(parts: Parts, what: str, work: Callable[[Connection], T]) -> T:
+async def _read_or_explain(parts: ServiceComponents, what: str, work: Callable[[Connection], T]) -> T:
     try:
         return await parts.store.read(work)
-    except Refusal:
+    except ErrorResponse:
         # Nothing can have been started here, and this says why.
         check_model(parts, what)
         raise
@@ -123,7 +132,7 @@ async def _known(parts: Parts, what: str, work: Callable[[Connection], T]) -> T:
 def _find(db: Connection, job: str, kinds: tuple[str, ...], team: str, at: float) -> Row:
     for kind in kinds[:-1]:
         try:
-            return records.find(db, job, kind, team, at)
-        except Refusal:
+            return job_records.find(db, job, kind, team, at)
+        except ErrorResponse:
             continue
-    return records.find(db, job, kinds[-1], team, at)
+    return job_records.find(db, job, kinds[-1], team, at)

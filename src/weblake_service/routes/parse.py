@@ -14,20 +14,20 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weblake.api import options
-from weblake_service.answers import Refusal, answer, encode
+from weblake_service.components import ServiceComponents, requester
 from weblake_service.config import Access
-from weblake_service.failures import PageFailure
-from weblake_service.features import check_page_options, format_names
-from weblake_service.files.kinds import EXTENSIONS, kind_of_name, listed
+from weblake_service.feature_checks import check_page_options, format_names
+from weblake_service.files.file_types import EXTENSIONS, listed, type_of_name
 from weblake_service.files.upload import UploadForm, read_form
-from weblake_service.jobs.outcomes import Stored
 from weblake_service.jobs.page_cache import is_private
-from weblake_service.jobs.scraping import ZERO_DATA_RETENTION, failed
-from weblake_service.llm import page_parts, page_wants
-from weblake_service.parts import Parts, asker
-from weblake_service.routes.intake import page_price, read_options
-from weblake_service.routes.replays import KEEP_SCRAPES, Ticket
-from weblake_service.routes.single_call import SingleCall
+from weblake_service.jobs.page_outcomes import Stored
+from weblake_service.jobs.scraper import ZERO_DATA_RETENTION, failure_record
+from weblake_service.llm import model_options, model_output
+from weblake_service.page_failure import PageFailure
+from weblake_service.responses import ErrorResponse, encode, json_response
+from weblake_service.routes.idempotency import KEEP_SCRAPES, IdempotencyTicket
+from weblake_service.routes.request_options import page_price, read_options
+from weblake_service.routes.single_call import SinglePageCall
 from weblake_service.store import accounts
 from weblake_service.web.interface import ParsedFile
 
@@ -40,7 +40,7 @@ _TIMEOUT = 30_000
 class ParseRoutes:
     """Uploaded files."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts
 
     def routes(self) -> list[Route]:
@@ -52,48 +52,48 @@ class ParseRoutes:
 
     async def formats(self, request: Request) -> Response:
         """The kinds of files that can be uploaded."""
-        response = answer({"success": True, "data": {"formats": listed()}})
+        response = json_response({"success": True, "data": {"formats": listed()}})
         response.headers["Cache-Control"] = "private, max-age=3600"
         return response
 
     async def start(self, request: Request) -> Response:
         """Converts one file and returns it."""
-        access = asker(request)
+        access = requester(request)
         form = await read_form(request)
         try:
             # The same request is one with the same file: its digest stands for it.
             body: dict[str, object] = {"file": [form.name, form.digest], "options": form.options}
 
-            async def act(ticket: Ticket) -> Response:
+            async def act(ticket: IdempotencyTicket) -> Response:
                 return await self._parse(access, form, ticket)
 
             return await self._parts.replays.once(request, access, body, act, KEEP_SCRAPES)
         finally:
             form.close()
 
-    async def _parse(self, access: Access, form: UploadForm, ticket: Ticket) -> Response:
+    async def _parse(self, access: Access, form: UploadForm, ticket: IdempotencyTicket) -> Response:
         parts = self._parts
         asked = self._asked(access, form)
         parts.rate.take(access.team)
         plan, price, now = parts.config.plan(access.team), page_price(asked), parts.clock.now()
         # How many pages a PDF has is known only when it has been read, and then it is paid for.
-        await parts.store.read(lambda db: accounts.demand(db, access.team, price, plan.credits, now))
-        call = SingleCall(access, "parse", form.name, await parts.ids.drawn(parts.store), is_private(asked), ticket)
+        await parts.store.read(lambda db: accounts.require_credits(db, access.team, price, plan.credits, now))
+        call = SinglePageCall(access, "parse", form.name, await parts.ids.drawn(parts.store), is_private(asked), ticket)
         timeout = asked.get("timeout")
         timeout_s = (timeout if isinstance(timeout, int) and timeout > 0 else _TIMEOUT) / 1000
         until = time.monotonic() + timeout_s
         try:
-            page = await parts.web.parse(form.read, page_wants.plain(asked), timeout_s)
+            page = await parts.web.parse(form.read, model_options.without_model_options(asked), timeout_s)
             left = max(0.0, until - time.monotonic())
-            made = await page_parts.make(parts.llm.model, parts.llm.lacks, asked, page.document, timeout_s=left)
+            made = await model_output.generate(parts.llm.model, parts.llm.missing, asked, page.document, timeout_s=left)
         except PageFailure as failure:
-            return await call.failed(parts, _refusal(failure), failed(failure))
+            return await call.failed(parts, _error_of_failure(failure), failure_record(failure))
         return await call.stored(parts, _document(call, page, made, asked))
 
     def _asked(self, access: Access, form: UploadForm) -> dict[str, object]:
-        """The options of a request that can be carried out; raises Refusal."""
-        if kind_of_name(form.name) is None:
-            raise Refusal(
+        """The options of a request that can be carried out; raises ErrorResponse."""
+        if type_of_name(form.name) is None:
+            raise ErrorResponse(
                 400,
                 f"{form.name[:100]!r} is not a kind of file that is parsed. Those that are end in "
                 f"{', '.join(EXTENSIONS)}.",
@@ -102,11 +102,13 @@ class ParseRoutes:
             )
         asked = read_options(options.ParseOptions, form.options)
         _check_formats(asked)
-        check_page_options(asked, self._parts.config.plan(access.team), llm=self._parts.llm.lacks)
+        check_page_options(asked, self._parts.config.plan(access.team), llm=self._parts.llm.missing)
         return asked
 
 
-def _document(call: SingleCall, page: ParsedFile, made: page_parts.Made, asked: Mapping[str, object]) -> Stored:
+def _document(
+    call: SinglePageCall, page: ParsedFile, made: model_output.ModelOutput, asked: Mapping[str, object]
+) -> Stored:
     credits = page.credits + made.credits + (ZERO_DATA_RETENTION if call.private else 0)
     metadata = page.document.get("metadata")
     told: dict[str, object] = dict(metadata) if isinstance(metadata, Mapping) else {}
@@ -114,22 +116,22 @@ def _document(call: SingleCall, page: ParsedFile, made: page_parts.Made, asked: 
     for name in ("proxyUsed", "cacheState"):
         told.pop(name, None)
     told |= {"scrapeId": call.id, "creditsUsed": credits, "concurrencyLimited": False}
-    document = page_parts.added(page.document, made, asked) | {"metadata": told}
+    document = model_output.add_to_document(page.document, made, asked) | {"metadata": told}
     warnings = [str(one) for one in (page.document.get("warning"), *made.warnings) if one]
     if warnings:
         document["warning"] = " ".join(warnings)
     return Stored(call.id, encode(document), credits, call.target)
 
 
-def _refusal(failure: PageFailure) -> Refusal:
+def _error_of_failure(failure: PageFailure) -> ErrorResponse:
     # The file came with the request, so what is wrong with it is wrong with the request.
     status = 400 if failure.code == "SCRAPE_UNSUPPORTED_FILE_ERROR" else failure.status
     details = [{"message": failure.message}] if status == 400 else None
-    return Refusal(status, failure.message, code=failure.code, details=details)
+    return ErrorResponse(status, failure.message, code=failure.code, details=details)
 
 
 def _check_formats(asked: Mapping[str, object]) -> None:
     for name in format_names(asked):
         if name in _NO_FILE_HAS:
             message = f"The format `{name}` is not made of files; leave it out, or scrape the page."
-            raise Refusal(400, message, code="PARSE_UNSUPPORTED_OPTIONS", details=[{"message": message}])
+            raise ErrorResponse(400, message, code="PARSE_UNSUPPORTED_OPTIONS", details=[{"message": message}])

@@ -10,18 +10,18 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weblake.api import options
-from weblake_service.answers import Refusal, answer, job_id
+from weblake_service.components import ServiceComponents, requester
 from weblake_service.config import Access
-from weblake_service.failures import PageFailure
-from weblake_service.features import check_page_options
-from weblake_service.jobs import singles
+from weblake_service.feature_checks import check_page_options
+from weblake_service.jobs import single_scrapes
 from weblake_service.jobs.job_run import is_shutdown
 from weblake_service.jobs.page_cache import is_private
-from weblake_service.jobs.scraping import Turn, failed
-from weblake_service.parts import Parts, asker
-from weblake_service.routes.intake import once, page_options, page_price, read_options, read_target
-from weblake_service.routes.replays import KEEP_SCRAPES, Ticket
-from weblake_service.routes.single_call import SingleCall
+from weblake_service.jobs.scraper import ScrapeContext, failure_record
+from weblake_service.page_failure import PageFailure
+from weblake_service.responses import ErrorResponse, json_response, read_job_id
+from weblake_service.routes.idempotency import KEEP_SCRAPES, IdempotencyTicket
+from weblake_service.routes.request_options import page_options, page_price, read_options, read_target, run_once
+from weblake_service.routes.single_call import SinglePageCall
 from weblake_service.store import accounts
 from weblake_service.web.addresses import with_scheme
 
@@ -31,7 +31,7 @@ _LOG = logging.getLogger("weblake.service")
 class ScrapeRoutes:
     """Single scrapes."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts
 
     def routes(self) -> list[Route]:
@@ -43,38 +43,38 @@ class ScrapeRoutes:
 
     async def start(self, request: Request) -> Response:
         """Scrapes one page and returns it."""
-        return await once(self._parts, request, self._scrape, KEEP_SCRAPES)
+        return await run_once(self._parts, request, self._scrape, KEEP_SCRAPES)
 
     async def read(self, request: Request) -> Response:
         """A page that was scraped within the last day, alone or in a job."""
-        scrape_id, team, now = job_id(request), asker(request).team, self._parts.clock.now()
-        document = await self._parts.store.read(lambda db: singles.read(db, scrape_id, team, now))
-        return answer({"success": True, "data": msgspec.Raw(document)})
+        scrape_id, team, now = read_job_id(request), requester(request).team, self._parts.clock.now()
+        document = await self._parts.store.read(lambda db: single_scrapes.read(db, scrape_id, team, now))
+        return json_response({"success": True, "data": msgspec.Raw(document)})
 
-    async def _scrape(self, access: Access, body: dict[str, object], ticket: Ticket) -> Response:
+    async def _scrape(self, access: Access, body: dict[str, object], ticket: IdempotencyTicket) -> Response:
         parts = self._parts
         asked = read_options(options.ScrapeRequest, body)
         plan = parts.config.plan(access.team)
-        check_page_options(asked, plan, llm=parts.llm.lacks)
+        check_page_options(asked, plan, llm=parts.llm.missing)
         # The document shows the URL as it was asked for, so that is what goes on.
         url = with_scheme(str(asked["url"]))
         read_target(url, parts.config)
         parts.rate.take(access.team)
         price, now = page_price(asked), parts.clock.now()
-        await parts.store.read(lambda db: accounts.demand(db, access.team, price, plan.credits, now))
+        await parts.store.read(lambda db: accounts.require_credits(db, access.team, price, plan.credits, now))
         scrape_id = await parts.ids.drawn(parts.store)
-        call = SingleCall(access, "scrape", url, scrape_id, is_private(asked), ticket, page_options(asked))
+        call = SinglePageCall(access, "scrape", url, scrape_id, is_private(asked), ticket, page_options(asked))
         try:
-            await parts.faults.meet(url, "scrape", call.id)
-            scraped = await parts.scraper.get(url, asked, access.team, Turn(call.id))
+            await parts.faults.apply_to_page(url, "scrape", call.id)
+            scraped = await parts.scraper.get(url, asked, access.team, ScrapeContext(call.id))
         except PageFailure as failure:
             details = [{"message": failure.message}] if failure.status == 400 else None
-            refusal = Refusal(failure.status, failure.message, code=failure.code, details=details)
-            return await call.failed(parts, refusal, failed(failure))
+            refusal = ErrorResponse(failure.status, failure.message, code=failure.code, details=details)
+            return await call.failed(parts, refusal, failure_record(failure))
         except Exception as error:
             if not call.private or is_shutdown(error):
                 raise
             # What an unforeseen error says may hold the URL, so only its kind is logged.
             _LOG.error("A scrape that keeps nothing failed in an unforeseen way: %s.", type(error).__name__)
-            raise Refusal(500, "An unexpected error occurred.", code="UNKNOWN_ERROR") from None
+            raise ErrorResponse(500, "An unexpected error occurred.", code="UNKNOWN_ERROR") from None
         return await call.stored(parts, scraped.stored, scraped.keep)

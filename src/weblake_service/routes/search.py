@@ -1,4 +1,4 @@
-"""POST /v2/search: the pages that this service scraped for a team, by their words."""
+"""POST /v2/search: full-text search of the pages that this service scraped for a team."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weblake import aio
-from weblake_service.answers import Refusal, encode, raw_answer
+from weblake_service.components import ServiceComponents
 from weblake_service.config import Access, Plan
-from weblake_service.failures import PageFailure
 from weblake_service.ids import scrape_id
-from weblake_service.jobs import records, singles
+from weblake_service.jobs import job_records, single_scrapes
+from weblake_service.jobs.job_records import NewJob
 from weblake_service.jobs.job_run import is_shutdown
-from weblake_service.jobs.outcomes import Failed
-from weblake_service.jobs.records import NewJob
-from weblake_service.jobs.scraping import Scraped, Turn, failed
-from weblake_service.parts import Parts
-from weblake_service.routes.intake import once, page_price
-from weblake_service.routes.replays import KEEP_SCRAPES, Ticket
-from weblake_service.routes.search_request import Asked, read_search, result
-from weblake_service.routes.targets import target
+from weblake_service.jobs.page_outcomes import Failed
+from weblake_service.jobs.scraper import ScrapeContext, Scraped, failure_record
+from weblake_service.page_failure import PageFailure
+from weblake_service.responses import ErrorResponse, encode, encoded_json_response
+from weblake_service.routes.idempotency import KEEP_SCRAPES, IdempotencyTicket
+from weblake_service.routes.request_options import page_price, run_once
+from weblake_service.routes.search_request import SearchRequest, read_search, result
+from weblake_service.routes.target_urls import read_target_url
 from weblake_service.store import accounts, search_index
-from weblake_service.store.search_index import Found
+from weblake_service.store.search_index import SearchHit
 
 #: Credits for every ten results that were begun.
 _PRICE, _PER = 2, 10
@@ -35,7 +35,7 @@ _PRICE, _PER = 2, 10
 class SearchRoutes:
     """Searches."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts
 
     def routes(self) -> list[Route]:
@@ -44,23 +44,23 @@ class SearchRoutes:
 
     async def search(self, request: Request) -> Response:
         """Finds pages and, where asked, scrapes them."""
-        return await once(self._parts, request, self._search, KEEP_SCRAPES)
+        return await run_once(self._parts, request, self._search, KEEP_SCRAPES)
 
-    async def _search(self, access: Access, body: dict[str, object], ticket: Ticket) -> Response:
+    async def _search(self, access: Access, body: dict[str, object], ticket: IdempotencyTicket) -> Response:
         parts = self._parts
         plan = parts.config.plan(access.team)
-        asked = read_search(body, plan, parts.clock.now(), llm=parts.llm.lacks)
+        asked = read_search(body, plan, parts.clock.now(), llm=parts.llm.missing)
         parts.rate.take(access.team)
         search_id = await self._parts.ids.drawn(self._parts.store)
         try:
             async with aio.timeout(asked.timeout_ms / 1000):
                 found = await self._find(access, asked)
                 price = _price(len(found))
-                await self._afford(access, asked, price, len(found), plan)
+                await self._check_credits(access, asked, price, len(found), plan)
                 scraped = await self._scrape(access, asked, found, search_id)
         except TimeoutError:
             message = f"The search was not done within {asked.timeout_ms} ms. Allow more with `timeout`."
-            raise Refusal(408, message, code="SEARCH_TIMEOUT") from None
+            raise ErrorResponse(408, message, code="SEARCH_TIMEOUT") from None
         web = [result(asked, one, place, page) for place, (one, page) in enumerate(zip(found, scraped, strict=True))]
         reply = encode(
             {
@@ -72,19 +72,19 @@ class SearchRoutes:
             }
         )
         await self._keep(access, asked, search_id, scraped, price, ticket, reply)
-        return raw_answer(reply)
+        return encoded_json_response(reply)
 
-    async def _find(self, access: Access, asked: Asked) -> list[Found]:
+    async def _find(self, access: Access, asked: SearchRequest) -> list[SearchHit]:
         if "web" not in asked.sources:
             return []
 
-        def work(db: Connection) -> tuple[list[Found], bool, int]:
+        def work(db: Connection) -> tuple[list[SearchHit], bool, int]:
             found, whole = search_index.search(db, access.team, asked.query, asked.limit, newest=asked.newest)
             return found, whole, search_index.count(db, access.team)
 
         store = self._parts.store
-        if await store.read(search_index.behind):
-            await store.write(search_index.catch_up)
+        if await store.read(search_index.has_pending):
+            await store.write(search_index.index_pending)
         found, whole, pages = await store.read(work)
         if pages:
             known = "the one page" if pages == 1 else f"the {pages} pages"
@@ -101,14 +101,14 @@ class SearchRoutes:
             found = [one for one in found if self._problem(one.url) is None]
         return found
 
-    async def _afford(self, access: Access, asked: Asked, price: int, results: int, plan: Plan) -> None:
+    async def _check_credits(self, access: Access, asked: SearchRequest, price: int, results: int, plan: Plan) -> None:
         """Refuses what cannot be paid before any page is fetched; a search that finds nothing is free."""
         now = self._parts.clock.now()
         needed = max(price, _PRICE) + (results * page_price(asked.page) if asked.page is not None else 0)
-        await self._parts.store.read(lambda db: accounts.demand(db, access.team, needed, plan.credits, now))
+        await self._parts.store.read(lambda db: accounts.require_credits(db, access.team, needed, plan.credits, now))
 
     async def _scrape(
-        self, access: Access, asked: Asked, found: Sequence[Found], search_id: str
+        self, access: Access, asked: SearchRequest, found: Sequence[SearchHit], search_id: str
     ) -> list[Scraped | Failed | None]:
         """Each result as it was scraped, or why it could not be; None where nobody asked for that."""
         page = asked.page
@@ -120,22 +120,24 @@ class SearchRoutes:
                 problem = self._problem(url)
                 if problem is not None:
                     raise problem
-                await self._parts.faults.meet(url, "search", search_id)
-                return await self._parts.scraper.get(url, page, access.team, Turn(scrape_id(search_id, place)))
+                await self._parts.faults.apply_to_page(url, "search", search_id)
+                return await self._parts.scraper.get(url, page, access.team, ScrapeContext(scrape_id(search_id, place)))
             except Exception as error:
                 if is_shutdown(error):
                     raise
                 if asked.private and not isinstance(error, PageFailure):
                     # What an unforeseen error says may hold the URL, so only its kind is logged.
-                    return failed(PageFailure("UNKNOWN_ERROR", f"An unexpected error occurred: {type(error).__name__}"))
-                return failed(error)
+                    return failure_record(
+                        PageFailure("UNKNOWN_ERROR", f"An unexpected error occurred: {type(error).__name__}")
+                    )
+                return failure_record(error)
 
         return await asyncio.gather(*(one(known.url, place) for place, known in enumerate(found, 1)))
 
     def _problem(self, url: str) -> PageFailure | None:
         """Why a page that was scraped once may not be scraped now."""
         try:
-            target(url, allow_private=self._parts.config.allow_private)
+            read_target_url(url, allow_private=self._parts.config.allow_private)
         except PageFailure as problem:
             return problem
         return None
@@ -143,11 +145,11 @@ class SearchRoutes:
     async def _keep(
         self,
         access: Access,
-        asked: Asked,
+        asked: SearchRequest,
         search_id: str,
         pages: Sequence[Scraped | Failed | None],
         price: int,
-        ticket: Ticket,
+        ticket: IdempotencyTicket,
         reply: bytes,
     ) -> None:
         now = self._parts.clock.now()
@@ -160,13 +162,13 @@ class SearchRoutes:
             for page in scraped:
                 page.keep(db, now)
             if asked.private:
-                singles.note_private(db, access, search_id, credits, now, "search")
+                single_scrapes.store_private(db, access, search_id, credits, now, "search")
                 return
             if credits:
                 accounts.charge(db, access, credits, now)
             if stored:
                 job = NewJob(search_id, "search", access, asked.text, now, target=asked.text)
-                records.store_single(db, job, *stored)
+                job_records.store_single(db, job, *stored)
             else:
                 accounts.record_activity(db, access, "search", search_id, asked.text, now)
             ticket.save(db, 200, reply)

@@ -1,4 +1,4 @@
-"""What POST /v2/search was asked for, and what a result looks like."""
+"""Parses the request of POST /v2/search and formats its results."""
 
 from __future__ import annotations
 
@@ -8,25 +8,32 @@ from dataclasses import dataclass, field
 import msgspec
 
 from weblake.api import options
-from weblake_service.answers import bad_request
 from weblake_service.config import Plan
-from weblake_service.features import check_page_options, check_retention, missing
-from weblake_service.jobs.outcomes import Failed
+from weblake_service.feature_checks import check_page_options, check_retention, not_configured
 from weblake_service.jobs.page_cache import is_private
-from weblake_service.jobs.scraping import Scraped
-from weblake_service.routes.intake import read_options
-from weblake_service.store.search_index import Found
-from weblake_service.store.search_query import MOST_WORDS, Query, in_domains, of_type, read_query, read_times
+from weblake_service.jobs.page_outcomes import Failed
+from weblake_service.jobs.scraper import Scraped
+from weblake_service.responses import bad_request
+from weblake_service.routes.request_options import read_options
+from weblake_service.store.search_index import SearchHit
+from weblake_service.store.search_query import (
+    MOST_WORDS,
+    SearchQuery,
+    read_query,
+    restrict_to_domains,
+    restrict_to_times,
+    restrict_to_type,
+)
 
 #: What the contract has where nothing is said.
 _LIMIT, _TIMEOUT_MS, _COUNTRY = 10, 60_000, "US"
 
 
 @dataclass(slots=True)
-class Asked:
+class SearchRequest:
     """A search as it was asked for."""
 
-    query: Query
+    query: SearchQuery
     text: str
     limit: int
     newest: bool
@@ -51,23 +58,23 @@ class Asked:
         return self.unkept or is_private(self.page or {})
 
 
-def read_search(body: Mapping[str, object], plan: Plan, now: float, *, llm: str) -> Asked:
+def read_search(body: Mapping[str, object], plan: Plan, now: float, *, llm: str) -> SearchRequest:
     """A request body as a search; ages of pages are counted back from `now`, and `llm` is what is missing for
     a language model.
 
     Raises:
-        Refusal: 400; it is malformed. 403; zero data retention is asked for. 503; it needs what is not here.
+        ErrorResponse: 400; it is malformed. 403; zero data retention is asked for. 503; it needs what is not here.
     """
     given = read_options(options.SearchRequest, body)
     check_retention({"zero_data_retention": given.get("enterprise")}, plan)
     text = str(given["query"]).encode("utf-8", "replace").decode()
     limit, timeout = given.get("limit", _LIMIT), given.get("timeout")
     query = read_query(text)
-    in_domains(query, _items(given.get("include_domains")))
-    in_domains(query, _items(given.get("exclude_domains")), without=True)
-    newest = _times(query, given, now)
+    restrict_to_domains(query, _items(given.get("include_domains")))
+    restrict_to_domains(query, _items(given.get("exclude_domains")), without=True)
+    newest = _time_filters(query, given, now)
     assert isinstance(limit, int)
-    asked = Asked(
+    asked = SearchRequest(
         query,
         text,
         limit,
@@ -80,11 +87,11 @@ def read_search(body: Mapping[str, object], plan: Plan, now: float, *, llm: str)
         page=_page(given, plan, llm),
         unkept=bool(given.get("enterprise")),
     )
-    asked.notes += _notes(asked, given)
+    asked.notes += _warnings(asked, given)
     return asked
 
 
-def result(asked: Asked, found: Found, place: int, page: Scraped | Failed | None) -> dict[str, object]:
+def result(asked: SearchRequest, found: SearchHit, place: int, page: Scraped | Failed | None) -> dict[str, object]:
     """One entry of `data.web`; `place` counts from 0. A page that could not be scraped says so in its metadata."""
     own = found.description
     shown: dict[str, object] = {
@@ -111,26 +118,26 @@ def _page(given: Mapping[str, object], plan: Plan, llm: str) -> dict[str, object
     return dict(page)
 
 
-def _times(query: Query, given: Mapping[str, object], now: float) -> bool:
+def _time_filters(query: SearchQuery, given: Mapping[str, object], now: float) -> bool:
     newest = False
     of_source = (source.get("tbs") for source in _items(given.get("sources")) if isinstance(source, Mapping))
     for tbs in (given.get("tbs"), *of_source):
         if tbs:
-            newest = read_times(query, tbs, now) or newest
+            newest = restrict_to_times(query, tbs, now) or newest
     return newest
 
 
-def _category(query: Query, given: Mapping[str, object]) -> str | None:
+def _category(query: SearchQuery, given: Mapping[str, object]) -> str | None:
     """The category that results are kept to: files of a type are what this index can tell apart."""
     names = list(dict.fromkeys(_name(category) for category in _items(given.get("categories"))))
     for name in names:
         if name != "pdf":
-            raise missing(f"The category `{name[:50]}`", "a web search engine")
-        of_type(query, name)
+            raise not_configured(f"The category `{name[:50]}`", "a web search engine")
+        restrict_to_type(query, name)
     return names[0] if names else None
 
 
-def _notes(asked: Asked, given: Mapping[str, object]) -> list[str]:
+def _warnings(asked: SearchRequest, given: Mapping[str, object]) -> list[str]:
     notes = []
     if asked.query.cut:
         notes.append(f"Only the first {MOST_WORDS} words of the query count.")

@@ -1,4 +1,4 @@
-"""The doors of browser sessions, which ask for the word in their address and no key: the protocol and the views."""
+"""Connections of browser sessions (CDP and live views), authorised by the token in their URL and not by an API key."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from weblake_service.answers import not_found
-from weblake_service.parts import Parts
+from weblake_service.components import ServiceComponents
+from weblake_service.responses import not_found
 from weblake_service.sessions import live_page
 from weblake_service.sessions.cdp import CdpError
-from weblake_service.sessions.external_client import join
+from weblake_service.sessions.cdp_multiplexer import CdpClient
+from weblake_service.sessions.external_client import relay
 from weblake_service.sessions.live_view import LiveView
-from weblake_service.sessions.multiplexer import Client
-from weblake_service.sessions.sessions import Live
+from weblake_service.sessions.sessions import LiveSession
 
 CONNECTED = WebSocketState.CONNECTED
 
 
-class SessionDoors:
+class SessionConnections:
     """The addresses that a session gives away."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts
 
     def routes(self) -> list[BaseRoute]:
@@ -42,10 +42,10 @@ class SessionDoors:
         door = str(request.path_params["door"])
         if door not in ("view", "control"):
             not_found("There is no such page.")
-        live = self._behind(str(request.path_params["id"]), door, request.query_params.get("word", ""))
+        live = self._find_session(str(request.path_params["id"]), door, request.query_params.get("word", ""))
         if live is None:
             not_found("There is no such live view: its session has ended, or shows none, or the word is another.")
-        stream = f"{request.url.path}/stream?word={live.session.word(door)}"
+        stream = f"{request.url.path}/stream?word={live.session.token(door)}"
         return HTMLResponse(
             live_page.page(stream, "/sessions/static"), headers=live_page.headers(framed=door == "view")
         )
@@ -60,19 +60,19 @@ class SessionDoors:
 
     async def protocol(self, socket: WebSocket) -> None:
         """The browser's debugging protocol."""
-        live = self._enter(socket, "cdp")
+        live = self._authorize(socket, "cdp")
         if live is None:
             # Before it is accepted, this is answered with 403.
             await socket.close()
             return
-        client = await _let_in(socket, live)
+        client = await _accept(socket, live)
         if client is not None:
-            await join(socket, client, lambda: self._parts.sessions.touch(live))
+            await relay(socket, client, lambda: self._parts.sessions.touch(live))
 
     async def stream(self, socket: WebSocket) -> None:
         """The pictures of a view, and what its viewer does."""
         door = str(socket.path_params["door"])
-        live = self._enter(socket, door) if door in ("view", "control") else None
+        live = self._authorize(socket, door) if door in ("view", "control") else None
         if live is None:
             ended = self._parts.sessions.live(str(socket.path_params["id"])) is None
             if ended:
@@ -81,7 +81,7 @@ class SessionDoors:
                 await socket.send_json({"type": "ended"})
             await socket.close()
             return
-        client = await _let_in(socket, live)
+        client = await _accept(socket, live)
         if client is None:
             return
         interactive = door == "control"
@@ -95,7 +95,7 @@ class SessionDoors:
             return text if text is not None else event.get("bytes") or b""
 
         try:
-            with live.session.guard.viewed() if interactive else nullcontext():
+            with live.session.watchdog.viewed() if interactive else nullcontext():
                 await view.run(receive, socket.send_bytes, socket.send_text)
         except (WebSocketDisconnect, RuntimeError):
             # The viewer went while something was sent.
@@ -105,23 +105,23 @@ class SessionDoors:
         if socket.application_state is CONNECTED and socket.client_state is CONNECTED:
             await socket.close(1001)
 
-    def _enter(self, socket: WebSocket, door: str) -> Live | None:
+    def _authorize(self, socket: WebSocket, door: str) -> LiveSession | None:
         """The session that a websocket leads to; None where it may not come in."""
         headers = socket.headers
         origin = headers.get("origin")
         # A browser says which page asks. No page but this service's own has any business here.
         if origin is not None and urlsplit(origin).netloc != headers.get("host"):
             return None
-        return self._behind(str(socket.path_params["id"]), door, socket.query_params.get("word", ""))
+        return self._find_session(str(socket.path_params["id"]), door, socket.query_params.get("word", ""))
 
-    def _behind(self, session_id: str, door: str, word: str) -> Live | None:
+    def _find_session(self, session_id: str, door: str, word: str) -> LiveSession | None:
         live = self._parts.sessions.live(session_id)
-        if live is None or not live.session.opens(door, word):
+        if live is None or not live.session.is_valid_token(door, word):
             return None
-        return live if door == "cdp" or live.wanted.streamed else None
+        return live if door == "cdp" or live.spec.streamed else None
 
 
-async def _let_in(socket: WebSocket, live: Live) -> Client | None:
+async def _accept(socket: WebSocket, live: LiveSession) -> CdpClient | None:
     """Opens the door, and gives whoever comes in a place at the browser; None where that is gone."""
     try:
         client = await live.session.client()

@@ -1,4 +1,4 @@
-"""One call, one page, one answer: what a scrape and a parse have in common once the page is there, or is not."""
+"""Records and answers calls for one page: scrape and parse."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import NoReturn
 import msgspec
 from starlette.responses import Response
 
-from weblake_service.answers import Refusal, encode, raw_answer
+from weblake_service.components import ServiceComponents
 from weblake_service.config import Access
-from weblake_service.jobs import records, singles
-from weblake_service.jobs.outcomes import Failed, Stored
-from weblake_service.jobs.records import NewJob
-from weblake_service.parts import Parts
-from weblake_service.routes.replays import Ticket
+from weblake_service.jobs import job_records, single_scrapes
+from weblake_service.jobs.job_records import NewJob
+from weblake_service.jobs.page_outcomes import Failed, Stored
+from weblake_service.responses import ErrorResponse, encode, encoded_json_response
+from weblake_service.routes.idempotency import IdempotencyTicket
 
 
 @dataclass(frozen=True, slots=True)
-class SingleCall:
+class SinglePageCall:
     """One request that is being answered; all that it leaves behind is written in one transaction."""
 
     access: Access
@@ -31,12 +31,12 @@ class SingleCall:
     id: str
     #: Whether nothing of it may be kept.
     private: bool
-    ticket: Ticket
+    ticket: IdempotencyTicket
     #: How the page was asked for (snake_case), for whoever goes on with it.
     options: Mapping[str, object] = field(default_factory=dict)
 
     async def stored(
-        self, parts: Parts, page: Stored, keep: Callable[[Connection, float], None] | None = None
+        self, parts: ServiceComponents, page: Stored, keep: Callable[[Connection, float], None] | None = None
     ) -> Response:
         """Records the page, bills it, and answers with it; `keep` is done in the same transaction."""
         reply = encode({"success": True, "data": msgspec.Raw(page.body), "scrape_id": page.scrape_id})
@@ -46,23 +46,23 @@ class SingleCall:
             if keep is not None:
                 keep(db, now)
             if self.private:
-                singles.note_private(db, self.access, self.id, page.credits, now, self.kind)
+                single_scrapes.store_private(db, self.access, self.id, page.credits, now, self.kind)
                 return
-            records.store_single(db, self._job(now), page)
+            job_records.store_single(db, self._job(now), page)
             self.ticket.save(db, 200, reply)
 
         await parts.store.write(work)
-        return raw_answer(reply)
+        return encoded_json_response(reply)
 
-    async def failed(self, parts: Parts, refusal: Refusal, failure: Failed) -> NoReturn:
+    async def failed(self, parts: ServiceComponents, refusal: ErrorResponse, failure: Failed) -> NoReturn:
         """Records the failure, bills what it cost, and raises the refusal."""
         now = parts.clock.now()
 
         def work(db: Connection) -> None:
             if self.private:
-                singles.note_private(db, self.access, self.id, failure.credits, now, self.kind)
+                single_scrapes.store_private(db, self.access, self.id, failure.credits, now, self.kind)
                 return
-            singles.store_failed(db, self._job(now), failure)
+            single_scrapes.store_failed(db, self._job(now), failure)
             self.ticket.save(db, refusal.status, encode(refusal.body()))
 
         await parts.store.write(work)

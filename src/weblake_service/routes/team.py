@@ -1,4 +1,4 @@
-"""What a team may ask about itself: activity, credits, tokens, queue."""
+"""Reports of a team: activity, credits, tokens, queue."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from weblake_service.answers import answer, whole_number
 from weblake_service.clock import iso
-from weblake_service.jobs import records
-from weblake_service.parts import Parts, asker
+from weblake_service.components import ServiceComponents, requester
+from weblake_service.jobs import job_records
+from weblake_service.responses import json_response, read_integer
 from weblake_service.store import accounts
 
 
 class TeamRoutes:
     """The reports of a team."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts
 
     def routes(self) -> list[Route]:
@@ -35,15 +35,15 @@ class TeamRoutes:
 
     async def activity(self, request: Request) -> Response:
         """The calls of the last 24 hours, newest first."""
-        team, now = asker(request).team, self._parts.clock.now()
-        limit = whole_number(request, "limit", least=1, most=100, default=50)
+        team, now = requester(request).team, self._parts.clock.now()
+        limit = read_integer(request, "limit", least=1, most=100, default=50)
         assert limit is not None
         endpoint, cursor = request.query_params.get("endpoint"), request.query_params.get("cursor") or None
 
         def work(db: Connection) -> dict[str, object]:
             return accounts.list_activity(db, team, endpoint=endpoint, limit=limit, cursor=cursor, at=now)
 
-        return answer(await self._parts.store.read(work))
+        return json_response(await self._parts.store.read(work))
 
     async def credits(self, request: Request) -> Response:
         """What is left of this month's credits."""
@@ -63,14 +63,14 @@ class TeamRoutes:
 
     async def queue(self, request: Request) -> Response:
         """The team's pages that wait or are being scraped."""
-        team = asker(request).team
+        team = requester(request).team
 
         def work(db: Connection) -> tuple[int, float | None]:
-            return records.waiting(db, team), records.last_success(db, team)
+            return job_records.waiting(db, team), job_records.last_success(db, team)
 
         known, latest = await self._parts.store.read(work)
         active = self._parts.scraper.active[team]
-        return answer(
+        return json_response(
             {
                 "success": True,
                 "jobsInQueue": max(known, active),
@@ -83,20 +83,20 @@ class TeamRoutes:
 
     async def concurrency(self, request: Request) -> Response:
         """The team's pages in flight."""
-        team = asker(request).team
+        team = requester(request).team
         most = self._parts.config.plan(team).concurrency
-        return answer({"success": True, "concurrency": self._parts.scraper.active[team], "maxConcurrency": most})
+        return json_response({"success": True, "concurrency": self._parts.scraper.active[team], "maxConcurrency": most})
 
     async def _balance(self, request: Request, noun: str, factor: int) -> Response:
-        team, now = asker(request).team, self._parts.clock.now()
+        team, now = requester(request).team, self._parts.clock.now()
         plan = self._parts.config.plan(team).credits
         data = await self._parts.store.read(lambda db: accounts.balance(db, team, plan, now, noun=noun, factor=factor))
-        return answer({"success": True, "data": data})
+        return json_response({"success": True, "data": data})
 
     async def _periods(self, request: Request, name: str, factor: int) -> Response:
         # Exactly this spelling: the public service ignores every other one, and a client must not rely on more.
-        team, by_key = asker(request).team, request.query_params.get("byApiKey") == "true"
+        team, by_key = requester(request).team, request.query_params.get("byApiKey") == "true"
         periods = await self._parts.store.read(
             lambda db: accounts.periods(db, team, by_key=by_key, name=name, factor=factor)
         )
-        return answer({"success": True, "periods": periods})
+        return json_response({"success": True, "periods": periods})

@@ -1,4 +1,4 @@
-"""One page of a browser that a client is attached to: its commands, its dialogs, and when it loads."""
+"""One attached page: sends commands, handles dialogs, tracks navigation."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _ANSWER = 30.0
 _BEGIN = 2.0
 
 
-class HandsError(Exception):
+class PageActionError(Exception):
     """Something could not be done on a page; the text says what, why, and what to do next."""
 
 
 @dataclass(frozen=True)
-class Mark:
+class NavigationMark:
     """A point in the life of a page: how often it asked for another, began to load one, and got to one."""
 
-    asked: int
-    begun: int
-    arrived: int
+    requested: int
+    started: int
+    committed: int
 
 
-class Attached:
+class AttachedPage:
     """A session with one page. Dialogs that it opens are answered, for they would stop everything else."""
 
     def __init__(self, cdp: Cdp, target: str, session: str) -> None:
@@ -39,32 +39,34 @@ class Attached:
         self.dialogs: list[str] = []
         self._cdp = cdp
         self._session = session
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         # What the main frame did so far, each counted; and whether it loads just now.
-        self._asked = 0
-        self._begun = 0
-        self._arrived = 0
+        self._requested = 0
+        self._started = 0
+        self._committed = 0
         self._loading = False
-        self._gone = ""
+        self._closed_reason = ""
         #: The main frame's documents that are loaded, by their loaders.
         self._loaded: set[str] = set()
         #: Commands that are under way.
         self._sent: set[asyncio.Task[dict[str, Any]]] = set()
-        self._forget = cdp.listen(self._hear)
+        self._forget = cdp.listen(self._on_event)
 
     @classmethod
-    async def attach(cls, cdp: Cdp, target: str, *, watch: bool = True) -> Attached:
+    async def attach(cls, cdp: Cdp, target: str, *, watch: bool = True) -> AttachedPage:
         """Attaches to a page.
 
         :param watch: hears of loads, and answers dialogs
 
         Raises:
-            HandsError: There is no such page any more.
+            PageActionError: There is no such page any more.
         """
         try:
             reply = await cdp.send("Target.attachToTarget", {"targetId": target, "flatten": True})
         except CdpError as error:
-            raise HandsError(f"The page {target} is not there any more: {error}. List the pages that are.") from error
+            raise PageActionError(
+                f"The page {target} is not there any more: {error}. List the pages that are."
+            ) from error
         page = cls(cdp, target, str(reply["sessionId"]))
         if watch:
             # Not waited for: commands are taken in their order, and a page that is busy can still be sent elsewhere.
@@ -84,23 +86,23 @@ class Attached:
         """A command to the page.
 
         Raises:
-            HandsError: It was refused, the page is gone, or does not answer.
+            PageActionError: It was refused, the page is gone, or does not answer.
         """
-        if self._gone:
-            raise HandsError(self._gone)
+        if self._closed_reason:
+            raise PageActionError(self._closed_reason)
         task = self._start(method, params)
         try:
             async with aio.timeout(_ANSWER):
                 # Not `await task`: a cancellation of this task and one of the command could not be told apart.
                 await asyncio.wait([task])
             if task.cancelled():  # by `_end`: nobody answers for a page that is gone
-                raise HandsError(self._gone)
+                raise PageActionError(self._closed_reason)
             return task.result()
         except CdpError as error:
-            raise HandsError(self._gone or str(error)) from error
+            raise PageActionError(self._closed_reason or str(error)) from error
         except TimeoutError as error:
             message = f"The page did not answer within {_ANSWER:g} s ({method}): a script may keep it busy. Reload it."
-            raise HandsError(message) from error
+            raise PageActionError(message) from error
         finally:
             task.cancel()
 
@@ -116,7 +118,7 @@ class Attached:
         """The value of some JavaScript, promises waited for; with `by_value` false, the remote object that holds it.
 
         Raises:
-            HandsError: It threw.
+            PageActionError: It threw.
         """
         asked = {"expression": expression, "awaitPromise": True, "returnByValue": by_value, "userGesture": gesture}
         return _value(await self.send("Runtime.evaluate", {**asked, "replMode": True}), by_value)
@@ -125,7 +127,7 @@ class Attached:
         """What a JavaScript function returns that is called with an element as `this`.
 
         Raises:
-            HandsError: It threw.
+            PageActionError: It threw.
         """
         asked = {
             "objectId": object_id,
@@ -145,60 +147,60 @@ class Attached:
         """Waits until the document of this loader has loaded; False when it did not in time."""
         return await self._until(lambda: loader in self._loaded, timeout_s)
 
-    def mark(self) -> Mark:
+    def navigation_mark(self) -> NavigationMark:
         """Now, for `settle` and `arrive`."""
-        return Mark(self._asked, self._begun, self._arrived)
+        return NavigationMark(self._requested, self._started, self._committed)
 
-    async def settle(self, since: Mark, start_s: float, load_s: float) -> None:
+    async def wait_for_load(self, since: NavigationMark, start_s: float, load_s: float) -> None:
         """Gives what was done since a mark a moment to ask for another page, and that some time to load."""
-        if not await self._until(lambda: self._asked > since.asked or self._begun > since.begun, start_s):
+        if not await self._until(lambda: self._requested > since.requested or self._started > since.started, start_s):
             return
         # What was asked for may come to nothing, as an address does that nobody may go to.
-        if await self._until(lambda: self._begun > since.begun, _BEGIN):
+        if await self._until(lambda: self._started > since.started, _BEGIN):
             await self._until(lambda: not self._loading, load_s)
 
-    async def arrive(self, since: Mark, load_s: float) -> None:
+    async def wait_for_navigation(self, since: NavigationMark, load_s: float) -> None:
         """Gives a step of the history some time to get where it leads, and to load."""
-        if await self._until(lambda: self._arrived > since.arrived, load_s):
+        if await self._until(lambda: self._committed > since.committed, load_s):
             await self._until(lambda: not self._loading, load_s)
 
     async def _until(self, done: Callable[[], bool], timeout_s: float) -> bool:
         with suppress(TimeoutError):
             async with aio.timeout(timeout_s):
-                while not done() and not self._gone:
-                    self._news.clear()
-                    await self._news.wait()
+                while not done() and not self._closed_reason:
+                    self._changed.clear()
+                    await self._changed.wait()
         return done()
 
-    def _hear(self, method: str, params: dict[str, Any], session: str | None) -> None:
+    def _on_event(self, method: str, params: dict[str, Any], session: str | None) -> None:
         if method == "Target.detachedFromTarget" and params.get("sessionId") == self._session:
             self._end("The page was closed. List the pages that are there, or open a new one.")
         if session == self._session:
             if method == "Page.javascriptDialogOpening":
-                self._answer(params)
+                self._handle_dialog(params)
             elif method == "Inspector.targetCrashed":
                 self._end("The page crashed. Close it and open a new one.")
             elif method == "Page.frameNavigated":
-                self._arrived += params["frame"]["id"] == self.target
+                self._committed += params["frame"]["id"] == self.target
             elif params.get("frameId") == self.target:
                 # The id of a page is that of its main frame.
-                self._hear_frame(method, params)
-        self._news.set()
+                self._on_frame_event(method, params)
+        self._changed.set()
 
-    def _hear_frame(self, method: str, params: dict[str, Any]) -> None:
+    def _on_frame_event(self, method: str, params: dict[str, Any]) -> None:
         if method == "Page.frameRequestedNavigation":
-            self._asked += params.get("disposition") == "currentTab"
+            self._requested += params.get("disposition") == "currentTab"
         elif method == "Page.frameStartedLoading":
-            self._begun += 1
+            self._started += 1
             self._loading = True
         elif method == "Page.frameStoppedLoading":
             self._loading = False
         elif method == "Page.navigatedWithinDocument":
-            self._arrived += 1
+            self._committed += 1
         elif method == "Page.lifecycleEvent" and params["name"] == "load":
             self._loaded.add(params["loaderId"])
 
-    def _answer(self, params: dict[str, Any]) -> None:
+    def _handle_dialog(self, params: dict[str, Any]) -> None:
         """Says yes to what only informs and to leaving a page, no to what asks."""
         kind = str(params.get("type"))
         yes = kind in {"alert", "beforeunload"}
@@ -207,7 +209,7 @@ class Attached:
         self._start("Page.handleJavaScriptDialog", {"accept": yes})
 
     def _end(self, why: str) -> None:
-        self._gone = self._gone or why
+        self._closed_reason = self._closed_reason or why
         for task in self._sent:
             task.cancel()
 
@@ -217,7 +219,7 @@ def _value(reply: dict[str, Any], by_value: bool) -> Any:
         details = reply["exceptionDetails"]
         thrown = details.get("exception", {})
         said = thrown.get("description") or thrown.get("value") or details.get("text")
-        raise HandsError(str(said).partition("\n    at ")[0])
+        raise PageActionError(str(said).partition("\n    at ")[0])
     result = reply["result"]
     if not by_value:
         return result

@@ -1,4 +1,4 @@
-"""What a client of a browser's debugging protocol (CDP) can do, however it is connected."""
+"""The interface of a client of the Chrome DevTools Protocol (CDP)."""
 
 from __future__ import annotations
 

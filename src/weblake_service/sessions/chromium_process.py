@@ -1,4 +1,4 @@
-"""A Chromium of one session's own, held by two pipes: no port is opened that others on the machine could reach.
+"""The Chromium process of one session, connected by two pipes and no port.
 
 Whatever way the service ends, the pipes close, and Chromium ends with them.
 """
@@ -16,9 +16,9 @@ from pathlib import Path
 
 from weblake import aio
 from weblake_service.browser import chromium
-from weblake_service.browser.folders import Folder
-from weblake_service.browser.settings import Settings
-from weblake_service.failures import PageFailure
+from weblake_service.browser.context_settings import ContextSettings
+from weblake_service.browser.temporary_folders import TemporaryFolder
+from weblake_service.page_failure import PageFailure
 
 _LOG = logging.getLogger("weblake.service")
 #: Bytes of one message; a picture of a long page has tens of megabytes.
@@ -64,10 +64,10 @@ _QUIET = [
 ]
 
 
-class OwnChromium:
+class ChromiumProcess:
     """One running Chromium; `aclose` ends it and removes all that it kept on disk."""
 
-    def __init__(self, process: Process, folder: Folder) -> None:
+    def __init__(self, process: Process, folder: TemporaryFolder) -> None:
         self._process = process
         self._folder = folder
         self._reader: asyncio.Task[None] | None = None
@@ -76,7 +76,7 @@ class OwnChromium:
         self.gone = asyncio.Event()
 
     @classmethod
-    async def start(cls, proxy: str, settings: Settings) -> OwnChromium:
+    async def start(cls, proxy: str, settings: ContextSettings) -> ChromiumProcess:
         """Starts one whose only way out is a proxy; it has said nothing yet.
 
         Raises:
@@ -89,7 +89,7 @@ class OwnChromium:
         if program is None:
             message = f"A browser session needs {chromium.what_is_missing()}."
             raise PageFailure("FEATURE_NOT_CONFIGURED", message, status=503)
-        folder = await asyncio.to_thread(Folder)
+        folder = await asyncio.to_thread(TemporaryFolder)
         try:
             with (folder.path / "chromium.log").open("wb") as log:
                 process = await asyncio.create_subprocess_exec(
@@ -117,11 +117,11 @@ class OwnChromium:
         """Where its profile lies, and where code that runs against it works."""
         return self._folder.path
 
-    def hear(self, listener: Callable[[bytes], None]) -> None:
+    def on_message(self, listener: Callable[[bytes], None]) -> None:
         """Hands every message of Chromium's to a listener, from now on."""
         self._reader = asyncio.get_running_loop().create_task(self._read(listener))
 
-    async def say(self, message: bytes) -> None:
+    async def send(self, message: bytes) -> None:
         """Sends a message; waits while Chromium does not take what was sent before.
 
         Raises:
@@ -136,7 +136,7 @@ class OwnChromium:
             async with self._writing:
                 await stdin.drain()
 
-    def last_words(self) -> str:
+    def last_output(self) -> str:
         """The last line that it logged, for whoever asks why it did not start."""
         with suppress(OSError):
             lines = (self.folder / "chromium.log").read_bytes()[-4000:].decode("utf-8", "replace").strip().splitlines()
@@ -148,7 +148,7 @@ class OwnChromium:
         stdin = self._process.stdin
         if self._process.returncode is None and stdin is not None and not self.gone.is_set():
             with suppress(ConnectionError, RuntimeError):
-                await self.say(b'{"id":2147483647,"method":"Browser.close"}')
+                await self.send(b'{"id":2147483647,"method":"Browser.close"}')
         with suppress(TimeoutError):
             async with aio.timeout(_LEAVE):
                 await self._process.wait()
@@ -183,17 +183,17 @@ class OwnChromium:
             self.gone.set()
 
 
-def _flags(folder: Path, proxy: str, settings: Settings) -> list[str]:
+def _flags(folder: Path, proxy: str, settings: ContextSettings) -> list[str]:
     width, height = settings.size
     own = [
         f"--user-data-dir={folder / 'profile'}",
         f"--proxy-server={proxy}",
         f"--window-size={width},{height}",
-        f"--accept-lang={','.join(settings.spoken) or 'en-US'}",
-        f"--lang={settings.spoken[0] if settings.spoken else 'en-US'}",
+        f"--accept-lang={','.join(settings.languages) or 'en-US'}",
+        f"--lang={settings.languages[0] if settings.languages else 'en-US'}",
     ]
     if not settings.verify:
         own.append("--ignore-certificate-errors")
-    if not chromium.in_sandbox():
+    if not chromium.uses_sandbox():
         own.append("--no-sandbox")
     return [*_QUIET, *chromium.arguments(), *own, "about:blank"]

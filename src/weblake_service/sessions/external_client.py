@@ -1,4 +1,4 @@
-"""A client from outside, over a websocket: what it may say to the browser, and how the two are joined.
+"""Relays an external CDP client over a WebSocket, and refuses commands that are not about pages.
 
 The protocol can do more than drive pages: it opens files of this machine, writes downloads, goes round the proxy,
 hands itself to a page. A session is for pages, so what is not about them is refused, with an error in the protocol's
@@ -17,7 +17,7 @@ import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from weblake_service.sessions.cdp import CdpError
-from weblake_service.sessions.multiplexer import Client, Message
+from weblake_service.sessions.cdp_multiplexer import CdpClient, Message
 
 #: What is about pages.
 _DOMAINS = frozenset({
@@ -57,7 +57,7 @@ class _Params(msgspec.Struct):
     flatten: object = None
 
 
-def why_not(message: Message) -> str:
+def refusal_reason(message: Message) -> str:
     """Why a command is not for a client from outside; empty where it is."""
     method = message.method or ""
     if method.partition(".")[0] not in _DOMAINS or method in _REFUSED:
@@ -79,7 +79,7 @@ def why_not(message: Message) -> str:
     return ""
 
 
-async def join(socket: WebSocket, client: Client, used: Callable[[], None]) -> None:
+async def relay(socket: WebSocket, client: CdpClient, used: Callable[[], None]) -> None:
     """Lets whoever is at the other end of an accepted websocket speak to the browser until one of the two is gone.
 
     Args:
@@ -88,10 +88,10 @@ async def join(socket: WebSocket, client: Client, used: Callable[[], None]) -> N
         used: Told of everything that it says.
     """
     outgoing = _Outgoing()
-    client.pass_on(outgoing.put)
+    client.forward_raw(outgoing.put)
     ways = [
-        asyncio.create_task(_listen(socket, client, outgoing, used)),
-        asyncio.create_task(_tell(socket, outgoing)),
+        asyncio.create_task(_read_client(socket, client, outgoing, used)),
+        asyncio.create_task(_send_error(socket, outgoing)),
     ]
     try:
         await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
@@ -135,12 +135,12 @@ class _Outgoing:
         return text
 
 
-async def _tell(socket: WebSocket, outgoing: _Outgoing) -> None:
+async def _send_error(socket: WebSocket, outgoing: _Outgoing) -> None:
     while (text := await outgoing.next()) is not None:
         await socket.send_text(text.decode())
 
 
-async def _listen(socket: WebSocket, client: Client, outgoing: _Outgoing, used: Callable[[], None]) -> None:
+async def _read_client(socket: WebSocket, client: CdpClient, outgoing: _Outgoing, used: Callable[[], None]) -> None:
     decoder = msgspec.json.Decoder(Message)
     while True:
         event = await socket.receive()
@@ -156,7 +156,7 @@ async def _listen(socket: WebSocket, client: Client, outgoing: _Outgoing, used: 
             outgoing.put(_error(message, -32600, "A command has an `id` and a `method`."))
         elif message.method in _PRETENDED:
             outgoing.put(Message(id=message.id, session=message.session, result=_NOTHING))
-        elif why := why_not(message):
+        elif why := refusal_reason(message):
             outgoing.put(_error(message, -32000, why))
         else:
             number, session = message.id, message.session

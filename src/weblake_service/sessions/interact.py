@@ -1,20 +1,20 @@
-"""The browser of a scrape: begun at the scrape's page with the first call, the same for every later one."""
+"""Interactive sessions of scrapes: started on the scrape's page with the first call and reused afterwards."""
 
 from __future__ import annotations
 
 from functools import partial
 
-from weblake_service.answers import Refusal, not_found
-from weblake_service.browser.settings import settings_of
+from weblake_service.browser.context_settings import context_settings_of
 from weblake_service.clock import Clock
 from weblake_service.config import Access
-from weblake_service.failures import PageFailure
 from weblake_service.ids import Ids
-from weblake_service.keyed_locks import Turns
-from weblake_service.sessions import rows, scraped_page
-from weblake_service.sessions.rows import Wanted
-from weblake_service.sessions.sessions import Ended, Live, Sessions, destroyed
-from weblake_service.sessions.steering import Steering
+from weblake_service.keyed_locks import KeyedLocks
+from weblake_service.page_failure import PageFailure
+from weblake_service.responses import ErrorResponse, not_found
+from weblake_service.sessions import scraped_page, session_records
+from weblake_service.sessions.playwright_driver import PlaywrightDriver
+from weblake_service.sessions.session_records import SessionSpec
+from weblake_service.sessions.sessions import EndedSession, LiveSession, SessionManager, destroyed_error
 from weblake_service.store.database import Store
 
 #: Seconds of life of such a browser, and seconds without use: the contract leaves them open.
@@ -23,35 +23,37 @@ TTL, IDLE = 600.0, 300.0
 _OF_BROWSER = frozenset([502, 503])
 
 
-class Interact:
+class InteractSessions:
     """The browsers of scrapes."""
 
-    def __init__(self, store: Store, clock: Clock, ids: Ids, sessions: Sessions, steering: Steering) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, ids: Ids, sessions: SessionManager, steering: PlaywrightDriver
+    ) -> None:
         self._store = store
         self._clock = clock
         self._ids = ids
         self._sessions = sessions
         self._steering = steering
-        self._turns = Turns()
+        self._turns = KeyedLocks()
 
-    async def session(self, access: Access, scrape_id: str) -> Live:
+    async def session(self, access: Access, scrape_id: str) -> LiveSession:
         """The session of a scrape, begun where there is none yet.
 
         Raises:
-            Refusal: 402, 403, 404, 409, 410 and 429 as the contract's table says, 502 where it does not start.
+            ErrorResponse: 402, 403, 404, 409, 410 and 429 as the contract's table says, 502 where it does not start.
         """
-        async with self._turns.turn(scrape_id):
+        async with self._turns.lock(scrape_id):
             now = self._clock.now()
             page = await self._store.read(partial(scraped_page.find, scrape_id=scrape_id, team=access.team, at=now))
-            row = await self._store.read(partial(rows.of_scrape, scrape_id=scrape_id))
+            row = await self._store.read(partial(session_records.of_scrape, scrape_id=scrape_id))
             if row is not None:
                 live = self._sessions.live(row["id"])
                 if live is None:
-                    raise destroyed()
+                    raise destroyed_error()
                 return live
-            wanted = Wanted(
+            wanted = SessionSpec(
                 access,
-                settings_of(page.options),
+                context_settings_of(page.options),
                 TTL,
                 IDLE,
                 block_ads=page.options.get("block_ads") is not False,
@@ -59,29 +61,29 @@ class Interact:
                 target=page.url,
             )
 
-            async def prepare(live: Live) -> None:
-                await self._steering.bring_back(live, page.url, page.options)
+            async def prepare(live: LiveSession) -> None:
+                await self._steering.restore_page(live, page.url, page.options)
 
             session_id = await self._ids.drawn(self._store)
             try:
                 return await self._sessions.begin(session_id, wanted, prepare)
             except PageFailure as failure:
                 if failure.status in _OF_BROWSER:
-                    raise Refusal(failure.status, failure.message, code=failure.code) from failure
+                    raise ErrorResponse(failure.status, failure.message, code=failure.code) from failure
                 message = f"Replay context unavailable: {failure.message.rstrip('.')}. Rerun the scrape and try again."
-                raise Refusal(409, message, code="REPLAY_CONTEXT_UNAVAILABLE") from failure
+                raise ErrorResponse(409, message, code="REPLAY_CONTEXT_UNAVAILABLE") from failure
 
-    async def stop(self, access: Access, scrape_id: str) -> Ended:
+    async def stop(self, access: Access, scrape_id: str) -> EndedSession:
         """Ends the session of a scrape; one that has ended already is told of once more.
 
         Raises:
-            Refusal: 403 where it is another team's, 404 where there is none.
+            ErrorResponse: 403 where it is another team's, 404 where there is none.
         """
         # A first call that is still bringing the page back is waited for: what it began is stopped too.
-        async with self._turns.turn(scrape_id):
-            row = await self._store.read(partial(rows.of_scrape, scrape_id=scrape_id))
+        async with self._turns.lock(scrape_id):
+            row = await self._store.read(partial(session_records.of_scrape, scrape_id=scrape_id))
             if row is None:
                 not_found("No browser session exists for this scrape")
             if row["team"] != access.team:
-                raise Refusal(403, "Forbidden: the session belongs to another team.", code="FORBIDDEN")
+                raise ErrorResponse(403, "Forbidden: the session belongs to another team.", code="FORBIDDEN")
             return await self._sessions.ended(row)

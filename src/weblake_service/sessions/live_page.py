@@ -1,4 +1,4 @@
-"""The page that shows a live view: its HTML, script and style, and what they may do."""
+"""The HTML, script and style of the live view, and their security headers."""
 
 from __future__ import annotations
 

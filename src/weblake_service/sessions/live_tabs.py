@@ -1,4 +1,4 @@
-"""Which of a browser's pages a live view follows: that which was opened or navigated last."""
+"""The tab that a live view follows: the one opened or navigated last."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OWN = ("devtools://", "chrome-extension://")
 
 
 @dataclass(slots=True)
-class Tabs:
+class LiveTabs:
     """The browser's pages, in the order in which they were opened, and the one that is followed."""
 
     #: Address and title, by the id of the target.
@@ -31,13 +31,13 @@ class Tabs:
         """Which of the tabs that is, from 1; 0 where there is none."""
         return 1 + list(self.pages).index(self._recent[-1]) if self._recent else 0
 
-    def found(self, infos: list[Mapping[str, Any]]) -> None:
+    def add_existing(self, infos: list[Mapping[str, Any]]) -> None:
         """Takes in the pages that were there first: which was opened last nobody knows, but no empty one."""
         for info in sorted(infos, key=lambda info: str(info.get("url")) != "about:blank"):
             if str(info.get("targetId")) not in self.pages:
-                self.seen(info)
+                self.on_target_info(info)
 
-    def seen(self, info: Mapping[str, Any]) -> bool:
+    def on_target_info(self, info: Mapping[str, Any]) -> bool:
         """Takes in what the browser tells of a target; says whether anything that is shown has changed."""
         target, url = str(info.get("targetId")), str(info.get("url", ""))[:_URL]
         if info.get("type") != "page" or url.startswith(_OWN):
@@ -49,7 +49,7 @@ class Tabs:
             self.follow(target)
         return before != page
 
-    def gone(self, target: str) -> bool:
+    def on_target_destroyed(self, target: str) -> bool:
         """A target was closed; says whether it was one of these pages."""
         if self.pages.pop(target, None) is None:
             return False

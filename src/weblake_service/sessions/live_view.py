@@ -1,4 +1,4 @@
-"""What a browser session's viewer sees, live, and what an interactive one does there.
+"""Live view of a browser session: sends frames to a viewer and handles its input.
 
 One LiveView serves one viewer over one connection, most likely a WebSocket. To the viewer go pictures, as binary
 messages that are JPEGs, and JSON texts:
@@ -24,10 +24,10 @@ from time import monotonic
 from typing import Any
 
 from weblake import aio
-from weblake_service.sessions import live_messages as said
+from weblake_service.sessions import viewer_messages as said
 from weblake_service.sessions.cdp import Cdp, CdpError
-from weblake_service.sessions.live_pictures import Picture, Pictures
-from weblake_service.sessions.live_tabs import Tabs
+from weblake_service.sessions.live_frames import Frame, FrameQueue
+from weblake_service.sessions.live_tabs import LiveTabs
 
 Receive = Callable[[], Awaitable[str | bytes | None]]
 
@@ -57,8 +57,8 @@ class LiveView:
         self._cdp = cdp
         self._interactive = interactive
         self._on_input = on_input
-        self._tabs = Tabs()
-        self._pictures = Pictures(self._acknowledge)
+        self._tabs = LiveTabs()
+        self._frames = FrameQueue(self._acknowledge)
         #: The page that is attached, and the session that it is attached as.
         self._target: str | None = None
         self._session: str | None = None
@@ -67,9 +67,9 @@ class LiveView:
         self._sent_at = 0.0
         self._pause: asyncio.TimerHandle | None = None
         #: Texts to send, the newest of each type.
-        self._news: dict[str, dict[str, object]] = {}
-        self._told: dict[str, object] = {}
-        self._something, self._moved = asyncio.Event(), asyncio.Event()
+        self._outbox: dict[str, dict[str, object]] = {}
+        self._last_page_message: dict[str, object] = {}
+        self._has_output, self._tab_changed = asyncio.Event(), asyncio.Event()
         self._inputs = 0
         self._running: set[asyncio.Task[None]] = set()
 
@@ -86,11 +86,16 @@ class LiveView:
             send_bytes: Sends a picture; must not return before there is room for it.
             send_text: Sends a text.
         """
-        deaf = self._cdp.listen(self._hear)
-        self._tell({"type": "hello", "interactive": self._interactive})
+        deaf = self._cdp.listen(self._on_event)
+        self._queue_message({"type": "hello", "interactive": self._interactive})
         parts = [
             asyncio.create_task(part)
-            for part in (self._listen(receive), self._send(send_bytes, send_text), self._follow(), self._look())
+            for part in (
+                self._read_viewer(receive),
+                self._write_viewer(send_bytes, send_text),
+                self._follow_tabs(),
+                self._poll_page(),
+            )
         ]
         try:
             done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
@@ -104,7 +109,7 @@ class LiveView:
             deaf()
             if self._pause is not None:
                 self._pause.cancel()
-            self._let_go()
+            self._detach()
             # What is on its way to the browser is short, and its end is not waited for by whoever closes the view.
             for task in parts:
                 task.cancel()
@@ -116,46 +121,46 @@ class LiveView:
 
     # The viewer
 
-    async def _listen(self, receive: Receive) -> None:
+    async def _read_viewer(self, receive: Receive) -> None:
         while (raw := await receive()) is not None:
             message = said.read(raw)
             if isinstance(message, said.Ping):
-                self._tell({"type": "pong"})
+                self._queue_message({"type": "pong"})
             elif isinstance(message, said.Taken):
-                if self._pictures.taken or self._pause is not None:
+                if self._frames.acknowledged or self._pause is not None:
                     continue
                 early = self._sent_at + _PACE - monotonic()
-                self._pause = asyncio.get_running_loop().call_later(max(early, 0), self._drawn)
+                self._pause = asyncio.get_running_loop().call_later(max(early, 0), self._on_drawn)
             elif message is not None and self._interactive:
                 self._on_input()
-                self._do(message)
+                self._handle_message(message)
 
-    async def _send(
+    async def _write_viewer(
         self, send_bytes: Callable[[bytes], Awaitable[object]], send_text: Callable[[str], Awaitable[object]]
     ) -> None:
         while True:
-            await self._something.wait()
-            self._something.clear()
-            picture = self._pictures.next()
+            await self._has_output.wait()
+            self._has_output.clear()
+            picture = self._frames.next()
             if picture is not None:
-                self._tell_page()  # its size goes before it
+                self._queue_page_message()  # its size goes before it
             try:
-                while self._news:
-                    await send_text(json.dumps(self._news.pop(next(iter(self._news)))))
+                while self._outbox:
+                    await send_text(json.dumps(self._outbox.pop(next(iter(self._outbox)))))
                 if picture is not None:
                     self._sent_at = monotonic()
                     await send_bytes(picture.data)
             except Exception:  # noqa: BLE001
                 return  # the viewer is gone: each kind of connection says so in its own way
 
-    def _tell(self, news: dict[str, object]) -> None:
-        self._news.pop(str(news["type"]), None)
-        self._news[str(news["type"])] = news
-        self._something.set()
+    def _queue_message(self, news: dict[str, object]) -> None:
+        self._outbox.pop(str(news["type"]), None)
+        self._outbox[str(news["type"])] = news
+        self._has_output.set()
 
-    def _tell_page(self) -> None:
+    def _queue_page_message(self) -> None:
         url, title = self._tabs.pages.get(self._target or "", ("", ""))
-        shown = self._pictures.shown
+        shown = self._frames.shown
         news: dict[str, object] = {
             **{"type": "page", "url": url, "title": title},
             "width": shown.page_width if shown else 0,
@@ -163,53 +168,53 @@ class LiveView:
             "scale": round(shown.scale, 4) if shown else 1,
             **{"tab": self._tabs.number, "tabs": len(self._tabs.pages)},
         }
-        if news != self._told:
-            self._told = news
-            self._tell(news)
+        if news != self._last_page_message:
+            self._last_page_message = news
+            self._queue_message(news)
 
-    def _drawn(self) -> None:
+    def _on_drawn(self) -> None:
         self._pause = None
-        self._pictures.drawn()
-        self._something.set()
+        self._frames.on_drawn()
+        self._has_output.set()
 
     # What it does
 
-    def _do(self, message: said.Message) -> None:
+    def _handle_message(self, message: said.Message) -> None:
         match message:
             case said.Answer():
-                self._answer(accept=message.accept, text=message.text)
+                self._answer_dialog(accept=message.accept, text=message.text)
             case said.Tab():
                 self._show_tab(message.number)
             case _ if self._dialog_since is not None:
                 return  # the page hears nothing before it has its answer
             case said.Navigate():
                 if message.is_web():
-                    self._order("Page.navigate", {"url": message.url})
+                    self._send_command("Page.navigate", {"url": message.url})
             case said.Go():
-                self._start(self._go(message.where))
+                self._start(self._go_in_history(message.where))
             case _:
-                shown = self._pictures.shown
+                shown = self._frames.shown
                 order = said.command(message, shown.scale if shown else 1.0)
                 moves = isinstance(message, said.Mouse) and message.what == "move"
                 if order is not None and self._inputs < (_BUSY if moves else _STUCK):
                     self._inputs += 1
-                    self._order(*order, finally_=self._input_done)
+                    self._send_command(*order, finally_=self._input_done)
 
     def _input_done(self) -> None:
         self._inputs -= 1
 
-    def _answer(self, *, accept: bool, text: str = "") -> None:
+    def _answer_dialog(self, *, accept: bool, text: str = "") -> None:
         if self._dialog_since is not None:
-            self._order("Page.handleJavaScriptDialog", {"accept": accept, "promptText": text})
+            self._send_command("Page.handleJavaScriptDialog", {"accept": accept, "promptText": text})
 
     def _show_tab(self, number: int) -> None:
         targets = list(self._tabs.pages)
         if number <= len(targets):
             self._tabs.follow(targets[number - 1])
             self._start(self._command("Target.activateTarget", {"targetId": targets[number - 1]}))
-            self._moved.set()
+            self._tab_changed.set()
 
-    async def _go(self, where: str) -> None:
+    async def _go_in_history(self, where: str) -> None:
         session = self._session
         if where == "reload":
             return await self._command("Page.reload", {}, session)
@@ -220,52 +225,52 @@ class LiveView:
 
     # The browser
 
-    def _hear(self, method: str, params: dict[str, Any], session: str | None) -> None:
+    def _on_event(self, method: str, params: dict[str, Any], session: str | None) -> None:
         match method:
             case "Target.targetCreated" | "Target.targetInfoChanged":
-                if self._tabs.seen(params["targetInfo"]):
-                    self._moved.set()
+                if self._tabs.on_target_info(params["targetInfo"]):
+                    self._tab_changed.set()
             case "Target.targetDestroyed":
-                if self._tabs.gone(str(params["targetId"])):
-                    self._moved.set()
+                if self._tabs.on_target_destroyed(str(params["targetId"])):
+                    self._tab_changed.set()
             case "Target.detachedFromTarget" if self._session is not None and params["sessionId"] == self._session:
                 self._session = self._target = None  # somebody else has detached it, or it was closed
-                self._moved.set()
+                self._tab_changed.set()
         if session is None or session != self._session:
             return
         match method:
             case "Page.screencastFrame":
-                self._pictures.filmed(params)
-                self._something.set()
+                self._frames.on_screencast_frame(params)
+                self._has_output.set()
             case "Page.screencastVisibilityChanged":
                 self._hidden = not params["visible"]
             case "Page.javascriptDialogOpening":
                 self._dialog_since = monotonic()
                 text, default = (str(params.get(name, ""))[:_DIALOG_TEXT] for name in ("message", "defaultPrompt"))
-                self._tell(
+                self._queue_message(
                     {"type": "dialog", "open": True, "kind": str(params["type"]), "text": text, "default": default}
                 )
             case "Page.javascriptDialogClosed":
-                self._dialog_over()
+                self._on_dialog_closed()
 
-    def _dialog_over(self) -> None:
+    def _on_dialog_closed(self) -> None:
         if self._dialog_since is not None:
             self._dialog_since = None
-            self._tell({"type": "dialog", "open": False})
+            self._queue_message({"type": "dialog", "open": False})
 
-    async def _follow(self) -> None:
+    async def _follow_tabs(self) -> None:
         # In this order: once asked to, the browser tells of all pages that there are, one by one and in any order.
-        self._tabs.found((await self._cdp.send("Target.getTargets"))["targetInfos"])
+        self._tabs.add_existing((await self._cdp.send("Target.getTargets"))["targetInfos"])
         await self._cdp.send("Target.setDiscoverTargets", {"discover": True})
         while True:
             if self._tabs.followed != self._target:
-                await self._change_to(self._tabs.followed)
-            self._tell_page()
-            await self._moved.wait()
-            self._moved.clear()
+                await self._attach_to(self._tabs.followed)
+            self._queue_page_message()
+            await self._tab_changed.wait()
+            self._tab_changed.clear()
 
-    async def _change_to(self, target: str | None) -> None:
-        self._let_go()
+    async def _attach_to(self, target: str | None) -> None:
+        self._detach()
         self._target = target
         if target is None:
             return
@@ -274,53 +279,58 @@ class LiveView:
         except CdpError:
             # It may have been closed meanwhile; this fails as well where the browser is gone, which ends the view.
             await self._cdp.send("Target.getTargets")
-            self._tabs.gone(target)
-            self._moved.set()
+            self._tabs.on_target_destroyed(target)
+            self._tab_changed.set()
             return
         self._session = str(reply["sessionId"])
         # Not waited for: a page that has a dialog open answers when that is closed.
-        self._order("Page.enable")
-        self._order(
+        self._send_command("Page.enable")
+        self._send_command(
             "Page.startScreencast",
             # Every frame, since of a page that changes once there is one: it is the viewer's pace that leaves some out.
             {"format": "jpeg", "quality": QUALITY, "maxWidth": WIDTH, "maxHeight": HEIGHT, "everyNthFrame": 1},
         )
 
-    def _let_go(self) -> None:
+    def _detach(self) -> None:
         """Leaves the page. Who was asked by it and leaves has answered no: it would wait for good otherwise."""
         if self._interactive:
-            self._answer(accept=False)
+            self._answer_dialog(accept=False)
         session, self._session, self._hidden = self._session, None, False
-        self._pictures.forget()
-        self._dialog_over()
+        self._frames.clear()
+        self._on_dialog_closed()
         if session is not None:
             self._start(self._command("Target.detachFromTarget", {"sessionId": session}))
 
-    async def _look(self) -> None:
+    async def _poll_page(self) -> None:
         """What nobody tells of: a new title, a page that stands still, a viewer that hangs, a browser that is gone."""
         while True:
             await asyncio.sleep(_LOOK)
             # Fails where the browser is gone. And a page's new title is told by no event, until something else happens.
             infos = (await self._cdp.send("Target.getTargets"))["targetInfos"]
             for info in infos:
-                if self._tabs.seen(info):
-                    self._moved.set()
+                if self._tabs.on_target_info(info):
+                    self._tab_changed.set()
             if self._dialog_since is not None and monotonic() - self._dialog_since > DIALOG:
-                self._answer(accept=False)
-            if not self._pictures.taken and monotonic() - self._sent_at > _DRAWING:
-                self._drawn()
-            if self._needs_a_picture():
-                await self._photograph()
+                self._answer_dialog(accept=False)
+            if not self._frames.acknowledged and monotonic() - self._sent_at > _DRAWING:
+                self._on_drawn()
+            if self._needs_screenshot():
+                await self._take_screenshot()
 
-    def _needs_a_picture(self) -> bool:
-        pictures = self._pictures
-        if self._session is None or self._dialog_since is not None or not pictures.taken or pictures.newest is not None:
+    def _needs_screenshot(self) -> bool:
+        pictures = self._frames
+        if (
+            self._session is None
+            or self._dialog_since is not None
+            or not pictures.acknowledged
+            or pictures.newest is not None
+        ):
             return False
         # A page that does not move is not filmed, one in the background neither, and of one that moved faster than the
         # viewer's line the last picture may be missing.
-        return pictures.unseen or pictures.behind or self._hidden
+        return pictures.awaiting_first or pictures.behind or self._hidden
 
-    async def _photograph(self) -> None:
+    async def _take_screenshot(self) -> None:
         session = self._session
         with suppress(CdpError, TimeoutError, KeyError):
             async with aio.timeout(_COMMAND):
@@ -332,15 +342,15 @@ class LiveView:
                 how: dict[str, object] = {"format": "jpeg", "quality": QUALITY, "clip": clip}
                 shot = await self._cdp.send("Page.captureScreenshot", how, session)
                 if session == self._session:
-                    self._pictures.photographed(Picture.of(str(shot["data"]), width, height))
-                    self._something.set()
+                    self._frames.on_screenshot(Frame.from_base64(str(shot["data"]), width, height))
+                    self._has_output.set()
 
     # Commands that nobody waits for
 
     def _acknowledge(self, number: int) -> None:
-        self._order("Page.screencastFrameAck", {"sessionId": number})
+        self._send_command("Page.screencastFrameAck", {"sessionId": number})
 
-    def _order(
+    def _send_command(
         self,
         method: str,
         params: Mapping[str, object] | None = None,

@@ -1,4 +1,4 @@
-"""The scrape that an interactive session goes on with: whose it is, its URL, and how its page was asked for."""
+"""The scrape that an interactive session continues: its team, URL and options."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import NoReturn
 
 import msgspec
 
-from weblake_service.answers import Refusal, not_found
-from weblake_service.jobs import records
+from weblake_service.jobs import job_records
+from weblake_service.responses import ErrorResponse, not_found
 
 #: The jobs whose documents are pages that were scraped with the job's own options.
 _OF_PAGES = ("scrape", "batch_scrape", "crawl")
@@ -29,29 +29,29 @@ def find(db: Connection, scrape_id: str, team: str, at: float) -> ScrapedPage:
     """The page of a scrape of the last day, alone or in a batch or a crawl.
 
     Raises:
-        Refusal: 404 where there is none, 403 where it is another team's, 409 where there is no page to bring back.
+        ErrorResponse: 404 for an unknown scrape, 403 for another team's, 409 for one without a page to restore.
     """
-    alive = at - records.JOB_LIFE
+    alive = at - job_records.JOB_LIFE
     job = db.execute(
         "SELECT jobs.*, documents.body FROM documents JOIN jobs ON jobs.id = job"
         " WHERE scrape_id = ? AND (ended IS NULL OR ended > ?)",
         (scrape_id, alive),
     ).fetchone()
     if job is not None:
-        _demand_team(job, team)
+        _require_same_team(job, team)
         if job["kind"] not in _OF_PAGES:
             _gone("it was no scrape of a web page")
-        return ScrapedPage(_url(job), records.decoded(job["options"]))
+        return ScrapedPage(_url(job), job_records.decode_object(job["options"]))
     # A scrape that failed, or of which nothing was kept, is known without a page.
     job = db.execute("SELECT * FROM jobs WHERE id = ? AND ended > ?", (scrape_id, alive)).fetchone()
     if job is not None and job["kind"] in ("scrape", "parse"):
-        _demand_team(job, team)
+        _require_same_team(job, team)
         _gone("the scrape failed")
     known = db.execute(
         "SELECT team FROM activity WHERE id = ? AND endpoint = 'scrape' AND created > ?", (scrape_id, alive)
     ).fetchone()
     if known is not None:
-        _demand_team(known, team)
+        _require_same_team(known, team)
         _gone("nothing of the scrape was kept")
     not_found("Scrape job not found")
 
@@ -63,13 +63,13 @@ def _url(job: Row) -> str:
     return str(metadata.get("sourceURL") or metadata.get("url"))
 
 
-def _demand_team(row: Row, team: str) -> None:
+def _require_same_team(row: Row, team: str) -> None:
     if row["team"] != team:
-        raise Refusal(403, "Forbidden: the scrape belongs to another team.", code="FORBIDDEN")
+        raise ErrorResponse(403, "Forbidden: the scrape belongs to another team.", code="FORBIDDEN")
 
 
 def _gone(why: str) -> NoReturn:
-    raise Refusal(
+    raise ErrorResponse(
         409,
         f"Replay context unavailable: {why}. Rerun the scrape and try again.",
         code="REPLAY_CONTEXT_UNAVAILABLE",

@@ -1,4 +1,4 @@
-"""One live session: its Chromium, its way out, its clients, and when it was last used."""
+"""One live session: its Chromium process, egress proxy and clients."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from contextlib import suppress
 from typing import Any
 
 from weblake import aio
-from weblake_service.browser.folders import remove_left
-from weblake_service.browser.gateway import Gateway
-from weblake_service.browser.settings import Settings
-from weblake_service.failures import PageFailure
+from weblake_service.browser.context_settings import ContextSettings
+from weblake_service.browser.egress_proxy import EgressProxy
+from weblake_service.browser.temporary_folders import remove_abandoned
+from weblake_service.page_failure import PageFailure
 from weblake_service.sessions.cdp import Cdp, CdpError
-from weblake_service.sessions.chromium_process import OwnChromium
-from weblake_service.sessions.code.guard import Guard
-from weblake_service.sessions.multiplexer import Client, Mux
-from weblake_service.web.connect import Pools
+from weblake_service.sessions.cdp_multiplexer import CdpClient, CdpMultiplexer
+from weblake_service.sessions.chromium_process import ChromiumProcess
+from weblake_service.sessions.code.page_watchdog import PageWatchdog
+from weblake_service.web.connection_pools import ConnectionPools
 
 _LOG = logging.getLogger("weblake.service")
 #: Seconds until a Chromium must have answered for the first time, on a busy machine.
@@ -31,46 +31,55 @@ _MOST_BYTES = 8 << 30
 class Session:
     """A browser that runs; `aclose` ends it, and `gone` tells when it has ended by itself."""
 
-    def __init__(self, chromium: OwnChromium, mux: Mux, keeper: Client, gateway: Gateway, settings: Settings) -> None:
+    def __init__(
+        self,
+        chromium: ChromiumProcess,
+        mux: CdpMultiplexer,
+        keeper: CdpClient,
+        egress_proxy: EgressProxy,
+        settings: ContextSettings,
+    ) -> None:
         self.chromium = chromium
-        self.gateway = gateway
+        self.egress_proxy = egress_proxy
         self.settings = settings
-        self._mux = mux
-        self._keeper = keeper
+        self._multiplexer = mux
+        self._control_client = keeper
         self._agent = ""
         self._secret = secrets.token_bytes(32)
         #: Ends loops and answers dialogs that nobody else does.
-        self.guard = Guard(None)
+        self.watchdog = PageWatchdog(None)
         self._tasks: set[asyncio.Task[None]] = set()
         #: Version of Chromium, such as `156.0.8078.79`.
         self.version = ""
 
     @classmethod
-    async def start(cls, settings: Settings, pools: Pools, *, allow_private: bool, block_ads: bool) -> Session:
+    async def start(
+        cls, settings: ContextSettings, pools: ConnectionPools, *, allow_private: bool, block_ads: bool
+    ) -> Session:
         """Starts a browser with one blank page.
 
         Raises:
             PageFailure: 502; Chromium does not start, or 503; there is none.
         """
-        await asyncio.to_thread(remove_left)
-        gateway = Gateway(pools, allow_private=allow_private, own_user_only=True)
+        await asyncio.to_thread(remove_abandoned)
+        egress_proxy = EgressProxy(pools, allow_private=allow_private, own_user_only=True)
         chromium = mux = None
         try:
-            proxy = (await gateway.open())["server"]
-            gateway.begin(block_ads=block_ads, most=_MOST_BYTES)
-            chromium = await OwnChromium.start(proxy, settings)
-            mux = Mux(chromium)
+            proxy = (await egress_proxy.open())["server"]
+            egress_proxy.begin(block_ads=block_ads, most=_MOST_BYTES)
+            chromium = await ChromiumProcess.start(proxy, settings)
+            mux = CdpMultiplexer(chromium)
             async with aio.timeout(_START):
-                session = cls(chromium, mux, await mux.client(), gateway, settings)
+                session = cls(chromium, mux, await mux.client(), egress_proxy, settings)
                 await session._prepare()
             return session
         except BaseException as error:
             if mux is not None:
                 await mux.aclose()
-            said = chromium.last_words() if chromium is not None else ""
+            said = chromium.last_output() if chromium is not None else ""
             if chromium is not None:
                 await chromium.aclose()
-            await gateway.aclose()
+            await egress_proxy.aclose()
             if isinstance(error, CdpError | TimeoutError):
                 message = f"Chromium did not start ({said or str(error) or 'it said nothing'}). Check that it runs."
                 raise PageFailure("BROWSER_FAILED", message, status=502, reached=False) from error
@@ -81,41 +90,41 @@ class Session:
         """Set once the browser has ended, by whatever way."""
         return self.chromium.gone
 
-    def word(self, door: str) -> str:
+    def token(self, door: str) -> str:
         """What opens a door: `cdp`, `view` or `control`; each has its own, as who may watch cannot touch."""
         return hmac.new(self._secret, door.encode(), hashlib.sha256).hexdigest()[:48]
 
-    def opens(self, door: str, word: str) -> bool:
+    def is_valid_token(self, door: str, word: str) -> bool:
         """Whether a word opens a door."""
-        return hmac.compare_digest(word.encode("utf-8", "replace"), self.word(door).encode())
+        return hmac.compare_digest(word.encode("utf-8", "replace"), self.token(door).encode())
 
-    async def client(self) -> Client:
+    async def client(self) -> CdpClient:
         """A client of the browser's protocol.
 
         Raises:
             CdpError: The browser is gone.
         """
-        return await self._mux.client()
+        return await self._multiplexer.client()
 
     async def aclose(self) -> None:
         """Ends the browser and everybody's connection to it; nothing of it stays."""
-        self.guard.leave()
-        self._keeper.close()
-        await self._mux.aclose()
+        self.watchdog.stop()
+        self._control_client.close()
+        await self._multiplexer.aclose()
         await self.chromium.aclose()
-        await self.gateway.aclose()
+        await self.egress_proxy.aclose()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _prepare(self) -> None:
         """Makes every page, from its first moment, what the settings say."""
-        keeper = self._keeper
+        keeper = self._control_client
         product: str = (await keeper.send("Browser.getVersion"))["product"]
         self.version = product.rpartition("/")[2]
-        self._agent = self.settings.agent(self.version)
+        self._agent = self.settings.user_agent(self.version)
         await keeper.send("Browser.setDownloadBehavior", {"behavior": "deny"})
-        keeper.listen(self._meet)
+        keeper.listen(self._on_target)
         await keeper.send("Target.setAutoAttach", {"autoAttach": True, "waitForDebuggerOnStart": True, "flatten": True})
         # The first page was there before; it counts as there once it has been met.
         targets = (await keeper.send("Target.getTargets"))["targetInfos"]
@@ -123,20 +132,22 @@ class Session:
         if first is None:
             await keeper.send("Target.createTarget", {"url": "about:blank"})
         await asyncio.gather(*self._tasks)
-        self.guard = Guard(await self._mux.client())
-        await self.guard.watch()
+        self.watchdog = PageWatchdog(await self._multiplexer.client())
+        await self.watchdog.start()
 
-    def _meet(self, method: str, params: dict[str, Any], session: str | None) -> None:
+    def _on_target(self, method: str, params: dict[str, Any], session: str | None) -> None:
         if method != "Target.attachedToTarget":
             return
         task = asyncio.get_running_loop().create_task(
-            self._dress(params["sessionId"], str(params["targetInfo"]["type"]), waits=params["waitingForDebugger"])
+            self._configure_target(
+                params["sessionId"], str(params["targetInfo"]["type"]), waits=params["waitingForDebugger"]
+            )
         )
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _dress(self, session: str, kind: str, *, waits: bool) -> None:
-        keeper: Cdp = self._keeper
+    async def _configure_target(self, session: str, kind: str, *, waits: bool) -> None:
+        keeper: Cdp = self._control_client
         width, height = self.settings.size
         screen = {
             "width": width, "height": height, "deviceScaleFactor": self.settings.scale, "mobile": self.settings.mobile,
@@ -147,7 +158,7 @@ class Session:
                 await keeper.send("Emulation.setDeviceMetricsOverride", screen, session)
                 if self.settings.mobile:
                     await keeper.send("Emulation.setTouchEmulationEnabled", {"enabled": True}, session)
-                spoken = ",".join(self.settings.spoken) or "en-US"
+                spoken = ",".join(self.settings.languages) or "en-US"
                 await keeper.send(
                     "Emulation.setUserAgentOverride", {"userAgent": self._agent, "acceptLanguage": spoken}, session
                 )

@@ -1,4 +1,4 @@
-"""The sessions of one service: begun, kept while they are used, ended and billed exactly once.
+"""Manages the sessions of one service: starts, expires, ends and bills each exactly once.
 
 A session ends when its user says so, when its time is over, when nobody used it for long, when its browser is gone, and
 with the service; whichever comes first bills it.
@@ -16,15 +16,15 @@ from sqlite3 import Row
 from typing import TypeVar
 
 from weblake import aio
-from weblake_service.answers import Refusal
 from weblake_service.clock import Clock
 from weblake_service.config import ServiceConfig
-from weblake_service.sessions import rows
-from weblake_service.sessions.rows import Wanted
+from weblake_service.responses import ErrorResponse
+from weblake_service.sessions import session_records
 from weblake_service.sessions.session import Session
+from weblake_service.sessions.session_records import SessionSpec
 from weblake_service.store import accounts
 from weblake_service.store.database import Store
-from weblake_service.web.connect import Pools
+from weblake_service.web.connection_pools import ConnectionPools
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ _COME_BACK = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedSession:
     """What a session came to."""
 
     milliseconds: int
@@ -44,71 +44,71 @@ class Ended:
 
 
 #: Done with a session before it begins to live.
-Step = Callable[["Live"], Awaitable[None]]
+Step = Callable[["LiveSession"], Awaitable[None]]
 
 
 @dataclass(eq=False, slots=True)
-class Live:
+class LiveSession:
     """A session that lives."""
 
     id: str
-    wanted: Wanted
+    spec: SessionSpec
     session: Session
     created: float
     used: float
     #: Code that runs in it now.
     busy: int = 0
     #: What is undone when it ends, last first.
-    after: AsyncExitStack = field(default_factory=AsyncExitStack)
+    cleanup: AsyncExitStack = field(default_factory=AsyncExitStack)
     #: Set as soon as it is to end.
     ending: asyncio.Event = field(default_factory=asyncio.Event)
-    end: asyncio.Task[Ended] | None = None
+    end: asyncio.Task[EndedSession] | None = None
 
     @property
     def expires(self) -> float:
         """When its time is over."""
-        return self.created + self.wanted.ttl
+        return self.created + self.spec.ttl
 
     def path(self, door: str) -> str:
         """Where one of its doors (`cdp`, `view`, `control`) is on this service, with the word that opens it."""
-        return f"/sessions/{self.id}/{door}?word={self.session.word(door)}"
+        return f"/sessions/{self.id}/{door}?word={self.session.token(door)}"
 
     @property
-    def due(self) -> float:
+    def ends_at(self) -> float:
         """When it ends unless it is used; code that runs is use."""
-        return self.expires if self.busy else min(self.expires, self.used + self.wanted.idle)
+        return self.expires if self.busy else min(self.expires, self.used + self.spec.idle)
 
 
-class Sessions:
+class SessionManager:
     """The sessions; used on one event loop, closed with `aclose`."""
 
     def __init__(self, store: Store, clock: Clock, config: ServiceConfig) -> None:
         self._store = store
         self._clock = clock
         self._config = config
-        self._pools = Pools(allow_private=config.allow_private, trust_env=True)
-        self._live: dict[str, Live] = {}
+        self._pools = ConnectionPools(allow_private=config.allow_private, trust_env=True)
+        self._live: dict[str, LiveSession] = {}
         self._beginning: set[str] = set()
-        self._look = asyncio.Event()
-        self._keeper: asyncio.Task[None] | None = None
+        self._check_now = asyncio.Event()
+        self._expiry_task: asyncio.Task[None] | None = None
         self._watchers: set[asyncio.Task[None]] = set()
         self._closed = False
-        clock.listen(self._look.set)
+        clock.listen(self._check_now.set)
 
     async def open(self) -> None:
         """Settles what an earlier service left."""
-        left = await self._store.write(partial(rows.end_left, at=self._clock.now()))
+        left = await self._store.write(partial(session_records.end_abandoned, at=self._clock.now()))
         if left:
             _LOG.info("%d browser sessions went with the service before; they are billed as far as it saw them.", left)
         self._closed = False
-        self._keeper = asyncio.get_running_loop().create_task(self._keep(), name="browser sessions")
+        self._expiry_task = asyncio.get_running_loop().create_task(self._expire_sessions(), name="browser sessions")
 
     async def aclose(self) -> None:
         """Ends all of them."""
         self._closed = True
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.gather(self._keeper, return_exceptions=True)
+        if self._expiry_task is not None:
+            self._expiry_task.cancel()
+            await asyncio.gather(self._expiry_task, return_exceptions=True)
         await asyncio.gather(*(self.destroy(one) for one in [*self._live.values()]), return_exceptions=True)
         await asyncio.gather(*self._watchers, return_exceptions=True)
 
@@ -116,24 +116,26 @@ class Sessions:
         """Closes the connections to the web; nothing can be begun after it."""
         await self._pools.aclose()
 
-    def live(self, session_id: str) -> Live | None:
+    def live(self, session_id: str) -> LiveSession | None:
         """A session that lives and is not about to end."""
         found = self._live.get(session_id)
         return None if found is None or found.ending.is_set() else found
 
-    async def begin(self, session_id: str, wanted: Wanted, prepare: Step) -> Live:
+    async def begin(self, session_id: str, wanted: SessionSpec, prepare: Step) -> LiveSession:
         """Begins a session; `prepare` brings it where it is to begin, and only then does its time run.
 
         Raises:
-            Refusal: 402 without credits, 429 where there are too many.
+            ErrorResponse: 402 without credits, 429 where there are too many.
             PageFailure: Its browser does not start, or what `prepare` raises; nothing is billed then.
         """
         access, now = wanted.access, self._clock.now()
         plan = self._config.plan(access.team).credits
-        await self._store.read(lambda db: accounts.demand(db, access.team, rows.PER_MINUTE, plan, now))
+        await self._store.read(
+            lambda db: accounts.require_credits(db, access.team, session_records.PER_MINUTE, plan, now)
+        )
         most = self._config.max_browser_sessions
         if self._closed or len(self._live.keys() | self._beginning) >= most:
-            raise Refusal(
+            raise ErrorResponse(
                 429,
                 f"Maximum concurrent browser sessions reached: {most} on this service. Stop one, or try again later.",
                 code="SESSION_LIMIT_REACHED",
@@ -148,30 +150,30 @@ class Sessions:
                 block_ads=wanted.block_ads,
             )
             now = self._clock.now()
-            live = self._live[session_id] = Live(session_id, wanted, session, now, now)
+            live = self._live[session_id] = LiveSession(session_id, wanted, session, now, now)
             try:
                 await prepare(live)
                 if self._closed or live.ending.is_set():
-                    raise destroyed()
+                    raise destroyed_error()
                 live.created = live.used = self._clock.now()
-                record = partial(rows.record, session_id=session_id, wanted=wanted, at=live.created)
+                record = partial(session_records.record, session_id=session_id, wanted=wanted, at=live.created)
                 await self._store.write(record)
             except BaseException:
                 # Nobody has heard of it, so there is nothing to bill.
                 live.ending.set()
-                await self._tidy(live)
+                await self._close_session(live)
                 raise
         finally:
             self._beginning.discard(session_id)
-        self._later(self._watch(live))
-        self._look.set()
+        self._later(self._watch_browser(live))
+        self._check_now.set()
         return live
 
-    async def use(self, live: Live, work: Coroutine[object, object, T]) -> T:
+    async def use(self, live: LiveSession, work: Coroutine[object, object, T]) -> T:
         """Does something in a session, which counts as use all the while; ended early where the session ends.
 
         Raises:
-            Refusal: 410; the session ended meanwhile.
+            ErrorResponse: 410; the session ended meanwhile.
         """
         live.busy += 1
         live.used = self._clock.now()
@@ -180,7 +182,7 @@ class Sessions:
         try:
             await asyncio.wait([doing, over], return_when=asyncio.FIRST_COMPLETED)
             if not doing.done():
-                raise destroyed()
+                raise destroyed_error()
             return doing.result()
         finally:
             for one in (doing, over):
@@ -189,44 +191,44 @@ class Sessions:
             live.busy -= 1
             self.touch(live)
 
-    def touch(self, live: Live) -> None:
+    def touch(self, live: LiveSession) -> None:
         """Notes that a session is used."""
         live.used = self._clock.now()
 
-    async def destroy(self, live: Live) -> Ended:
+    async def destroy(self, live: LiveSession) -> EndedSession:
         """Ends a session and says what it came to; however often it is asked for, it happens once."""
         if live.end is None:
             live.ending.set()
-            at = min(self._clock.now(), live.due if not live.session.gone.is_set() else live.expires)
+            at = min(self._clock.now(), live.ends_at if not live.session.gone.is_set() else live.expires)
             live.end = asyncio.get_running_loop().create_task(self._end(live, max(at, live.created)))
         # Whoever asked may go; what has begun is brought to its end.
         return await asyncio.shield(live.end)
 
-    async def ended(self, row: Row) -> Ended:
+    async def ended(self, row: Row) -> EndedSession:
         """Ends the session of a row, or says what it came to where it has ended."""
         live = self._live.get(row["id"])
         if live is not None:
             return await self.destroy(live)
-        again = await self._store.read(lambda db: rows.by_id(db, row["id"]))
+        again = await self._store.read(lambda db: session_records.by_id(db, row["id"]))
         assert again is not None
-        return Ended(round(((again["ended"] or again["seen"]) - again["created"]) * 1000), again["credits"])
+        return EndedSession(round(((again["ended"] or again["seen"]) - again["created"]) * 1000), again["credits"])
 
-    async def _end(self, live: Live, at: float) -> Ended:
-        await self._tidy(live)
+    async def _end(self, live: LiveSession, at: float) -> EndedSession:
+        await self._close_session(live)
         now = self._clock.now()
-        credits = await self._store.write(lambda db: rows.end(db, live.id, at, now))
-        return Ended(round((at - live.created) * 1000), credits)
+        credits = await self._store.write(lambda db: session_records.end(db, live.id, at, now))
+        return EndedSession(round((at - live.created) * 1000), credits)
 
-    async def _tidy(self, live: Live) -> None:
+    async def _close_session(self, live: LiveSession) -> None:
         """Ends a session's browser, and what hangs on it; what goes wrong holds nobody up."""
-        for close in (live.after.aclose, live.session.aclose):
+        for close in (live.cleanup.aclose, live.session.aclose):
             try:
                 await close()
             except Exception:  # noqa: BLE001 - the browser is ended all the same, and the bill is written
                 _LOG.exception("A browser session could not be tidied up at its end.")
         self._live.pop(live.id, None)
 
-    async def _watch(self, live: Live) -> None:
+    async def _watch_browser(self, live: LiveSession) -> None:
         gone = asyncio.ensure_future(live.session.gone.wait())
         ending = asyncio.ensure_future(live.ending.wait())
         try:
@@ -236,30 +238,30 @@ class Sessions:
                 one.cancel()
         await self.destroy(live)
 
-    async def _keep(self) -> None:
+    async def _expire_sessions(self) -> None:
         """Ends what is due, and notes what lives."""
         while True:
-            self._look.clear()
+            self._check_now.clear()
             now = self._clock.now()
             # What is still being prepared has not begun to live.
             living = [one for one in self._live.values() if not one.ending.is_set() and one.id not in self._beginning]
             for live in living:
-                if live.due <= now:
+                if live.ends_at <= now:
                     self._later(self._destroyed(live))
-            used = [(one.id, one.used) for one in living if one.due > now]
+            used = [(one.id, one.used) for one in living if one.ends_at > now]
             try:
                 if used:
-                    await self._store.write(partial(rows.note_seen, used=used, at=now))
+                    await self._store.write(partial(session_records.update_last_seen, used=used, at=now))
             except Exception:  # noqa: BLE001 - the next round tries again
                 _LOG.exception("The browser sessions could not be noted.")
-            wait = min([_NOTE_EVERY, *(one.due - now for one in living if one.due > now)]) if used else None
+            wait = min([_NOTE_EVERY, *(one.ends_at - now for one in living if one.ends_at > now)]) if used else None
             try:
                 async with aio.timeout(wait):
-                    await self._look.wait()
+                    await self._check_now.wait()
             except TimeoutError:
                 continue
 
-    async def _destroyed(self, live: Live) -> None:
+    async def _destroyed(self, live: LiveSession) -> None:
         await self.destroy(live)
 
     def _later(self, work: Awaitable[None]) -> None:
@@ -268,6 +270,6 @@ class Sessions:
         task.add_done_callback(self._watchers.discard)
 
 
-def destroyed() -> Refusal:
+def destroyed_error() -> ErrorResponse:
     """The refusal of a session that has ended."""
-    return Refusal(410, "Browser session already destroyed.", code="SESSION_DESTROYED")
+    return ErrorResponse(410, "Browser session already destroyed.", code="SESSION_DESTROYED")

@@ -1,1 +1,1 @@
-"""The one SQLite database: its writer, its tables, and the accounts kept in it."""
+"""The SQLite database: writer, tables, accounting and search index."""

@@ -1,4 +1,4 @@
-"""What a team used and did: credits, the monthly reports, the activity list, the counters.
+"""Accounting of a team: credits, monthly reports, activity list, counters.
 
 Every function takes a connection and runs inside its caller's transaction, so that a page and its price are one fact.
 """
@@ -12,9 +12,9 @@ import re
 from contextlib import suppress
 from sqlite3 import Connection, Row
 
-from weblake_service.answers import Refusal, bad_request
 from weblake_service.clock import iso, month_bounds, month_of
 from weblake_service.config import Access
+from weblake_service.responses import ErrorResponse, bad_request
 
 #: Tokens that one credit stands for in the token reports.
 TOKENS_PER_CREDIT = 15
@@ -68,18 +68,18 @@ def used(db: Connection, team: str, at: float) -> int:
     return row[0] or 0
 
 
-def demand(db: Connection, team: str, needed: int, plan: int, at: float) -> None:
+def require_credits(db: Connection, team: str, needed: int, plan: int, at: float) -> None:
     """Makes sure that a start can be paid, next to what running jobs may still use.
 
     Raises:
-        Refusal: 402; nothing was started.
+        ErrorResponse: 402; nothing was started.
     """
     (reserved,) = db.execute(
         "SELECT sum(max(0, expected - documents - failed)) FROM jobs WHERE status = 'scraping' AND team = ?", (team,)
     ).fetchone()
     left = plan - used(db, team, at) - (reserved or 0)
     if needed > left:
-        raise Refusal(
+        raise ErrorResponse(
             402,
             f"Insufficient credits: this needs up to {needed} and {max(0, left)} are left this month.",
             code="INSUFFICIENT_CREDITS",
@@ -159,7 +159,7 @@ def balance(db: Connection, team: str, plan: int, at: float, *, noun: str, facto
 
 
 def _write_cursor(last: Row, team: str) -> str:
-    text = f"{last['created']!r}:{last['seq']}:{_mark(team)}"
+    text = f"{last['created']!r}:{last['seq']}:{_team_mark(team)}"
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
@@ -170,10 +170,10 @@ def _read_cursor(cursor: str, team: str) -> tuple[float, int]:
         with suppress(binascii.Error, ValueError):
             text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode("ascii")
     match = _CURSOR.fullmatch(text)
-    if match is None or match["mark"] != _mark(team):
+    if match is None or match["mark"] != _team_mark(team):
         bad_request("cursor must be the cursor of an earlier reply to this team.")
     return float(match["created"]), int(match["seq"])
 
 
-def _mark(team: str) -> str:
+def _team_mark(team: str) -> str:
     return hashlib.sha256(team.encode("utf-8", "surrogatepass")).hexdigest()[:16]

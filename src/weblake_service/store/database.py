@@ -1,4 +1,4 @@
-"""The one database of the service: a writer thread, readers with their own connections, and a lock on the file.
+"""The SQLite database: one writer thread, a connection for each reader, and a lock on the file.
 
 Every commit is flushed to the disk (`synchronous=FULL`): a client that has been told a job id, or has read a page, may
 rely on both after a loss of power, and NORMAL would promise only that the file is readable. What that costs is spread
@@ -172,7 +172,7 @@ class Store:
         try:
             self._writer.execute("BEGIN IMMEDIATE")
             for job in group:
-                self._one(job)
+                self._run_one(job)
             self._writer.execute("COMMIT")
         except sqlite3.Error as error:
             if self._writer.in_transaction:
@@ -185,7 +185,7 @@ class Store:
             else:
                 job.future.set_result(job.result)
 
-    def _one(self, job: _Write) -> None:
+    def _run_one(self, job: _Write) -> None:
         self._writer.execute("SAVEPOINT one")
         try:
             job.result = job.work(self._writer)
@@ -230,9 +230,9 @@ def _lock(path: Path) -> IO[str]:
 _held: weakref.WeakSet[IO[str]] = weakref.WeakSet()
 
 
-def _let_go() -> None:
+def _unlock() -> None:
     for handle in list(_held):
         handle.close()
 
 
-os.register_at_fork(after_in_child=_let_go)
+os.register_at_fork(after_in_child=_unlock)

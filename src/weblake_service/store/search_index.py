@@ -1,4 +1,4 @@
-"""The pages that a team scraped, findable by their words.
+"""Full-text index of the pages that a team scraped.
 
 One row and one entry of the full-text index for each team and page: what one team scraped, no other finds. The index
 itself holds no text (the row does, compressed), so an entry is taken out by the words it was put in with.
@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 
 from selectolax.lexbor import LexborHTMLParser
 
-from weblake_service.page.parser_limits import flatten
-from weblake_service.store.search_query import Query
-from weblake_service.store.search_text import MOST_TEXT, beginning, passage, plain, words
-from weblake_service.web.canonical import key_of, site_of, split
+from weblake_service.page.parser_limits import limit_nesting
+from weblake_service.store.search_query import SearchQuery
+from weblake_service.store.search_text import MOST_TEXT, beginning, best_passage, index_text, plain_text
+from weblake_service.web.canonical_urls import canonical_key, site_of, split
 
 #: Options whose pages are nobody's but this request's.
 _PRIVATE = ("headers", "lockdown", "zero_data_retention", "actions", "profile")
@@ -32,7 +32,7 @@ _NO_TEXT = zlib.compress(b"", 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class IndexEntry:
     """A page on its way into the index; see `entry`."""
 
     team: str
@@ -56,7 +56,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchHit:
     """A page that answers a query."""
 
     url: str
@@ -69,7 +69,7 @@ class Found:
 
 def entry(
     team: str, document: Mapping[str, object], final_url: str, options: Mapping[str, object], *, fresh: bool
-) -> Entry | None:
+) -> IndexEntry | None:
     """What the index takes of a scraped page; None where it takes nothing.
 
     Left out are error pages and what the request keeps to itself: storeInCache false, headers of the caller's own,
@@ -81,18 +81,18 @@ def entry(
     if any(options.get(name) for name in _PRIVATE):
         return None
     status = metadata.get("statusCode")
-    key = key_of(parts, similar=True, ignore_query=False)
+    key = canonical_key(parts, similar=True, ignore_query=False)
     if status in _GONE:
-        return Entry(team, key, "", "", "", "", b"", fresh, gone=True) if fresh else None
+        return IndexEntry(team, key, "", "", "", "", b"", fresh, gone=True) if fresh else None
     if not isinstance(status, int) or not 200 <= status < 300:
         return None
-    kind = _line(metadata.get("contentType")).partition(";")[0].strip().lower()
-    return Entry(
+    kind = _single_line(metadata.get("contentType")).partition(";")[0].strip().lower()
+    return IndexEntry(
         team,
         key,
         final_url,
-        _line(metadata.get("title")),
-        _line(metadata.get("description")),
+        _single_line(metadata.get("title")),
+        _single_line(metadata.get("description")),
         kind,
         zlib.compress(_text(document, kind, options).encode("utf-8", "replace"), 1),
         # A part of a page is better than nothing of it, but not than the page.
@@ -100,7 +100,7 @@ def entry(
     )
 
 
-def keep(db: Connection, new: Entry, at: float) -> None:
+def store(db: Connection, new: IndexEntry, at: float) -> None:
     """Puts a page into the index, in place of what the team had of it; called in the transaction that stores it."""
     old = db.execute("SELECT * FROM search_pages WHERE team = ? AND key = ?", (new.team, new.key)).fetchone()
     if new.gone:
@@ -127,22 +127,22 @@ def keep(db: Connection, new: Entry, at: float) -> None:
     db.execute("INSERT INTO search_waiting VALUES (?)", (place,))
     (waiting,) = db.execute("SELECT count(*) FROM search_waiting").fetchone()
     if waiting >= _TOGETHER:
-        catch_up(db)
+        index_pending(db)
 
 
-def catch_up(db: Connection) -> None:
+def index_pending(db: Connection) -> None:
     """Puts the words of the pages that wait into the index; `search` finds only what is in it."""
     for row in db.execute("SELECT * FROM search_pages WHERE id IN (SELECT id FROM search_waiting)").fetchall():
         _words(db, "INSERT INTO search_words (rowid, title, description, text, url) VALUES (?, ?, ?, ?, ?)", row)
     db.execute("DELETE FROM search_waiting")
 
 
-def behind(db: Connection) -> bool:
+def has_pending(db: Connection) -> bool:
     """Whether words wait to be put into the index."""
     return db.execute("SELECT 1 FROM search_waiting LIMIT 1").fetchone() is not None
 
 
-def shrink(db: Connection, most: int) -> None:
+def evict(db: Connection, most: int) -> None:
     """Drops the pages that were scraped longest ago, beyond a number."""
     for old in db.execute("SELECT * FROM search_pages ORDER BY stored DESC LIMIT -1 OFFSET ?", (most,)).fetchall():
         _drop(db, old)
@@ -161,22 +161,24 @@ def count(db: Connection, team: str) -> int:
     return int(pages)
 
 
-def search(db: Connection, team: str, query: Query, limit: int, *, newest: bool = False) -> tuple[list[Found], bool]:
+def search(
+    db: Connection, team: str, query: SearchQuery, limit: int, *, newest: bool = False
+) -> tuple[list[SearchHit], bool]:
     """The best pages for a query, and whether every word is in them.
 
     Where no page has all of the words, those that have some are returned. Equal ones stand in the order of their URLs.
     """
-    if query.vain:
+    if query.matches_nothing:
         return [], True
     rows = _select(db, team, query, limit, query.expression(), newest=newest)
     whole = True
-    if not rows and query.loose:
+    if not rows and query.any_word_expression:
         rows = _select(db, team, query, limit, query.expression(every=False), newest=newest)
         whole = not rows
     return [_found(row, query) for row in rows], whole
 
 
-def known(db: Connection, team: str, hosts: frozenset[str]) -> dict[str, tuple[str, str]]:
+def titles_of_hosts(db: Connection, team: str, hosts: frozenset[str]) -> dict[str, tuple[str, str]]:
     """Title and description of the pages that the team scraped on these hosts and below them, by `canonical.key_of`."""
     found = {}
     for host in sorted({urlsplit(f"//{host}").hostname or "" for host in hosts}):
@@ -188,7 +190,7 @@ def known(db: Connection, team: str, hosts: frozenset[str]) -> dict[str, tuple[s
     return found
 
 
-def _select(db: Connection, team: str, query: Query, limit: int, expression: str, *, newest: bool) -> list[Row]:
+def _select(db: Connection, team: str, query: SearchQuery, limit: int, expression: str, *, newest: bool) -> list[Row]:
     where, values = ["team = ?", *query.where], [team, *query.values]
     if expression:
         source = "search_words JOIN search_pages ON search_pages.id = search_words.rowid"
@@ -208,9 +210,9 @@ def _select(db: Connection, team: str, query: Query, limit: int, expression: str
     return [db.execute("SELECT * FROM search_pages WHERE id = ?", (one,)).fetchone() for one in ids]
 
 
-def _found(row: Row, query: Query) -> Found:
+def _found(row: Row, query: SearchQuery) -> SearchHit:
     text = zlib.decompress(row["text"]).decode()
-    return Found(row["url"], row["title"], row["description"], passage(text, query.sought) or beginning(text))
+    return SearchHit(row["url"], row["title"], row["description"], best_passage(text, query.sought) or beginning(text))
 
 
 def _drop(db: Connection, old: Row) -> None:
@@ -227,7 +229,7 @@ def _drop(db: Connection, old: Row) -> None:
 
 def _words(db: Connection, sql: str, row: Row) -> None:
     text = zlib.decompress(row["text"]).decode()
-    db.execute(sql, (row["id"], words(row["title"]), words(row["description"]), words(text), row["url"]))
+    db.execute(sql, (row["id"], index_text(row["title"]), index_text(row["description"]), index_text(text), row["url"]))
 
 
 def _text(document: Mapping[str, object], kind: str, options: Mapping[str, object]) -> str:
@@ -236,17 +238,17 @@ def _text(document: Mapping[str, object], kind: str, options: Mapping[str, objec
         return ""
     markdown = document.get("markdown")
     if isinstance(markdown, str):
-        return plain(markdown)
+        return plain_text(markdown)
     for name in ("html", "rawHtml"):
         html = document.get(name)
         if isinstance(html, str):
-            tree = LexborHTMLParser(flatten(html[:_MOST_HTML]))
+            tree = LexborHTMLParser(limit_nesting(html[:_MOST_HTML]))
             tree.strip_tags(["script", "style", "noscript", "template"])
             return tree.body.text(separator=" ")[:MOST_TEXT] if tree.body is not None else ""
     return ""
 
 
-def _line(value: object) -> str:
+def _single_line(value: object) -> str:
     """A metadata value as one line; the first one of several."""
     first = value[0] if isinstance(value, list) and value else value
     text = " ".join(first.split())[:2000] if isinstance(first, str) else ""

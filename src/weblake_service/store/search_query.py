@@ -1,4 +1,4 @@
-"""What a search asks for: words and operators as they were typed, read into conditions.
+"""Parses a search query: words and operators into conditions.
 
 Nothing that is typed is syntax of the database: words become quoted phrases, everything else a bound parameter.
 """
@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from urllib.parse import urlsplit
 
-from weblake_service.answers import bad_request
-from weblake_service.store.search_text import phrase
+from weblake_service.responses import bad_request
+from weblake_service.store.search_text import quote_phrase
 
 #: Words of a query that count, as in other search engines.
 MOST_WORDS = 32
@@ -25,7 +25,7 @@ _DAY = re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4})")
 
 
 @dataclass
-class Query:
+class SearchQuery:
     """A query, read."""
 
     #: Each group wants one of its alternatives; an alternative is an expression of the index.
@@ -44,12 +44,12 @@ class Query:
     cut: bool = False
 
     @property
-    def vain(self) -> bool:
+    def matches_nothing(self) -> bool:
         """Whether it holds nothing that a page could be measured by: signs alone."""
         return not (self.groups or self.firm or self.excluded or self.where)
 
     @property
-    def loose(self) -> bool:
+    def any_word_expression(self) -> bool:
         """Whether there are several words of which some might be given up."""
         return len(self.groups) > 1
 
@@ -67,15 +67,15 @@ class Query:
         self.values += values
 
 
-def read_query(text: str) -> Query:
+def read_query(text: str) -> SearchQuery:
     """Reads what was typed: words, "phrases", OR, -without, site:, inurl:, intitle:, filetype:.
 
     Raises:
-        Refusal: 400; it is blank.
+        ErrorResponse: 400; it is blank.
     """
     if not text.strip():
         bad_request("query is empty: name at least one word or operator, such as site:example.com.")
-    query, either = Query(), False
+    query, either = SearchQuery(), False
     for item in _ITEM.finditer(text.encode("utf-8", "replace").decode()):
         quoted, name = item["quoted"], (item["name"] or "").lower()
         value = quoted if quoted is not None else item["bare"]
@@ -89,15 +89,15 @@ def read_query(text: str) -> Query:
             typed = f"{item['name']}:{value}" if name else value
             _word(query, typed, without=bool(item["minus"]), firm=quoted is not None, either=either)
         either = False
-    in_domains(query, query.sites)
+    restrict_to_domains(query, query.sites)
     return query
 
 
-def in_domains(query: Query, domains: Iterable[object], *, without: bool = False) -> None:
+def restrict_to_domains(query: SearchQuery, domains: Iterable[object], *, without: bool = False) -> None:
     """Keeps the query to these domains and what is below them, or away from them.
 
     Raises:
-        Refusal: 400; one is no domain.
+        ErrorResponse: 400; one is no domain.
     """
     conditions: list[str] = []
     values: list[object] = []
@@ -111,14 +111,14 @@ def in_domains(query: Query, domains: Iterable[object], *, without: bool = False
         query.narrow(f"{'NOT ' if without else ''}({' OR '.join(conditions)})", *values)
 
 
-def read_times(query: Query, tbs: object, now: float) -> bool:
+def restrict_to_times(query: SearchQuery, tbs: object, now: float) -> bool:
     """Keeps the query to pages stored in a time: `qdr:h`, `qdr:d3`, `cdr:1,cd_min:12/1/2026,cd_max:12/31/2026`.
 
     Returns:
         Whether the newest are wanted first (`sbd:1`).
 
     Raises:
-        Refusal: 400; it is something else.
+        ErrorResponse: 400; it is something else.
     """
     newest = False
     for part in str(tbs).split(","):
@@ -138,7 +138,7 @@ def read_times(query: Query, tbs: object, now: float) -> bool:
     return newest
 
 
-def of_type(query: Query, suffix: str, *, without: bool = False) -> None:
+def restrict_to_type(query: SearchQuery, suffix: str, *, without: bool = False) -> None:
     """Keeps the query to files of a type, by their content type or the end of their path."""
     suffix = suffix.lower().lstrip(".")
     query.narrow(
@@ -149,22 +149,22 @@ def of_type(query: Query, suffix: str, *, without: bool = False) -> None:
     )
 
 
-def _operator(query: Query, name: str, value: str, *, without: bool) -> None:
+def _operator(query: SearchQuery, name: str, value: str, *, without: bool) -> None:
     if name == "site":
         if without:
-            in_domains(query, [value], without=True)
+            restrict_to_domains(query, [value], without=True)
         else:
             query.sites.append(value)
     elif name in ("inurl", "allinurl"):
         query.narrow(f"instr(lower(search_pages.url), ?) {'=' if without else '>'} 0", value.lower())
     elif name in ("filetype", "ext"):
-        of_type(query, value, without=without)
+        restrict_to_type(query, value, without=without)
     else:
         _word(query, value, without=without, firm=True, column="{title} : ")
 
 
-def _word(query: Query, text: str, *, without: bool, firm: bool, either: bool = False, column: str = "") -> None:
-    expression = phrase(text)
+def _word(query: SearchQuery, text: str, *, without: bool, firm: bool, either: bool = False, column: str = "") -> None:
+    expression = quote_phrase(text)
     if not expression:
         return
     if len(query.groups) + len(query.firm) + len(query.excluded) >= MOST_WORDS:

@@ -1,4 +1,4 @@
-"""Text on its way into the search index and out of it again.
+"""Tokenises text for the search index, and makes excerpts from it.
 
 The index splits text where letters end, which Chinese, Japanese, Korean, Thai and their like do not do between words.
 There every two neighbouring characters become a word, and the last one alone, so that any part of such a text is
@@ -32,21 +32,21 @@ _POINTS = re.compile("[\u0591-\u05bd\u05bf\u05c1-\u05c7\u0610-\u061a\u0640\u064b
 _MARKUP = re.compile(r"!?\[|\]|[*`|]+|(?m:^[ \t]*(?:#{1,6}|>+|[-+]|\d+\.|-{3,})[ \t]+)|-{3,}|\\(?=[^\w\s])")
 
 
-def plain(markdown: str) -> str:
+def plain_text(markdown: str) -> str:
     """Markdown without the targets of its links, no longer than can be searched."""
     return _LINK_TARGET.sub("", markdown[: 2 * MOST_TEXT])[:MOST_TEXT]
 
 
-def words(text: str) -> str:
+def index_text(text: str) -> str:
     """Text as the index takes it."""
     if text.isascii():
         return text
-    return _UNSPACED.sub(_pairs, _unified(text))
+    return _UNSPACED.sub(_pairs, _normalized(text))
 
 
-def phrase(text: str) -> str:
+def quote_phrase(text: str) -> str:
     """A searched text as an expression of the index in which nothing of it is syntax; empty where it has no word."""
-    text = _unified(text)
+    text = _normalized(text)
     if not any(unicodedata.category(letter)[0] in "LN" for letter in text):
         return ""
     text = text.strip()
@@ -61,7 +61,7 @@ def phrase(text: str) -> str:
     return '"' + paired.replace('"', " ").replace("\0", " ") + '"' + more
 
 
-def passage(text: str, sought: Sequence[str]) -> str:
+def best_passage(text: str, sought: Sequence[str]) -> str:
     """The part of a text that has the most of the sought words, the first of several, in one line; empty for none."""
     pattern = _matcher(sought)
     if pattern is None:
@@ -110,7 +110,7 @@ def _matcher(sought: Sequence[str]) -> re.Pattern[str] | None:
     return re.compile("|".join(dict.fromkeys(parts)), re.IGNORECASE) if parts else None
 
 
-def _unified(text: str) -> str:
+def _normalized(text: str) -> str:
     return _POINTS.sub("", unicodedata.normalize("NFKC", text))
 
 

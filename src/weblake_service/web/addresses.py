@@ -1,4 +1,4 @@
-"""Which targets the service may reach.
+"""Decides which target addresses the service may reach.
 
 A service that fetches any URL for anybody is a way into the network that it stands in. So names are resolved here,
 every address is judged, and the connection goes to the very address that was judged (see fetch.py): a name that points
@@ -14,7 +14,7 @@ import socket
 
 import httpx
 
-from weblake_service.failures import PageFailure
+from weblake_service.page_failure import PageFailure
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -50,18 +50,18 @@ def clean_url(url: str, *, allow_private: bool = False) -> str:
         parsed = httpx.URL(text)
         port = parsed.port
     except (httpx.InvalidURL, ValueError, TypeError) as error:
-        raise _bad(url, f"cannot be read as a URL ({error})") from error
+        raise _invalid_url(url, f"cannot be read as a URL ({error})") from error
     if parsed.scheme not in {"http", "https"}:
-        raise _bad(url, f"has the scheme {parsed.scheme!r}; only http and https can be scraped")
+        raise _invalid_url(url, f"has the scheme {parsed.scheme!r}; only http and https can be scraped")
     host = parsed.host
     if not host or any(ord(letter) <= 32 or letter in "<>\"'\\^`{|}%" for letter in host):
-        raise _bad(url, "has no usable host")
+        raise _invalid_url(url, "has no usable host")
     if len(text) > _MAX_URL:
-        raise _bad(f"{url[:80]}…", f"is longer than {_MAX_URL} characters")
+        raise _invalid_url(f"{url[:80]}…", f"is longer than {_MAX_URL} characters")
     if port is not None and not 0 < port < 65536:
-        raise _bad(url, f"has the port {port}")
+        raise _invalid_url(url, f"has the port {port}")
     if not allow_private and "." not in host.strip(".") and ":" not in host and not _is_number(host):
-        raise _bad(url, "has a host without a dot, which no public site has")
+        raise _invalid_url(url, "has a host without a dot, which no public site has")
     return str(parsed)
 
 
@@ -116,11 +116,11 @@ async def resolve(host: str, port: int, *, allow_private: bool = False) -> list[
     addresses = list(dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in found))
     allowed = [text for text in addresses if allow_private or is_public(ipaddress.ip_address(text))]
     if not allowed:
-        raise blocked(host)
+        raise private_target_failure(host)
     return allowed
 
 
-def blocked(host: str) -> PageFailure:
+def private_target_failure(host: str) -> PageFailure:
     """The failure for a target in a private network."""
     message = (
         f"{host} is not on the public internet: loopback, private and link-local targets are refused. "
@@ -139,7 +139,7 @@ def _is_number(host: str) -> bool:
     return re.fullmatch(r"0[xX][0-9a-fA-F]+|\d+", host) is not None
 
 
-def _bad(url: str, why: str) -> PageFailure:
+def _invalid_url(url: str, why: str) -> PageFailure:
     return PageFailure("BAD_REQUEST", f"{url!r} {why}. Mend it and send the request again.", status=400, reached=False)
 
 

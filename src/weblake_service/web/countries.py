@@ -1,4 +1,4 @@
-"""What a country is like for a web page: the language that most likely is spoken there, and a clock of its own.
+"""Language and time zone of a country, for `location`.
 
 countries.tsv has a line for each country of ISO 3166: its code, its language (CLDR's likely subtags) and the time zone
 of its largest part (tz's zone.tab).

@@ -17,11 +17,11 @@ import httpcore
 import httpx
 
 from weblake import aio
-from weblake_service.failures import PageFailure
+from weblake_service.page_failure import PageFailure
 from weblake_service.web.addresses import clean_url
-from weblake_service.web.chain import Chain
-from weblake_service.web.connect import Pools
-from weblake_service.web.inflate import Body
+from weblake_service.web.connection_pools import ConnectionPools
+from weblake_service.web.decompression import BodyDecoder
+from weblake_service.web.redirect_chain import RedirectChain
 
 #: What the service calls itself; robots.txt rules for "weblake" apply to it.
 USER_AGENT = "Mozilla/5.0 (compatible; weblake/0.1)"
@@ -30,7 +30,7 @@ _DROPPED = (httpcore.ReadError, httpcore.WriteError, httpcore.RemoteProtocolErro
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class FetchedResponse:
     """What a target answered, after redirects."""
 
     #: The address that answered, without credentials.
@@ -67,7 +67,7 @@ class Fetcher:
         self.allow_private = allow_private
         self.max_body = max_body
         self.user_agent = user_agent
-        self._pools = Pools(allow_private=allow_private, trust_env=trust_env)
+        self._pools = ConnectionPools(allow_private=allow_private, trust_env=trust_env)
 
     async def get(
         self,
@@ -78,19 +78,19 @@ class Fetcher:
         verify: bool = False,
         max_body: int | None = None,
         cut: bool = False,
-    ) -> Fetched:
+    ) -> FetchedResponse:
         """Returns what the target answered, whatever its status; up to 10 redirects are followed.
 
         `timeout_s` is for everything, from the name to the last byte. `verify` checks certificates (off by default, as
         in the contract). A body over `max_body` (default: the fetcher's) is a failure, or with `cut` ends there. Raises
         PageFailure when there is no answer.
         """
-        chain = Chain(clean_url(url, allow_private=self.allow_private), headers or {}, self.user_agent)
+        chain = RedirectChain(clean_url(url, allow_private=self.allow_private), headers or {}, self.user_agent)
         limit = self.max_body if max_body is None else max_body
         try:
             async with aio.timeout(timeout_s):
                 while True:
-                    fetched = await self._hop(chain, verify, limit, cut)
+                    fetched = await self._request_once(chain, verify, limit, cut)
                     if fetched is not None:
                         return fetched
         except TimeoutError as error:
@@ -104,9 +104,9 @@ class Fetcher:
 
         For webhooks, whose receivers are judged as any other target is. Raises PageFailure when there is no answer.
         """
-        chain = Chain(clean_url(url, allow_private=self.allow_private), headers or {}, self.user_agent)
+        chain = RedirectChain(clean_url(url, allow_private=self.allow_private), headers or {}, self.user_agent)
         try:
-            async with aio.timeout(timeout_s), self._failing(chain):
+            async with aio.timeout(timeout_s), self._translate_errors(chain):
                 pool = await self._pools.pool_for(chain.url, verify=True)
                 response = await pool.handle_async_request(chain.request("POST", body))
                 await response.aclose()
@@ -119,9 +119,9 @@ class Fetcher:
         """Closes all connections; the fetcher may be used again."""
         await self._pools.aclose()
 
-    async def _hop(self, chain: Chain, verify: bool, limit: int, cut: bool) -> Fetched | None:
+    async def _request_once(self, chain: RedirectChain, verify: bool, limit: int, cut: bool) -> FetchedResponse | None:
         """One request; None where it was redirected."""
-        async with self._failing(chain):
+        async with self._translate_errors(chain):
             response = await self._send(chain, verify)
             try:
                 return await self._read(chain, response, limit, cut)
@@ -129,7 +129,7 @@ class Fetcher:
                 await response.aclose()
 
     @asynccontextmanager
-    async def _failing(self, chain: Chain) -> AsyncIterator[None]:
+    async def _translate_errors(self, chain: RedirectChain) -> AsyncIterator[None]:
         """Turns what the network raises into a PageFailure."""
         try:
             yield
@@ -142,7 +142,7 @@ class Fetcher:
         except _NETWORK as error:
             raise _failure(chain.url, error) from error
 
-    async def _send(self, chain: Chain, verify: bool) -> httpcore.Response:
+    async def _send(self, chain: RedirectChain, verify: bool) -> httpcore.Response:
         pool = await self._pools.pool_for(chain.url, verify=verify)
         try:
             return await pool.handle_async_request(chain.request())
@@ -150,23 +150,25 @@ class Fetcher:
             # A kept connection that the server closed a moment ago looks like this; reading a page twice is harmless.
             return await pool.handle_async_request(chain.request())
 
-    async def _read(self, chain: Chain, response: httpcore.Response, limit: int, cut: bool) -> Fetched | None:
+    async def _read(
+        self, chain: RedirectChain, response: httpcore.Response, limit: int, cut: bool
+    ) -> FetchedResponse | None:
         headers = httpx.Headers(response.headers)
         if chain.follow(response.status, headers, self.allow_private):
             return None
         url = str(chain.public_url)
-        body = Body(headers.get("content-encoding", ""), limit, url, cut=cut)
+        body = BodyDecoder(headers.get("content-encoding", ""), limit, url, cut=cut)
         async for part in response.aiter_stream():
             body.feed(part)
             if body.full:
                 break
-        return Fetched(
+        return FetchedResponse(
             url=url,
             status=response.status,
             headers={name: headers[name] for name in headers},
             body=body.finish(),
             content_type=headers.get("content-type", ""),
-            redirects=tuple(chain.passed),
+            redirects=tuple(chain.visited),
             reason=_reason(response),
         )
 

@@ -1,4 +1,4 @@
-"""The queue of a crawl: which URLs it visits, in which order, and how many. Pure; no I/O.
+"""The frontier of a crawl: which URLs it visits, in which order, and how many. No I/O.
 
 Breadth first, in the order in which links were found, so that two crawls of an unchanged site visit the same pages.
 """
@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Mapping
 from urllib.parse import SplitResult
 
-from weblake_service.failures import PageFailure
-from weblake_service.web import canonical
-from weblake_service.web.patterns import Patterns
+from weblake_service.page_failure import PageFailure
+from weblake_service.web import canonical_urls
+from weblake_service.web.path_patterns import PathPatterns
 
 DEFAULT_LIMIT = 10_000
 _MAX_URL = 4096
@@ -40,11 +40,11 @@ class Frontier:
     """
 
     def __init__(self, start_url: str, options: Mapping[str, object]) -> None:
-        start = canonical.split(start_url)
+        start = canonical_urls.split(start_url)
         if start is None:
             message = f"{start_url!r} is not an http or https URL. Mend it and start the crawl again."
             raise PageFailure("BAD_REQUEST", message, status=400)
-        self._patterns = Patterns(options)
+        self._patterns = PathPatterns(options)
         self._ignore_query = options.get("ignore_query_parameters") is True
         self._similar = options.get("deduplicate_similar_urls") is not False
         self._entire = options.get("crawl_entire_domain") is True
@@ -56,7 +56,7 @@ class Frontier:
         self.limit = limit if isinstance(limit, int) else DEFAULT_LIMIT
         self._start_key = self._key(start)
         #: Where the crawl may go: the start URL's site and what lies below it, and where the start URL redirected to.
-        self._scopes = [(canonical.site_of(start), _folder(start.path))]
+        self._scopes = [(canonical_urls.site_of(start), _folder(start.path))]
         self._waiting: deque[tuple[str, int]] = deque()
         self._seen: set[str] = set()
         self._accepted = 0
@@ -69,7 +69,7 @@ class Frontier:
 
     def offer(self, url: str, depth: int) -> bool:
         """Takes in a URL found `depth` links from the start; True if it is new and will be visited in its turn."""
-        parts = canonical.split(url) if len(url) <= _MAX_URL else None
+        parts = canonical_urls.split(url) if len(url) <= _MAX_URL else None
         if parts is None:
             return False
         key = self._key(parts)
@@ -79,12 +79,12 @@ class Frontier:
             return False
         self._seen.add(key)
         self._accepted += 1
-        self._waiting.append((canonical.visited(parts, ignore_query=self._ignore_query), depth))
+        self._waiting.append((canonical_urls.url_to_visit(parts, ignore_query=self._ignore_query), depth))
         return True
 
     def wants(self, url: str, depth: int) -> bool:
         """Whether the options let the crawl visit this URL, seen or not."""
-        parts = canonical.split(url)
+        parts = canonical_urls.split(url)
         return parts is not None and self._wants(parts, depth)
 
     def take(self) -> tuple[str, int] | None:
@@ -102,14 +102,14 @@ class Frontier:
         """
         if final_url is None or final_url == url:
             return True
-        parts, final = canonical.split(url), canonical.split(final_url)
+        parts, final = canonical_urls.split(url), canonical_urls.split(final_url)
         if parts is None or final is None:
             return True
         key, final_key = self._key(parts), self._key(final)
         if key == final_key:
             return True
         if key == self._start_key:
-            scope = (canonical.site_of(final), _folder(final.path))
+            scope = (canonical_urls.site_of(final), _folder(final.path))
             if scope not in self._scopes:
                 self._scopes.append(scope)
         first = final_key not in self._seen
@@ -125,15 +125,15 @@ class Frontier:
             return False
         if _FILES.search(parts.path) or not self._in_scope(parts):
             return False
-        return self._patterns.let(
-            canonical.visited(parts, ignore_query=False) if self._patterns.on_full_url else parts.path
+        return self._patterns.allows(
+            canonical_urls.url_to_visit(parts, ignore_query=False) if self._patterns.on_full_url else parts.path
         )
 
     def _key(self, parts: SplitResult) -> str:
-        return canonical.key_of(parts, similar=self._similar, ignore_query=self._ignore_query)
+        return canonical_urls.canonical_key(parts, similar=self._similar, ignore_query=self._ignore_query)
 
     def _in_scope(self, parts: SplitResult) -> bool:
-        site = canonical.site_of(parts)
+        site = canonical_urls.site_of(parts)
         folders = [folder for home, folder in self._scopes if home == site]
         if folders:
             return self._entire or any(_below(parts.path, folder) for folder in folders)

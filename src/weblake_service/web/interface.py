@@ -1,14 +1,14 @@
-"""The door to the web: all that jobs and routes need of the page half, in one place that tests can stand in for."""
+"""The interface to the web that jobs and routes use; tests substitute it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from weblake_service.browser.visitor import Visitor
+from weblake_service.browser.browser_identity import BrowserIdentity
 from weblake_service.files.upload import Upload
-from weblake_service.jobs.fresh_pages import FreshPage
-from weblake_service.web.fetch import Fetched
+from weblake_service.jobs.page_fetcher import FreshPage
+from weblake_service.web.fetch import FetchedResponse
 
 
 class CrawlQueue(Protocol):
@@ -48,10 +48,10 @@ class Web(Protocol):
     async def scrape(self, url: str, options: Mapping[str, object]) -> FreshPage:
         """Fetches a page and makes it a document; raises PageFailure."""
 
-    async def browse(self, url: str, options: Mapping[str, object], visitor: Visitor) -> FreshPage:
+    async def browse(self, url: str, options: Mapping[str, object], visitor: BrowserIdentity) -> FreshPage:
         """Loads a page in a browser and makes it a document; raises PageFailure."""
 
-    async def remake(self, url: str, options: Mapping[str, object], fetched: Fetched) -> FreshPage:
+    async def remake(self, url: str, options: Mapping[str, object], fetched: FetchedResponse) -> FreshPage:
         """Makes a document of what a URL answered before; raises PageFailure."""
 
     async def parse(self, read: Callable[[], Upload], options: Mapping[str, object], timeout_s: float) -> ParsedFile:

@@ -1,4 +1,4 @@
-"""What a site's robots.txt asks of crawlers, by RFC 9309.
+"""Reads and applies robots.txt, by RFC 9309.
 
 - No such file, or any other 4xx: everything is allowed (2.3.1.3).
 - 5xx, 429, an answer that breaks off or does not come in time: nothing is allowed (2.3.1.4), and it is asked again
@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 
 from protego import Protego
 
-from weblake_service.failures import PageFailure
-from weblake_service.page.media import text_of
+from weblake_service.page.content_types import text_of
+from weblake_service.page_failure import PageFailure
 from weblake_service.web.fetch import Fetcher
 
 #: The name that rules for us are written under; the whole User-Agent would also match those for "Mozilla".
@@ -41,7 +41,7 @@ class _Rules:
     until: float
 
 
-class Robots:
+class RobotsRules:
     """The robots.txt files of the sites that a service visits, read once per origin and day."""
 
     def __init__(self, fetcher: Fetcher, *, clock: Callable[[], float] = time.monotonic) -> None:

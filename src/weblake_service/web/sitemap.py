@@ -1,4 +1,4 @@
-"""The URLs that a site lists in its sitemaps.
+"""Reads the URLs in a site's sitemaps.
 
 Everything is bounded, since a sitemap may name sitemaps without end: files, depth, bytes, URLs, and time. A file
 that is missing or broken costs what stands in it and no more.
@@ -18,10 +18,10 @@ from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import iterparse
 
 from weblake import aio
-from weblake_service.failures import PageFailure
-from weblake_service.page.media import text_of
-from weblake_service.web.fetch import Fetched, Fetcher
-from weblake_service.web.robots import Robots
+from weblake_service.page.content_types import text_of
+from weblake_service.page_failure import PageFailure
+from weblake_service.web.fetch import FetchedResponse, Fetcher
+from weblake_service.web.robots import RobotsRules
 
 #: The protocol's own bound for one file, uncompressed.
 _MAX_FILE = 50 << 20
@@ -45,7 +45,7 @@ async def sitemap_urls(
     origin_url: str,
     *,
     fetcher: Fetcher,
-    robots: Robots,
+    robots: RobotsRules,
     limit: int = 50_000,
     timeout_s: float = _TIMEOUT_S,
 ) -> list[str]:
@@ -55,7 +55,7 @@ async def sitemap_urls(
     too, feeds, and plain lists. What was found within `timeout_s` is returned; a site without sitemaps has none, which
     is no error.
     """
-    search = _Search(fetcher, limit)
+    search = _SitemapReader(fetcher, limit)
     try:
         async with aio.timeout(timeout_s):
             named = await robots.sitemaps(origin_url)
@@ -67,7 +67,7 @@ async def sitemap_urls(
     return list(search.urls)[:limit]
 
 
-class _Search:
+class _SitemapReader:
     def __init__(self, fetcher: Fetcher, limit: int) -> None:
         self.urls: dict[str, None] = {}
         self._fetcher = fetcher
@@ -100,17 +100,17 @@ class _Search:
                 turn.append((file, depth))
         return turn
 
-    async def _fetch(self, file: str, most: int) -> Fetched | None:
+    async def _fetch(self, file: str, most: int) -> FetchedResponse | None:
         try:
             fetched = await self._fetcher.get(file, timeout_s=_FILE_TIMEOUT_S, max_body=most, cut=True)
         except PageFailure:
             return None
         return fetched if fetched.status == 200 else None
 
-    async def _take(self, fetched: Fetched, most: int) -> list[str]:
+    async def _take(self, fetched: FetchedResponse, most: int) -> list[str]:
         """Keeps the pages that a file names, and returns the sitemaps."""
         large = len(fetched.body) > _LARGE
-        body = await asyncio.to_thread(_unpacked, fetched, most) if large else _unpacked(fetched, most)
+        body = await asyncio.to_thread(_gunzip, fetched, most) if large else _gunzip(fetched, most)
         self._room -= len(body)
         left = self._limit - len(self.urls)
         read = partial(_entries, body, left, fetched.url)
@@ -119,7 +119,7 @@ class _Search:
         return more
 
 
-def _unpacked(fetched: Fetched, most: int) -> bytes:
+def _gunzip(fetched: FetchedResponse, most: int) -> bytes:
     """The file itself, where it was sent as a gzip file and not as a gzip-encoded answer."""
     if not fetched.body.startswith(b"\x1f\x8b"):
         return fetched.body
@@ -147,19 +147,19 @@ def _entries(body: bytes, limit: int, base: str) -> tuple[list[str], list[str]]:
                 continue
             within.pop()
             if within:
-                _note(element, _local(within[-1].tag), pages, more)
+                _add_location(element, _local_name(within[-1].tag), pages, more)
                 # Nothing is read twice, and a file of small elements would fill the memory.
                 del within[-1][:]
             if len(pages) >= limit or len(more) > _MAX_FILES:
                 break
     except (ParseError, DefusedXmlException, ValueError, LookupError):
         pass
-    return [_joined(base, one) for one in pages], [_joined(base, one) for one in more]
+    return [_resolve_url(base, one) for one in pages], [_resolve_url(base, one) for one in more]
 
 
-def _note(element: Element, parent: str, pages: list[str], more: list[str]) -> None:
+def _add_location(element: Element, parent: str, pages: list[str], more: list[str]) -> None:
     """Takes the address out of an element, where it holds one."""
-    name, text = _local(element.tag), (element.text or "").strip()
+    name, text = _local_name(element.tag), (element.text or "").strip()
     if name == "loc" and text:
         (more if parent == "sitemap" else pages).append(text)
     elif name == "link" and parent in _FEED_ENTRIES and element.get("rel", "alternate") == "alternate":
@@ -168,13 +168,13 @@ def _note(element: Element, parent: str, pages: list[str], more: list[str]) -> N
             pages.append(address)
 
 
-def _local(tag: object) -> str:
+def _local_name(tag: object) -> str:
     """A tag without its namespace; empty for the extensions' tags, which describe pictures and films."""
     namespace, _, name = str(tag).rpartition("}")
     return "" if any(word in namespace.lower() for word in _EXTENSIONS) else name.lower()
 
 
-def _joined(base: str, address: str) -> str:
+def _resolve_url(base: str, address: str) -> str:
     """An address as a browser would read it in a file from there; as it came where nothing can be made of it."""
     if address[:4].lower() == "http":
         return address

@@ -1,4 +1,4 @@
-"""A connection that says cheaply whether its peer has hung up.
+"""A network stream that detects cheaply that its peer has closed.
 
 The pool asks that of every idle connection for every request, and each answer costs httpcore's own stream a look-up of
 both ends' addresses: a fifth of what a fetch costs, with ten connections.
@@ -18,7 +18,7 @@ from typing_extensions import Self
 _closing: set[asyncio.Task[None]] = set()
 
 
-class Stream(httpcore.AsyncNetworkStream):
+class MonitoredStream(httpcore.AsyncNetworkStream):
     """Another stream, with one question answered by itself."""
 
     def __init__(self, inner: httpcore.AsyncNetworkStream) -> None:

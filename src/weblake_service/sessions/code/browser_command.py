@@ -16,13 +16,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from weblake_service.sessions.attached_page import HandsError
+from weblake_service.sessions.attached_page import PageActionError
 from weblake_service.sessions.cdp import CdpError
 from weblake_service.sessions.code import refs_file
-from weblake_service.sessions.code.command_words import parse
-from weblake_service.sessions.code.connection import Connection, connected
-from weblake_service.sessions.page_actions import Hands
-from weblake_service.sessions.pages import close_page, front_page, new_page, open_pages, to_front
+from weblake_service.sessions.code.command_parser import parse
+from weblake_service.sessions.code.connection import WebSocketCdp, open_connection
+from weblake_service.sessions.open_pages import bring_to_front, close_page, front_page, new_page, open_pages
+from weblake_service.sessions.page_actions import PageActions
 
 #: What a step says: a text for people, and a value for programs (--json).
 Said = tuple[str, object]
@@ -34,7 +34,7 @@ def main(words: Sequence[str]) -> int:
     told = parse(words)
     try:
         text, value = asyncio.run(_run(told))
-    except (HandsError, CdpError) as error:
+    except (PageActionError, CdpError) as error:
         problem = " ".join(str(error).split())
         if told.json:
             print(json.dumps({"success": False, "data": None, "error": problem}))  # noqa: T201
@@ -53,18 +53,18 @@ async def _run(told: Namespace) -> Said:
         return "The session stays open; it is ended through the API (DELETE /v2/browser/{id}).", None
     url = os.environ.get("CDP_URL")
     if not url:
-        raise HandsError("CDP_URL is not set: it has to name a browser, as ws://127.0.0.1:9222/devtools/browser/…")
-    async with connected(url) as cdp:
+        raise PageActionError("CDP_URL is not set: it has to name a browser, as ws://127.0.0.1:9222/devtools/browser/…")
+    async with open_connection(url) as cdp:
         if told.command == "tab":
             return await _tab(cdp, told)
-        hands = await Hands.attach(cdp)
-        hands.known = refs_file.load(_folder(), hands.page.target)
+        hands = await PageActions.attach(cdp)
+        hands.last_snapshot = refs_file.load(_folder(), hands.page.target)
         text, value = await _step(hands, told)
         # What a dialog said is gone with it; here it can still be read.
         return "\n".join(filter(None, [text, *hands.page.dialogs])), value
 
 
-async def _step(hands: Hands, told: Namespace) -> Said:
+async def _step(hands: PageActions, told: Namespace) -> Said:
     """One step on the page in front."""
     command = told.command
     if command in {"get", "is"}:
@@ -75,13 +75,13 @@ async def _step(hands: Hands, told: Namespace) -> Said:
             interactive=told.interactive, compact=told.compact, depth=told.depth, css=told.selector
         )
         refs_file.save(_folder(), hands.page.target, shot)
-        return shot.text, {"snapshot": shot.text, "refs": {name: _ref(ref) for name, ref in shot.refs.items()}}
+        return shot.text, {"snapshot": shot.text, "refs": {name: _ref_to_dict(ref) for name, ref in shot.refs.items()}}
     if command == "eval":
         script = sys.stdin.read() if told.script == ["-"] else " ".join(told.script)
         value = await hands.evaluate(script)
         return _plain(value), value
     if command == "screenshot":
-        path = _keep(await hands.screenshot(full_page=told.full), told.path or "screenshot.png")
+        path = _save_file(await hands.screenshot(full_page=told.full), told.path or "screenshot.png")
         return path, {"path": path}
     await _STEPS[command](hands, told)
     if command in {"open", "goto", "back", "forward", "reload"}:
@@ -90,14 +90,14 @@ async def _step(hands: Hands, told: Namespace) -> Said:
     return "", None
 
 
-async def _wait(hands: Hands, told: Namespace) -> None:
+async def _wait(hands: PageActions, told: Namespace) -> None:
     if told.what.isdigit():
         await asyncio.sleep(int(told.what) / _MILLISECONDS)
     else:
         await hands.wait_for(told.what)
 
 
-_STEPS: dict[str, Callable[[Hands, Namespace], Awaitable[object]]] = {
+_STEPS: dict[str, Callable[[PageActions, Namespace], Awaitable[object]]] = {
     "open": lambda hands, told: hands.goto(told.url),
     "goto": lambda hands, told: hands.goto(told.url),
     "back": lambda hands, told: hands.back(),
@@ -114,41 +114,41 @@ _STEPS: dict[str, Callable[[Hands, Namespace], Awaitable[object]]] = {
     "check": lambda hands, told: hands.check(told.element),
     "uncheck": lambda hands, told: hands.check(told.element, on=False),
     "scroll": lambda hands, told: hands.scroll(told.direction, told.pixels, told.selector),
-    "scrollintoview": lambda hands, told: hands.into_view(told.element),
+    "scrollintoview": lambda hands, told: hands.scroll_into_view(told.element),
     "wait": _wait,
 }
 
 
-async def _get(hands: Hands, told: Namespace) -> Any:
+async def _get(hands: PageActions, told: Namespace) -> Any:
     if told.what in {"title", "url"}:
         return await (hands.title() if told.what == "title" else hands.url())
     if told.what in {"text", "html"}:
         return await (hands.text if told.what == "text" else hands.html)(told.element)
     if told.element is None:
-        raise HandsError(f"get {told.what} needs an element: a CSS selector, or a ref as @e5.")
+        raise PageActionError(f"get {told.what} needs an element: a CSS selector, or a ref as @e5.")
     if told.what == "count":
         return await hands.count(told.element)
     if told.what == "value":
         return await hands.value(told.element)
     if told.name is None:
-        raise HandsError("get attr needs a name, too: get attr @e5 href")
+        raise PageActionError("get attr needs a name, too: get attr @e5 href")
     return await hands.attribute(told.element, told.name)
 
 
-async def _is(hands: Hands, told: Namespace) -> bool:
+async def _is(hands: PageActions, told: Namespace) -> bool:
     if told.what == "checked":
         return await hands.is_checked(told.element)
     return await (hands.is_visible if told.what == "visible" else hands.is_enabled)(told.element)
 
 
-async def _tab(cdp: Connection, told: Namespace) -> Said:
+async def _tab(cdp: WebSocketCdp, told: Namespace) -> Said:
     """Lists, opens, switches and closes pages; they are numbered as they are listed."""
-    pages = refs_file.in_order(_folder(), await open_pages(cdp))
+    pages = refs_file.in_listed_order(_folder(), await open_pages(cdp))
     if told.what == "new":
         page = await new_page(cdp)
-        refs_file.in_order(_folder(), await open_pages(cdp))
+        refs_file.in_listed_order(_folder(), await open_pages(cdp))
         if told.argument:
-            hands = await Hands.attach(cdp, page)
+            hands = await PageActions.attach(cdp, page)
             await hands.goto(told.argument)
         return "", {"id": page}
     front = await front_page(cdp, pages)
@@ -167,22 +167,22 @@ async def _tab(cdp: Connection, told: Namespace) -> Said:
         await close_page(cdp, front)
         return "", None
     if not number or not number.isdigit() or not 1 <= int(number) <= len(pages):
-        raise HandsError(f"There is no tab {number}; there are 1 to {len(pages)} (agent-browser tab list).")
+        raise PageActionError(f"There is no tab {number}; there are 1 to {len(pages)} (agent-browser tab list).")
     chosen = pages[int(number) - 1].id
-    await (close_page if told.what == "close" else to_front)(cdp, chosen)
+    await (close_page if told.what == "close" else bring_to_front)(cdp, chosen)
     return "", {"id": chosen}
 
 
-def _keep(picture: bytes, path: str) -> str:
+def _save_file(picture: bytes, path: str) -> str:
     file = Path(path).absolute()
     try:
         file.write_bytes(picture)
     except OSError as error:
-        raise HandsError(f"{file} cannot be written: {error.strerror}. Name another path.") from error
+        raise PageActionError(f"{file} cannot be written: {error.strerror}. Name another path.") from error
     return str(file)
 
 
-def _ref(ref: Any) -> dict[str, str]:
+def _ref_to_dict(ref: Any) -> dict[str, str]:
     return {"role": ref.role, "name": ref.name}
 
 

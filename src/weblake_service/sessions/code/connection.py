@@ -1,4 +1,4 @@
-"""A client of a browser's debugging protocol over a WebSocket. Imports cdp; websockets."""
+"""A CDP client over a WebSocket."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OPEN = 10.0
 
 
 @asynccontextmanager
-async def connected(url: str) -> AsyncIterator[Connection]:
+async def open_connection(url: str) -> AsyncIterator[WebSocketCdp]:
     """A connection to a browser, from here to the end of the block.
 
     Raises:
@@ -31,7 +31,7 @@ async def connected(url: str) -> AsyncIterator[Connection]:
         )
     except (OSError, TimeoutError, asyncio.TimeoutError, InvalidHandshake, InvalidURI) as error:
         raise CdpError(f"There is no browser at CDP_URL: {error}") from error
-    connection = Connection(socket)
+    connection = WebSocketCdp(socket)
     reading = asyncio.create_task(connection.read())
     try:
         yield connection
@@ -40,7 +40,7 @@ async def connected(url: str) -> AsyncIterator[Connection]:
         await socket.close()
 
 
-class Connection:
+class WebSocketCdp:
     """A `Cdp` over one WebSocket."""
 
     def __init__(self, socket: ClientConnection) -> None:

@@ -1,4 +1,4 @@
-"""What stands around a user's code in Python: `python -I harness.py ROOM PATH...`.
+"""Runs a user's Python code: `python -I harness.py ROOM PATH...`.
 
 It runs ROOM/code.py with Playwright's asynchronous `page`, `context` and `browser`, with `await` at the top. The value
 of the last expression goes to ROOM/value and the message of what was raised to ROOM/error, so that neither mixes with
@@ -47,14 +47,14 @@ async def main(room: Path) -> int:
             value = eval(part, names)  # noqa: S307 - running the code is what this program is for
             if inspect.iscoroutine(value) and part.co_flags & inspect.CO_COROUTINE:
                 value = await value
-        _write(room / "value", _told(value))
+        _write(room / "value", _to_json(value))
     except SystemExit as end:
         if isinstance(end.code, str):
             print(end.code, file=sys.stderr)  # noqa: T201
             _write(room / "error", end.code)
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException as error:  # noqa: BLE001 - whatever it is, it is the answer
-        _tell(error, room)
+        _report_exception(error, room)
         return 1
     return 0
 
@@ -82,7 +82,7 @@ async def _choose_page(context: BrowserContext, target: str) -> Page:
     return context.pages[-1] if context.pages else await context.new_page()
 
 
-def _told(value: object) -> str | None:
+def _to_json(value: object) -> str | None:
     if value is None or isinstance(value, str):
         return value
     try:
@@ -91,10 +91,10 @@ def _told(value: object) -> str | None:
         return repr(value)
 
 
-def _tell(error: BaseException, room: Path) -> None:
+def _report_exception(error: BaseException, room: Path) -> None:
     """Says what was raised: its message for the answer, and with it the lines of the code for stderr."""
     told = traceback.TracebackException.from_exception(error)
-    _keep_users(told)
+    _user_frames(told)
     print("".join(told.format()), end="", file=sys.stderr)  # noqa: T201
     text = str(error)
     if isinstance(error, SyntaxError):
@@ -102,14 +102,14 @@ def _tell(error: BaseException, room: Path) -> None:
     _write(room / "error", f"{type(error).__name__}: {text}".strip(": \n"))
 
 
-def _keep_users(told: traceback.TracebackException | None) -> None:
+def _user_frames(told: traceback.TracebackException | None) -> None:
     """Leaves of a traceback what the code did, and not what the libraries below it did then, nor this program."""
     if told is None:
         return
     own = [frame for frame in told.stack if frame.filename == _NAME]
     told.stack = traceback.StackSummary.from_list(own)
     for other in (told.__cause__, told.__context__):
-        _keep_users(other)
+        _user_frames(other)
 
 
 def _write(file: Path, text: str | None) -> None:

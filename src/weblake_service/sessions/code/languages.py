@@ -1,4 +1,4 @@
-"""What runs each language, and what lies around the code in the folder of its execution.
+"""The command line and the files of an execution, for node, python and bash.
 
 `node` is the one that Playwright brings, and `python` the service's own: both have Playwright without being installed.
 In all of them `agent-browser` is on PATH.
@@ -25,7 +25,7 @@ class LanguageMissing(Exception):
     """There is nothing to run this language with; the text says what to install."""
 
 
-def lay_out(room: Path, code: str, language: str) -> list[str]:
+def write_files(room: Path, code: str, language: str) -> list[str]:
     """Puts the code and the browser's command into an empty folder; returns the command line that runs the code.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What a process prints, kept up to a size."""
+"""Captures the output of a process up to a size."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MOST = 1_000_000
 _READ = 1 << 16
 
 
-class Output:
+class BoundedOutput:
     """One stream of a process: all of it is read, so that the process never waits; its beginning is kept.
 
     The pipe is ours and not asyncio's own for processes, whose `wait` waits for everybody who holds the pipe.

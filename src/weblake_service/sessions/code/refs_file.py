@@ -1,4 +1,4 @@
-"""What `agent-browser` knows from one call to the next: refs of the last snapshot, and the order of pages.
+"""State of `agent-browser` between calls: refs of the last snapshot, and the order of pages.
 
 A small file in the execution's folder; who deletes or spoils it has to take a new snapshot.
 """
@@ -11,8 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from weblake_service.sessions.pages import OpenPage
-from weblake_service.sessions.snapshot import Ref, Snapshot
+from weblake_service.sessions.accessibility_snapshot import Ref, Snapshot
+from weblake_service.sessions.open_pages import OpenPage
 
 _NAME = ".agent-browser.json"
 
@@ -33,7 +33,7 @@ def save(folder: Path, target: str, shot: Snapshot) -> None:
     _write(folder, {**_read(folder), "snapshot": {"target": target, "loader": shot.loader, "refs": refs}})
 
 
-def in_order(folder: Path, pages: list[OpenPage]) -> list[OpenPage]:
+def in_listed_order(folder: Path, pages: list[OpenPage]) -> list[OpenPage]:
     """The pages as they were listed last, new ones at the end: the browser's own order changes by itself."""
     before = _read(folder).get("pages")
     numbers = {page: number for number, page in enumerate(before)} if isinstance(before, list) else {}

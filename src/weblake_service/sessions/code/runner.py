@@ -1,4 +1,4 @@
-"""One execution of a user's code: started, fed, watched, ended. Nothing that it started outlives the call.
+"""Runs one execution of a user's code and ends every process that it started.
 
 It is no sandbox: the code runs as the user of the service. What it does not get is the service's environment, and what
 it starts it does not keep.
@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weblake import aio
-from weblake_service.sessions.code import keeper
-from weblake_service.sessions.code.guard import Guard, guarding
-from weblake_service.sessions.code.languages import LanguageMissing, lay_out, search_path
-from weblake_service.sessions.code.output import MOST, Output
+from weblake_service.sessions.code import supervisor
+from weblake_service.sessions.code.languages import LanguageMissing, search_path, write_files
+from weblake_service.sessions.code.output import MOST, BoundedOutput
+from weblake_service.sessions.code.page_watchdog import PageWatchdog, watchdog
 
 #: What one process of the code may have; memory is not limited, for node reserves far more than it uses.
 _LIMITS = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": 256 << 20, "RLIMIT_NOFILE": 4096}
@@ -57,7 +57,7 @@ async def run_code(
     folder: Path,
     timeout_s: float,
     page: str | None = None,
-    guard: Guard | None = None,
+    guard: PageWatchdog | None = None,
 ) -> Execution:
     """Runs some code against a browser.
 
@@ -67,25 +67,27 @@ async def run_code(
     :param page: the id of the target that the code gets as `page`; by default the page in front
     :param guard: who watches over the browser already; by default one does for the call
     """
-    async with nullcontext(guard) if guard else guarding(cdp_url) as watching:
+    async with nullcontext(guard) if guard else watchdog(cdp_url) as watching:
         if page is None and language != "bash":
             page = await watching.front()
         cut_off = True
         try:
-            execution = await _run_in_room(code, language, cdp_url, folder, timeout_s, page or "")
+            execution = await _run_in_folder(code, language, cdp_url, folder, timeout_s, page or "")
             cut_off = execution.killed
             return execution
         finally:
             if cut_off:
-                await watching.free()
+                await watching.unblock()
 
 
-async def _run_in_room(code: str, language: str, cdp_url: str, folder: Path, timeout_s: float, page: str) -> Execution:
+async def _run_in_folder(
+    code: str, language: str, cdp_url: str, folder: Path, timeout_s: float, page: str
+) -> Execution:
     mark = secrets.token_hex(8)
-    folder, room = _open_room(folder, mark)
+    folder, room = _make_folder(folder, mark)
     try:
         try:
-            command = lay_out(room, code, language)
+            command = write_files(room, code, language)
         except LanguageMissing as error:
             return Execution("", "", None, killed=False, error=str(error), value=None)
         (room / "page").write_text(page, "utf-8")
@@ -95,14 +97,14 @@ async def _run_in_room(code: str, language: str, cdp_url: str, folder: Path, tim
             "HOME": str(folder),
             "TMPDIR": str(folder),
             "CDP_URL": cdp_url,
-            keeper.MARK: mark,
+            supervisor.MARK: mark,
         }
         return await _run(command, environment, room, folder, timeout_s)
     finally:
         await asyncio.to_thread(shutil.rmtree, room, ignore_errors=True)
 
 
-def _open_room(folder: Path, mark: str) -> tuple[Path, Path]:
+def _make_folder(folder: Path, mark: str) -> tuple[Path, Path]:
     """The folder, wherever the service's own is, and in it one for the execution."""
     folder = folder.absolute()
     room = folder / f".run-{mark}"
@@ -113,10 +115,10 @@ def _open_room(folder: Path, mark: str) -> tuple[Path, Path]:
 async def _run(
     command: list[str], environment: dict[str, str], room: Path, folder: Path, timeout_s: float
 ) -> Execution:
-    stdout, stderr = Output(), Output()
+    stdout, stderr = BoundedOutput(), BoundedOutput()
     try:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-S", keeper.__file__),
+            *(sys.executable, "-I", "-S", supervisor.__file__),
             stdin=asyncio.subprocess.PIPE,
             stdout=stdout.end,
             stderr=stderr.end,
@@ -145,7 +147,7 @@ async def _run(
         except TimeoutError:
             killed = True
     finally:
-        await _end(process, environment[keeper.MARK])
+        await _end(process, environment[supervisor.MARK])
         with suppress(TimeoutError):
             async with aio.timeout(_CLOSING):
                 await reading
@@ -177,7 +179,7 @@ async def _end(process: asyncio.subprocess.Process, mark: str) -> None:
             with suppress(ProcessLookupError):
                 process.kill()
     # The code killed or stopped its keeper.
-    await asyncio.to_thread(keeper.end_all, lambda: keeper.marked(mark))
+    await asyncio.to_thread(supervisor.kill_all, lambda: supervisor.marked_processes(mark))
     with suppress(TimeoutError):
         async with aio.timeout(_CLOSING):
             await process.wait()

@@ -1,0 +1,126 @@
+"""Settings of a browser context (device, languages, certificates), derived from the options of a request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+import httpx
+
+from weblake_service.web.accept_language import accept_language
+from weblake_service.web.countries import country_of
+
+#: Width and height of the page in view.
+_DESKTOP, _PHONE = (1280, 800), (390, 844)
+#: Headers that the browser is told of by other ways than by adding them to requests.
+_BY_SETTING = frozenset(["user-agent", "accept-language", "cookie"])
+
+
+@dataclass(frozen=True, slots=True)
+class ContextSettings:
+    """How a context is made; two requests with equal ones may use the same."""
+
+    mobile: bool
+    verify: bool
+    #: As the request's headers say; empty for the browser's own.
+    requested_user_agent: str
+    accept_language: str
+    #: A name of the tz database.
+    timezone: str
+
+    def context(self, version: str) -> dict[str, Any]:
+        """The arguments of Playwright's `new_context`, without the proxy; `version` is Chromium's."""
+        return {
+            "viewport": dict(zip(("width", "height"), self.size, strict=True)),
+            "device_scale_factor": self.scale,
+            "is_mobile": self.mobile,
+            "has_touch": self.mobile,
+            "user_agent": self.user_agent(version),
+            "locale": self.languages[0] if self.languages else "en-US",
+            "timezone_id": self.timezone,
+            "ignore_https_errors": not self.verify,
+            "accept_downloads": False,
+            "service_workers": "block",
+        }
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height of the page in view."""
+        return _PHONE if self.mobile else _DESKTOP
+
+    @property
+    def scale(self) -> int:
+        """Pixels of the device to one of the page."""
+        return 2 if self.mobile else 1
+
+    @property
+    def languages(self) -> list[str]:
+        """The languages without their weights, the best one first."""
+        named = (one.partition(";")[0].strip() for one in self.accept_language.split(","))
+        return [one for one in named if one and one != "*"]
+
+    def user_agent(self, version: str) -> str:
+        """What the browser calls itself."""
+        return self.requested_user_agent or _user_agent(version.partition(".")[0], self.mobile)
+
+
+@dataclass(frozen=True, slots=True)
+class SiteCredentials:
+    """What belongs to one request and to its site alone."""
+
+    #: Headers for the site that was asked for, and for no other.
+    headers: dict[str, str]
+    cookies: list[dict[str, Any]]
+    login: dict[str, str] | None
+
+    def __bool__(self) -> bool:
+        return bool(self.headers or self.cookies or self.login)
+
+
+def context_settings_of(options: Mapping[str, object]) -> ContextSettings:
+    """The settings that the options (snake_case) ask for."""
+    given = _headers(options)
+    languages = given.get("accept-language") or accept_language(options) or "en-US"
+    return ContextSettings(
+        mobile=options.get("mobile") is True,
+        verify=options.get("skip_tls_verification") is False,
+        requested_user_agent=given.get("user-agent", ""),
+        accept_language=languages,
+        timezone=country_of(options).timezone,
+    )
+
+
+def site_credentials_of(url: httpx.URL, options: Mapping[str, object]) -> SiteCredentials:
+    """What the request sends to this site: headers, cookies, and the name and password in the URL."""
+    given = _headers(options)
+    login = None
+    if url.userinfo:
+        name, _, password = unquote(url.userinfo.decode("ascii")).partition(":")
+        origin = str(url.copy_with(userinfo=b"", path="", query=None, fragment=None)).rstrip("/")
+        login = {"username": name, "password": password, "origin": origin}
+    headers = {name: value for name, value in given.items() if name not in _BY_SETTING and name != "accept-encoding"}
+    return SiteCredentials(headers, _cookies(given.get("cookie", ""), url), login)
+
+
+def _headers(options: Mapping[str, object]) -> dict[str, str]:
+    given = options.get("headers")
+    return {str(n).lower().strip(): str(v) for n, v in given.items()} if isinstance(given, Mapping) else {}
+
+
+def _cookies(header: str, url: httpx.URL) -> list[dict[str, Any]]:
+    """A Cookie header as cookies of this host alone."""
+    pairs = [part.strip().partition("=") for part in header.split(";") if "=" in part]
+    place = str(url.copy_with(userinfo=b"", path="/", query=None, fragment=None))
+    return [{"name": name.strip(), "value": value.strip(), "url": place} for name, _, value in pairs if name.strip()]
+
+
+def _user_agent(major: str, mobile: bool) -> str:
+    # Says what it is, as the service does over HTTP.
+    machine = "Linux; Android 14; Pixel 8" if mobile else "X11; Linux x86_64"
+    kind = "Mobile Safari" if mobile else "Safari"
+    return (
+        f"Mozilla/5.0 ({machine}) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/{major}.0.0.0 {kind}/537.36 "
+        "(compatible; weblake/0.1)"
+    )

@@ -1,0 +1,105 @@
+"""Tracks a page while it is used: requests in flight, responses of the main document, crashes and popups."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from playwright.async_api import Frame, Page, Request, Response
+
+#: Seconds without a request after which a page is taken for loaded, and for how long that is waited for at most.
+_QUIET, _MOST_QUIET = 0.15, 3.0
+#: Milliseconds for the pictures of a page whose text is there.
+_LOAD = 10_000
+
+
+class PageMonitor:
+    """Watches one page from before its first request."""
+
+    def __init__(self, page: Page) -> None:
+        self._page = page
+        self._flying: set[Request] = set()
+        self._last = time.monotonic()
+        #: The answer that the page in view came with; None before there is one.
+        self.answer: Response | None = None
+        #: The address and the network error of the main document that failed last, if it was the last one.
+        self.failed: tuple[str, str] | None = None
+        self.crashed = asyncio.Event()
+        #: Whether something happened that may outlive the page in its context.
+        self.not_reusable = False
+        self._heard: dict[str, Callable[[Any], None]] = {
+            "request": self._on_request,
+            "requestfinished": self._on_end,
+            "requestfailed": self._on_failed,
+            "response": self._on_response,
+            "crash": lambda _: self.crashed.set(),
+            "popup": self._on_popup,
+            "download": lambda _: self._mark_not_reusable(),
+        }
+        for event, listener in self._heard.items():
+            page.on(event, listener)  # type: ignore[call-overload]
+
+    def detach(self) -> None:
+        """Watches no more: the page may live on in other hands."""
+        for event, listener in self._heard.items():
+            self._page.remove_listener(event, listener)
+
+    def origins(self) -> set[str]:
+        """The origins of the page's frames."""
+        return {
+            f"{parts.scheme}://{parts.netloc}"
+            for frame in self._page.frames
+            if (parts := urlsplit(frame.url)).scheme in {"http", "https"}
+        }
+
+    async def wait_until_idle(self) -> None:
+        """Waits until the page is loaded and has been quiet for a moment, though not for long."""
+        from playwright.async_api import TimeoutError as TooSlow
+
+        try:
+            await self._page.wait_for_load_state("load", timeout=_LOAD)
+        except TooSlow:
+            # The text has been there for long; a picture that never comes holds nobody up.
+            return
+        until = time.monotonic() + _MOST_QUIET
+        while (now := time.monotonic()) < until:
+            if not self._flying and now - self._last >= _QUIET:
+                return
+            await asyncio.sleep(0.02)
+
+    def _mark_not_reusable(self) -> None:
+        self.not_reusable = True
+
+    def _on_popup(self, popup: Page) -> None:
+        self.not_reusable = True
+        task = asyncio.get_running_loop().create_task(popup.close())
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    def _on_request(self, request: Request) -> None:
+        self._last = time.monotonic()
+        self._flying.add(request)
+        if self._is_main(request):
+            self.failed = None
+
+    def _on_end(self, request: Request) -> None:
+        self._last = time.monotonic()
+        self._flying.discard(request)
+
+    def _on_failed(self, request: Request) -> None:
+        self._on_end(request)
+        if self._is_main(request):
+            self.failed = (request.url, request.failure or "it was broken off")
+
+    def _on_response(self, response: Response) -> None:
+        if self._is_main(response.request) and not 300 <= response.status < 400:
+            self.answer = response
+
+    def _is_main(self, request: Request) -> bool:
+        if not request.is_navigation_request():
+            return False
+        frame: Frame = request.frame
+        return frame == self._page.main_frame

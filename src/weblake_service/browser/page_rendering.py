@@ -1,0 +1,211 @@
+"""Renders one page in the browser: loads it, waits, runs its actions and captures the result."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from weblake_service.browser.actions import ActionRunner, content
+from weblake_service.browser.branding import branding
+from weblake_service.browser.context_settings import SiteCredentials
+from weblake_service.browser.page_monitor import PageMonitor
+from weblake_service.browser.pool import PooledContext
+from weblake_service.browser.screenshots import HIDDEN, screenshot, viewport_of
+from weblake_service.browser.site_headers import send_headers
+from weblake_service.page.ad_removal import KNOWN
+from weblake_service.page.content_types import ContentKind, kind_of
+from weblake_service.page.requested_formats import items
+from weblake_service.page_failure import PageFailure
+from weblake_service.web.fetch import FetchedResponse
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page, Response
+
+_RENDERED = "text/html; charset=utf-8"
+_CERTIFICATE = ("ERR_CERT", "ERR_SSL", "ERR_BAD_SSL", "SSL_")
+
+
+class IsFile(Exception):
+    """The URL leads to a file, which is fetched and converted as over HTTP."""
+
+
+class PageRendering:
+    """Renders one URL in one pooled context; `url` is without credentials."""
+
+    def __init__(
+        self, pooled: PooledContext, url: str, options: Mapping[str, object], private: SiteCredentials, timeout_s: float
+    ) -> None:
+        self._pooled = pooled
+        self._url = url
+        self._options = options
+        self._private = private
+        self._timeout_s = timeout_s
+        self._style = HIDDEN.format(selectors=KNOWN) if options.get("block_ads") is not False else ""
+
+    async def run(self) -> FetchedResponse:
+        """The page as it stands when everything is done, with what the browser made of it in `captured`.
+
+        Raises:
+            PageFailure: It could not be loaded, or an action failed.
+            IsFile: It is a file.
+            playwright.async_api.Error: The page or the browser crashed.
+        """
+        page = next(iter(self._pooled.context.pages), None) or await self._pooled.context.new_page()
+        watch = PageMonitor(page)
+        if self._private.cookies:
+            await _add_cookies(self._pooled, self._private)
+        if self._private.headers:
+            await send_headers(page, self._url, self._private, self._pooled.egress_proxy.login)
+        await self._override_languages(page)
+        shot = _screenshot_format(self._options)
+        if shot is not None and isinstance(viewport := shot.get("viewport"), Mapping):
+            await page.set_viewport_size(viewport_of(viewport))
+        run = asyncio.ensure_future(self._render(page, watch, shot))
+        crash = asyncio.ensure_future(watch.crashed.wait())
+        try:
+            await asyncio.wait([run, crash], return_when=asyncio.FIRST_COMPLETED)
+            broken = run.exception() if run.done() else None
+            if not run.done() or (broken is not None and "crash" in str(broken) and self._pooled.engine.alive):
+                message = f"{self._url} crashed in the browser. It may need more memory than one page may have."
+                raise PageFailure("SCRAPE_SITE_ERROR", message)
+            return run.result()
+        finally:
+            for task in (run, crash):
+                task.cancel()
+            await asyncio.gather(run, crash, return_exceptions=True)
+            watch.detach()
+
+    async def _override_languages(self, page: Page) -> None:
+        """Names all languages where there are several: a context of Playwright's speaks one."""
+        settings = self._pooled.settings
+        if len(settings.languages) < 2:
+            return
+        protocol = await page.context.new_cdp_session(page)
+        agent = settings.user_agent(self._pooled.engine.browser.version)
+        spoken = {"userAgent": agent, "acceptLanguage": ",".join(settings.languages)}
+        await protocol.send("Emulation.setUserAgentOverride", spoken)
+
+    async def _render(self, page: Page, watch: PageMonitor, shot: Mapping[str, Any] | None) -> FetchedResponse:
+        await self._load(page, watch)
+        wait = self._options.get("wait_for")
+        if isinstance(wait, int) and wait > 0:
+            await asyncio.sleep(wait / 1000)
+        captured: dict[str, object] = {}
+        actions = items(self._options.get("actions"))
+        if actions:
+            captured["actions"] = await ActionRunner(page, watch, self._timeout_s, self._style).run(actions)
+        self._check_page(page, watch)
+        answer = watch.answer
+        assert answer is not None
+        body, content_type = await self._body(page, answer)
+        if shot is not None:
+            captured["screenshot"] = await screenshot(page, {**shot, "viewport": None}, self._style)
+        if "branding" in _format_types(self._options):
+            captured["branding"] = await branding(page)
+        origins = watch.origins()
+        self._pooled.origins |= origins
+        # A frame of another site keeps its data where no cleaning of ours reaches it.
+        self._pooled.reusable = not (watch.not_reusable or actions or self._private) and len(origins) <= 1
+        return FetchedResponse(
+            url=page.url,
+            status=answer.status,
+            headers=dict(answer.headers),
+            body=body,
+            content_type=content_type,
+            redirects=_redirects(answer),
+            reason=answer.status_text,
+            captured=captured,
+        )
+
+    async def _load(self, page: Page, watch: PageMonitor) -> None:
+        from playwright.async_api import Error
+
+        try:
+            # The deadline is the caller's, for everything together.
+            await page.goto(self._url, wait_until="domcontentloaded", timeout=0)
+        except Error as error:
+            if page.is_closed() or watch.crashed.is_set() or not self._pooled.engine.alive:
+                raise
+            if "Download is starting" in error.message or (watch.answer is not None and _is_file(watch.answer)):
+                raise IsFile from None
+            # A page that sends the browser on while it is read has not failed; where it leads shows below.
+            sent_on = "interrupted by another navigation" in error.message
+            if not sent_on and not (watch.answer is not None and "ERR_ABORTED" in error.message):
+                raise self._failure_of(watch.failed or (self._url, error.message)) from None
+        await watch.wait_until_idle()
+        self._check_page(page, watch)
+        if watch.answer is not None and _is_file(watch.answer):
+            raise IsFile
+
+    def _check_page(self, page: Page, watch: PageMonitor) -> None:
+        """Makes sure that what is in view is a page of a site, and not one of the browser's own."""
+        if self._pooled.egress_proxy.overflowed:
+            message = f"{self._url} loads more than one page may load in the browser. Leave the browser out of it."
+            raise PageFailure("SCRAPE_SITE_ERROR", message)
+        is_page = page.url.startswith(("http://", "https://"))
+        if watch.failed is not None and (
+            not is_page or self._pooled.egress_proxy.failure_of(watch.failed[0]) is not None
+        ):
+            raise self._failure_of(watch.failed)
+        if watch.answer is None or not is_page:
+            message = f"{self._url} led to {page.url[:100]!r} in the browser, which is no page of a site."
+            raise PageFailure("SCRAPE_SITE_ERROR", message)
+
+    def _failure_of(self, failed: tuple[str, str]) -> PageFailure:
+        url, said = failed
+        known = self._pooled.egress_proxy.failure_of(url)
+        if known is not None:
+            return known
+        host = httpx.URL(url).host if url.startswith("http") else url[:100]
+        error = next((word.strip("():;,.") for word in said.split() if "ERR_" in word), said[:100])
+        if any(sign in said for sign in _CERTIFICATE):
+            message = f"No secure connection to {host} ({error}). `skipTlsVerification` accepts its certificate."
+            return PageFailure("SCRAPE_SSL_ERROR", message, reached=False)
+        return PageFailure("SCRAPE_SITE_ERROR", f"{host} could not be loaded in the browser ({error}). Try again.")
+
+    async def _body(self, page: Page, answer: Response) -> tuple[bytes, str]:
+        """The body and its type: of HTML what stands in the browser, of other text what was sent."""
+        sent = answer.headers.get("content-type", "")
+        if kind_of(sent, b"") in {ContentKind.TEXT} and not page.is_closed():
+            return await answer.body(), sent
+        return (await content(page)).encode("utf-8", "replace"), _RENDERED
+
+
+def _is_file(answer: Response) -> bool:
+    kind = kind_of(answer.headers.get("content-type", "text/html"), b"")
+    return kind in {ContentKind.PDF, ContentKind.OFFICE}
+
+
+def _redirects(answer: Response) -> tuple[str, ...]:
+    passed = []
+    request = answer.request.redirected_from
+    while request is not None:
+        passed.append(request.url)
+        request = request.redirected_from
+    return tuple(reversed(passed))
+
+
+def _screenshot_format(options: Mapping[str, object]) -> Mapping[str, Any] | None:
+    for entry in items(options.get("formats")):
+        if entry == "screenshot":
+            return {}
+        if isinstance(entry, Mapping) and entry.get("type") == "screenshot":
+            return entry
+    return None
+
+
+def _format_types(options: Mapping[str, object]) -> list[object]:
+    return [one.get("type") if isinstance(one, Mapping) else one for one in items(options.get("formats"))]
+
+
+async def _add_cookies(pooled: PooledContext, private: SiteCredentials) -> None:
+    from playwright.async_api import Error
+
+    try:
+        await pooled.context.add_cookies(private.cookies)  # type: ignore[arg-type]
+    except Error as error:
+        message = f"The header Cookie cannot be sent by the browser ({error.message.splitlines()[0]}). Mend `headers`."
+        raise PageFailure("BAD_REQUEST", message, status=400) from None

@@ -1,0 +1,102 @@
+"""The Chromium process that all scrapes share: started on demand, restarted after a crash, stopped when idle.
+
+It hangs on pipes: Playwright's driver on ours, Chromium on the driver's. Whatever way the service ends, the pipes close
+and both go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from weblake import aio
+from weblake_service.browser import chromium
+from weblake_service.browser.temporary_folders import TemporaryFolder, remove_abandoned
+from weblake_service.page_failure import PageFailure
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, Playwright
+
+_LOG = logging.getLogger("weblake.service")
+#: Milliseconds that Chromium may take to start, on a busy machine.
+_START = 60_000
+#: Seconds that a browser may take to close; then its pipes are cut.
+_CLOSE = 3.0
+#: A port that nothing listens on: the way out of a context that has no egress proxy.
+_NOWHERE = "http://127.0.0.1:9"
+
+
+class PlaywrightBrowser:
+    """One running Chromium and the driver that holds it."""
+
+    def __init__(self, playwright: Playwright, browser: Browser, folder: TemporaryFolder | None = None) -> None:
+        self.playwright = playwright
+        self.browser = browser
+        self._folder = folder
+        self._gone = False
+
+    @classmethod
+    async def start(cls) -> PlaywrightBrowser:
+        """Starts Chromium.
+
+        Raises:
+            PageFailure: It did not start.
+        """
+        from playwright.async_api import Error, async_playwright
+
+        program = chromium.find_chromium()
+        if program is None:
+            missing = chromium.what_is_missing()
+            raise PageFailure("FEATURE_NOT_CONFIGURED", f"A browser needs {missing}.", status=503)
+        await asyncio.to_thread(remove_abandoned)
+        folder = await asyncio.to_thread(TemporaryFolder)
+        playwright = None
+        try:
+            playwright = await async_playwright().start()
+            browser = await playwright.chromium.launch(
+                executable_path=program,
+                args=chromium.arguments(),
+                chromium_sandbox=chromium.uses_sandbox(),
+                env=chromium.environment(folder.path),
+                proxy={"server": _NOWHERE},
+                handle_sigint=False,
+                handle_sigterm=False,
+                handle_sighup=False,
+                timeout=_START,
+            )
+        except BaseException as error:
+            if playwright is not None:
+                await _within(playwright.stop())
+            folder.remove()
+            if not isinstance(error, Error | OSError):
+                raise
+            _LOG.warning("Chromium (%s) did not start: %s", program, error)
+            first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            hint = f"Check that it runs; without user namespaces set {chromium.SANDBOX}=off"
+            message = f"Chromium ({program}) did not start: {first[:300].rstrip('.')}. {hint}."
+            raise PageFailure("SCRAPE_ALL_ENGINES_FAILED", message, reached=False) from error
+        return cls(playwright, browser, folder)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be asked for another context."""
+        return not self._gone and self.browser.is_connected()
+
+    async def aclose(self) -> None:
+        """Ends Chromium and the driver, by force where they do not go."""
+        if self._gone:
+            return
+        self._gone = True
+        await _within(self.browser.close())
+        await _within(self.playwright.stop())
+        if self._folder is not None:
+            await asyncio.to_thread(self._folder.remove)
+
+
+async def _within(closing: Awaitable[None]) -> None:
+    with suppress(Exception):
+        async with aio.timeout(_CLOSE):
+            await closing

@@ -1,0 +1,45 @@
+"""Decides which requests need a browser; all others are fetched over HTTP."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from weblake_service.browser.chromium import require_browser
+from weblake_service.page.requested_formats import items
+
+#: Formats that a browser makes.
+FORMATS = frozenset(["screenshot", "branding"])
+_OPTIONS = {"actions": "actions", "wait_for": "waitFor", "mobile": "mobile", "profile": "profile"}
+
+
+def option_that_needs_browser(options: Mapping[str, object]) -> str:
+    """The first of the options (snake_case) that needs a browser, in words; empty where none does."""
+    for entry in items(options.get("formats")):
+        if (kind := _format_type(entry)) in FORMATS:
+            return f"The format `{kind}`"
+    return next((f"The option `{wire}`" for name, wire in _OPTIONS.items() if options.get(name)), "")
+
+
+def require_browser_for(options: Mapping[str, object]) -> None:
+    """Makes sure that there is a browser where the options need one.
+
+    Raises:
+        ErrorResponse: 503 FEATURE_NOT_CONFIGURED with the name of what is missing.
+    """
+    what = option_that_needs_browser(options)
+    if what:
+        require_browser(what)
+
+
+def rendering_key(options: Mapping[str, object]) -> str:
+    """How a page is looked at in the browser, as a text that is the same for the same look; empty for no browser."""
+    if not option_that_needs_browser(options):
+        return ""
+    formats = [entry for entry in items(options.get("formats")) if _format_type(entry) in FORMATS]
+    look = {name: options[name] for name in (*_OPTIONS, "block_ads") if options.get(name) not in (None, [])}
+    return json.dumps([look, formats], sort_keys=True, default=str)
+
+
+def _format_type(entry: object) -> object:
+    return entry.get("type") if isinstance(entry, Mapping) else entry

@@ -1,0 +1,72 @@
+"""Screenshots and PDFs of a page, as data URIs.
+
+Inline data, and not links: a document is complete by itself wherever it lands, for as long as it is kept.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page, ViewportSize
+
+#: Pixels of a full page at most: what Chromium can draw at once.
+_TALLEST = 16_000
+_HEIGHT = "() => Math.max(document.documentElement?.scrollHeight ?? 0, document.body?.scrollHeight ?? 0)"
+#: Hides what stands in the way of the page where `blockAds` is on: consent dialogues and empty slots.
+HIDDEN = "{selectors} {{ display: none !important }}"
+
+
+async def screenshot(page: Page, asked: Mapping[str, object], style: str = "") -> str:
+    """A picture of the page: PNG, or JPEG where `quality` is given; of the viewport, or with `full_page` of all of it.
+
+    Args:
+        page: The page.
+        asked: `full_page`, `quality`, `viewport`; the page has its old viewport afterwards.
+        style: A style sheet that holds for the picture alone.
+    """
+    before = page.viewport_size
+    viewport = asked.get("viewport")
+    if isinstance(viewport, Mapping):
+        await page.set_viewport_size(viewport_of(viewport))
+    try:
+        return await _capture(page, asked, style)
+    finally:
+        if isinstance(viewport, Mapping) and before is not None:
+            await page.set_viewport_size(before)
+
+
+def viewport_of(asked: Mapping[str, Any]) -> ViewportSize:
+    """The viewport of a request, as Playwright has it."""
+    return {"width": int(asked["width"]), "height": int(asked["height"])}
+
+
+async def _capture(page: Page, asked: Mapping[str, object], style: str) -> str:
+    quality = asked.get("quality")
+    how: dict[str, Any] = {"type": "png", "scale": "css", "animations": "disabled", "timeout": 0, "style": style}
+    if isinstance(quality, int):
+        how |= {"type": "jpeg", "quality": quality}
+    if asked.get("full_page"):
+        how["full_page"] = True
+        size = page.viewport_size
+        if size is not None and await page.evaluate(_HEIGHT) > _TALLEST:
+            how["clip"] = {"x": 0, "y": 0, "width": size["width"], "height": _TALLEST}
+    return _data_uri(f"image/{how['type']}", await page.screenshot(**how))
+
+
+async def pdf(page: Page, asked: Mapping[str, object]) -> str:
+    """The page as a PDF: `format` (Letter), `landscape`, `scale` (1; 0.1 to 2)."""
+    scale = asked.get("scale", 1)
+    made = await page.pdf(
+        format=str(asked.get("format", "Letter")),
+        landscape=asked.get("landscape") is True,
+        scale=float(scale) if isinstance(scale, int | float) else 1.0,
+        print_background=True,
+    )
+    return _data_uri("application/pdf", made)
+
+
+def _data_uri(kind: str, body: bytes) -> str:
+    return f"data:{kind};base64,{base64.b64encode(body).decode('ascii')}"

@@ -1,0 +1,60 @@
+"""Temporary folders of browsers: removed with their process, or by the next service if that was killed.
+
+A lock that ends with its process says whose folder is still in use.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+try:
+    from fcntl import LOCK_EX, LOCK_NB, flock
+except ImportError:  # pragma: no cover - Windows, where a folder in use cannot be removed anyway
+    flock = None  # type: ignore[assignment]
+
+_LOG = logging.getLogger("weblake.service")
+_PREFIX = "weblake-browser-"
+_LOCK = ".in-use"
+
+
+class TemporaryFolder:
+    """A fresh folder in the temporary directory, of this process; `remove` ends it. Used in any thread."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        # Closed on exec, so that no child holds it longer than this process lives.
+        self._lock = os.open(self.path / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        if flock is not None:
+            flock(self._lock, LOCK_EX | LOCK_NB)
+
+    def remove(self) -> None:
+        """Removes it with all that is in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        with suppress(OSError):
+            os.close(self._lock)
+
+
+def remove_abandoned() -> None:
+    """Removes the folders of services that were killed: a browser's profile may hold its user's cookies."""
+    if flock is None:
+        return
+    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        try:
+            lock = os.open(path / _LOCK, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            # Another user's, or one that is being made or removed right now.
+            continue
+        try:
+            flock(lock, LOCK_EX | LOCK_NB)
+        except OSError:
+            continue
+        else:
+            _LOG.info("Removing %s, which a service that was killed left behind.", path)
+            shutil.rmtree(path, ignore_errors=True)
+        finally:
+            os.close(lock)

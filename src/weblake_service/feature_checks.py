@@ -1,0 +1,120 @@
+"""Refuses requests for features that are not configured, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from weblake_service.browser.rendering_options import FORMATS as BROWSER_FORMATS
+from weblake_service.browser.rendering_options import require_browser_for
+from weblake_service.config import Plan, ServiceConfig
+from weblake_service.llm import model_options
+from weblake_service.llm.settings import missing_settings
+from weblake_service.page.selectors import selector_problem
+from weblake_service.responses import ErrorResponse, bad_request
+from weblake_service.web.accept_language import languages_problem
+from weblake_service.web.countries import country_problem
+from weblake_service.web.redirect_chain import header_problem
+
+_LLM = missing_settings(ServiceConfig())
+_LATER = "a part of the service that comes with a later version"
+
+#: The formats that a page fetched over HTTP can be turned into.
+PLAIN_FORMATS = frozenset(
+    {"markdown", "html", "rawHtml", "links", "images", "attributes", "changeTracking", "audio", "video"}
+)
+#: Options that need more as soon as they are set to something.
+_OPTIONS = {
+    "redact_pii": ("redactPII", _LATER),
+    "threat_protection": ("threatProtection", _LATER),
+}
+
+
+def not_configured(what: str, needs: str) -> ErrorResponse:
+    """The refusal of something that is not set up."""
+    return ErrorResponse(503, f"{what} needs {needs}, which this service does not have.", code="FEATURE_NOT_CONFIGURED")
+
+
+def check_page_options(options: Mapping[str, object], plan: Plan | None = None, *, llm: str = _LLM) -> None:
+    """Makes sure that pages can be scraped with these options (snake_case) here.
+
+    Args:
+        plan: What the team may use; without one it may not ask for zero data retention.
+        llm: What is missing for a language model; empty where there is one.
+
+    Raises:
+        ErrorResponse: 400 for an invalid selector, header or language, 503 for a feature that is not configured, 403
+            for zero data retention without a plan that has it.
+    """
+    headers = options.get("headers")
+    problem = selector_problem(options) or (header_problem(headers) if isinstance(headers, Mapping) else None)
+    problem = problem or languages_problem(options) or country_problem(options)
+    if problem is not None:
+        bad_request(problem)
+    for kind in format_names(options):
+        if kind in model_options.FIELDS and llm:
+            raise not_configured(f"The format `{kind}`", llm)
+        if kind not in PLAIN_FORMATS | BROWSER_FORMATS | model_options.FIELDS.keys():
+            raise not_configured(f"The format `{kind}`", _LATER)
+    if llm:
+        _check_tracking(options, llm)
+    elif problem := model_options.problem(options):
+        bad_request(problem)
+    for name, (wire, needs) in _OPTIONS.items():
+        if options.get(name):
+            raise not_configured(f"The option `{wire}`", needs)
+    _check_parsers(options)
+    if options.get("proxy") == "enhanced":
+        raise not_configured("The option `proxy: enhanced`", "a proxy service")
+    check_retention(options, plan)
+    _check_profile(options)
+    require_browser_for(options)
+
+
+def _check_profile(options: Mapping[str, object]) -> None:
+    profile = options.get("profile")
+    if options.get("zero_data_retention") and isinstance(profile, Mapping) and profile.get("save_changes", True):
+        bad_request("A profile that is saved is data that is kept: with zeroDataRetention say `saveChanges: false`.")
+
+
+def _check_parsers(options: Mapping[str, object]) -> None:
+    parsers = options.get("parsers")
+    for parser in parsers if isinstance(parsers, list | tuple) else ():
+        kind, own = (parser.get("type"), parser) if isinstance(parser, Mapping) else (parser, {})
+        if kind == "image" or own.get("mode") == "ocr":
+            raise not_configured(f"The parser `{kind}` with text recognition", "an OCR engine")
+        if own.get("blocks"):
+            raise not_configured("The option `blocks` of the pdf parser", _LATER)
+
+
+def _check_tracking(options: Mapping[str, object], llm: str) -> None:
+    formats = options.get("formats")
+    for entry in formats if isinstance(formats, list | tuple) else ():
+        if not isinstance(entry, Mapping) or entry.get("type") != "changeTracking":
+            continue
+        modes = entry.get("modes")
+        if isinstance(modes, list | tuple) and "json" in modes:
+            raise not_configured("The mode `json` of changeTracking", llm)
+        for name in ("prompt", "schema"):
+            if entry.get(name):
+                raise not_configured(f"The option `{name}` of changeTracking", llm)
+
+
+def check_retention(options: Mapping[str, object], plan: Plan | None = None) -> None:
+    """Refuses zero data retention, unless the team's plan has it."""
+    if options.get("zero_data_retention") and not (plan is not None and plan.zero_data_retention):
+        raise ErrorResponse(403, "Zero data retention is not enabled for this account.", code="ZDR_NOT_ENABLED")
+
+
+def check_crawl_options(asked: Mapping[str, object], plan: Plan | None = None, *, llm: str = _LLM) -> None:
+    """The same for the options of a crawl itself."""
+    if asked.get("prompt") and llm:
+        raise not_configured("The option `prompt`", llm)
+    check_retention(asked, plan)
+
+
+def format_names(options: Mapping[str, object]) -> list[str]:
+    """The kinds of output that are asked for; markdown alone where nothing is said."""
+    formats = options.get("formats")
+    if not isinstance(formats, list | tuple):
+        return ["markdown"]
+    return [str(entry.get("type")) if isinstance(entry, Mapping) else str(entry) for entry in formats]

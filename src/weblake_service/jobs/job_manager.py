@@ -1,0 +1,150 @@
+"""All running jobs of one service: started, resumed after a restart, cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Callable
+from functools import partial
+from sqlite3 import Connection, Row
+
+from weblake_service.config import ServiceConfig
+from weblake_service.jobs import job_records, model_job_records
+from weblake_service.jobs.crawl import CrawlSource
+from weblake_service.jobs.fair_queue import limit_of_one_site
+from weblake_service.jobs.job_run import JobRun, JobServices, is_shutdown
+from weblake_service.jobs.model_job_run import ModelRun
+from weblake_service.jobs.page_sources import BatchSource, PageSource
+from weblake_service.llm.language_model import LanguageModel
+from weblake_service.web.interface import Web
+
+_LOG = logging.getLogger("weblake.service")
+#: Seconds between two tries to note a job's failure, where even that fails (a full disk).
+_NOTE_AGAIN = 5.0
+#: Seconds until a job that found the database locked goes on, and how often it tries in a row.
+_LOCKED_AGAIN, _TRIES = 1.0, 10
+
+
+def _no_webhook() -> None:
+    """Tells nobody: the job has no webhook."""
+
+
+class JobManager:
+    """The running jobs. `announce` is called after every change that has queued a webhook."""
+
+    def __init__(
+        self,
+        tools: JobServices,
+        web: Web,
+        config: ServiceConfig,
+        announce: Callable[[], None],
+        llm: LanguageModel | None = None,
+    ) -> None:
+        self._tools = tools
+        self._web = web
+        self._config = config
+        self._announce = announce
+        self._llm = llm or LanguageModel(config)
+        self._runs: dict[str, JobRun | ModelRun] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def resume(self) -> None:
+        """Goes on with every job that an earlier process left running."""
+        for job_id in await self._tools.store.read(job_records.running):
+            await self.launch(job_id)
+
+    async def launch(self, job_id: str) -> None:
+        """Starts to work on a recorded job, or tells its run that it has more to do."""
+        row = await self._tools.store.read(partial(job_records.find_running, job_id=job_id))
+        if row is None:
+            return
+        if (run := self._runs.get(job_id)) is not None:
+            run.wake()
+            return
+        try:
+            run = self._new_run(row)
+        except Exception as error:  # noqa: BLE001 - it must not keep the other jobs from being resumed
+            _LOG.exception("Job %s cannot be read.", job_id)
+            await self._fail(job_id, f"The job's options can no longer be read: {error}. Start it again.")
+            return
+        self._runs[job_id] = run
+        self._tasks[job_id] = asyncio.create_task(self._work(job_id, run), name=f"job {job_id}")
+
+    async def cancel(self, job_id: str, change: Callable[[Connection], None]) -> None:
+        """Ends a job by `change`, which records it; what is in flight is dropped and not billed."""
+        await self._tools.store.write(change)
+        if (task := self._tasks.get(job_id)) is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def close(self) -> None:
+        """Stops all work where it stands; `resume` goes on with it."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _new_run(self, row: Row) -> JobRun | ModelRun:
+        announce = self._announce if row["webhook"] is not None else _no_webhook
+        if row["kind"] in model_job_records.KINDS:
+            return ModelRun(self._tools, self._web, self._config, self._llm, row, announce)
+        at_once = limit_of_one_site(self._config.plan(row["team"]).concurrency)
+        in_order = self._config.seed is not None
+        return JobRun(self._tools, row, self._new_source(row), announce, at_once=at_once, in_order=in_order)
+
+    def _new_source(self, row: Row) -> PageSource:
+        plan = job_records.decode_object(row["plan"])
+        asked = plan.get("max_concurrency")
+        most = self._config.plan(row["team"]).concurrency
+        width = min(asked, most) if isinstance(asked, int) else most
+        if row["kind"] == "crawl":
+            return CrawlSource(self._tools.store, self._tools.clock, self._web, row["id"], row["url"], plan, width)
+        return BatchSource(self._tools.store, row["id"], width)
+
+    async def _work(self, job_id: str, run: JobRun | ModelRun) -> None:
+        try:
+            await self._persist(job_id, run)
+        except Exception as error:  # noqa: BLE001 - the job has to end, whatever it was
+            if is_shutdown(error):
+                return
+            # What SQLite says of the disk needs no traceback.
+            _LOG.error("Job %s failed: %s", job_id, error, exc_info=not isinstance(error, sqlite3.Error))
+            await self._fail(job_id, f"The job failed inside the service: {type(error).__name__}: {error}")
+        finally:
+            self._runs.pop(job_id, None)
+            self._tasks.pop(job_id, None)
+        self._announce()
+        # Pages that were appended between the last look and this line would otherwise wait for a restart.
+        await self.launch(job_id)
+
+    async def _persist(self, job_id: str, run: JobRun | ModelRun) -> None:
+        """Runs a job to its end, from where it stands once more where another program had the database locked."""
+        for tries in range(_TRIES):
+            try:
+                await run.run()
+            except sqlite3.OperationalError as error:
+                # SQLite's text for SQLITE_BUSY: errors carry the code only from Python 3.11 on.
+                if str(error) != "database is locked" or tries == _TRIES - 1:
+                    raise
+                _LOG.warning("Job %s waits: another program has the database locked.", job_id)
+            else:
+                return
+            await asyncio.sleep(_LOCKED_AGAIN)
+            row = await self._tools.store.read(partial(job_records.find_running, job_id=job_id))
+            if row is None:
+                return
+            run = self._runs[job_id] = self._new_run(row)
+
+    async def _fail(self, job_id: str, error: str) -> None:
+        now = self._tools.clock.now()
+        while True:
+            try:
+                await self._tools.store.write(
+                    partial(job_records.end, job_id=job_id, status="failed", at=now, error=error, drained=False)
+                )
+            except Exception:  # noqa: BLE001 - a full disk may have room again
+                _LOG.exception("The failure of job %s could not be noted.", job_id)
+                await asyncio.sleep(_NOTE_AGAIN)
+            else:
+                return

@@ -1,0 +1,245 @@
+"""Database records of jobs: create, update page by page, end, read, expire.
+
+Every function takes a connection and runs inside its caller's transaction. A page's result, its price, its way out of
+the queue and its webhook are one transaction, so that a killed service neither repeats nor loses a page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from sqlite3 import Connection, Row
+
+import msgspec
+
+from weblake_service import ids
+from weblake_service.clock import iso
+from weblake_service.config import Access
+from weblake_service.jobs import page_history, page_queue, webhook_queue
+from weblake_service.jobs.page_outcomes import BlockedByRobots, Failed, Outcome, Stored
+from weblake_service.jobs.page_queue import QueuedPage
+from weblake_service.responses import ErrorResponse, encode, not_found
+from weblake_service.store import accounts
+
+#: Seconds from a job's end until its data is dropped.
+JOB_LIFE = 24 * 3600.0
+#: The statuses in which nothing moves any more.
+ENDED = ("completed", "failed", "cancelled")
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """A job about to be recorded; `options`, `plan` and `webhook` are by snake_case name."""
+
+    id: str
+    kind: str
+    access: Access
+    url: str
+    at: float
+    options: Mapping[str, object] = field(default_factory=dict)
+    plan: Mapping[str, object] = field(default_factory=dict)
+    shown: Mapping[str, object] = field(default_factory=dict)
+    webhook: Mapping[str, object] | None = None
+    #: Pages that it may cost at most.
+    expected: int = 0
+    #: What the activity list shows; None hides the URL.
+    target: str | None = None
+
+
+def create(db: Connection, job: NewJob) -> None:
+    """Records a running job and its start in the activity list."""
+    db.execute(
+        "INSERT INTO jobs (id, kind, team, key_name, url, status, created, expected, options, plan, shown, webhook)"
+        " VALUES (?, ?, ?, ?, ?, 'scraping', ?, ?, ?, ?, ?, ?)",
+        (
+            job.id, job.kind, job.access.team, job.access.key_name, job.url, job.at, job.expected,
+            encode(job.options), encode(job.plan), encode(job.shown), encode(job.webhook) if job.webhook else None,
+        ),
+    )  # fmt: skip
+    accounts.record_activity(db, job.access, job.kind, job.id, job.target, job.at)
+    if job.webhook is not None:
+        webhook_queue.enqueue(db, get(db, job.id), "started", job.at)
+
+
+def get(db: Connection, job_id: str) -> Row:
+    """The job's row; the job is known to exist."""
+    found: Row | None = db.execute("SELECT * FROM jobs WHERE id = ?", (job_id,)).fetchone()
+    assert found is not None
+    return found
+
+
+def find_running(db: Connection, job_id: str) -> Row | None:
+    """The job's row while it runs; None where it has ended or is gone."""
+    found: Row | None = db.execute("SELECT * FROM jobs WHERE id = ? AND status = 'scraping'", (job_id,)).fetchone()
+    return found
+
+
+def find(db: Connection, job_id: str, kind: str, team: str, at: float, *, tell: bool = False) -> Row:
+    """The job's row.
+
+    Args:
+        tell: Says of another team's job that it is forbidden, where the contract knows a 403.
+
+    Raises:
+        ErrorResponse: 404 for an unknown or expired job, or another team's; with `tell` 403 for another team's.
+    """
+    found: Row | None = db.execute(
+        "SELECT * FROM jobs WHERE id = ? AND kind = ? AND (ended IS NULL OR ended > ?)", (job_id, kind, at - JOB_LIFE)
+    ).fetchone()
+    if found is not None and found["team"] == team:
+        return found
+    if found is not None and tell:
+        raise ErrorResponse(403, "Forbidden: the job belongs to another team.", code="FORBIDDEN")
+    not_found()
+
+
+def running(db: Connection) -> list[str]:
+    """The ids of the jobs that have pages to scrape, oldest first."""
+    return [one["id"] for one in db.execute("SELECT id FROM jobs WHERE status = 'scraping' ORDER BY created, rowid")]
+
+
+def settle(
+    db: Connection,
+    job_id: str,
+    page: QueuedPage,
+    outcome: Outcome,
+    at: float,
+    found: Sequence[tuple[str, int]] = (),
+    mark: int = 0,
+) -> list[QueuedPage] | None:
+    """Records how a page went, with everything that hangs on it; `found` are the URLs it led to.
+
+    Returns:
+        The queued places of `found`; None where the page is settled already or the job has ended meanwhile.
+    """
+    job = find_running(db, job_id)
+    if job is None or not page_queue.remove(db, job, page, outcome, mark):
+        return None
+    if isinstance(outcome, Stored):
+        _store_document(db, job, outcome, at)
+        if job["webhook"] is not None:
+            webhook_queue.enqueue(db, job, "page", at, document=outcome.body, place=page.place)
+    elif isinstance(outcome, Failed):
+        _note_failure(db, job, page, outcome, at)
+        if job["webhook"] is not None:
+            webhook_queue.enqueue(db, job, "page", at, failure=(page.url, outcome.error), place=page.place)
+    elif isinstance(outcome, BlockedByRobots):
+        db.execute("INSERT INTO robots_blocked VALUES (?, ?)", (job_id, page.url))
+        if outcome.why:
+            db.execute("UPDATE jobs SET warning = ? WHERE id = ? AND warning IS NULL", (outcome.why, job_id))
+    if not found:
+        return []
+    before = page_queue.add(db, job_id, found, at)
+    return page_queue.waiting(db, job_id, before)
+
+
+def store_single(db: Connection, job: NewJob, *pages: Stored) -> None:
+    """Records a single scrape, or the pages of a search, as a job that ended as soon as it began."""
+    create(db, job)
+    for page in pages:
+        _store_document(db, get(db, job.id), page, job.at)
+    db.execute("UPDATE jobs SET status = 'completed', ended = ? WHERE id = ?", (job.at, job.id))
+
+
+def end(db: Connection, job_id: str, status: str, at: float, error: str | None = None, *, drained: bool = True) -> bool:
+    """Ends a running job, drops its queue and announces it.
+
+    Args:
+        drained: Demands that no page waits any more: one may have been appended since the last look.
+
+    Returns:
+        Whether the job has ended: False where it must go on.
+    """
+    job = get(db, job_id)
+    if job["status"] != "scraping":
+        return True
+    if drained and db.execute("SELECT 1 FROM pages WHERE job = ? AND done = 0 LIMIT 1", (job_id,)).fetchone():
+        return False
+    db.execute("DELETE FROM pages WHERE job = ?", (job_id,))
+    db.execute("UPDATE jobs SET status = ?, error = ?, ended = ?, known = 0 WHERE id = ?", (status, error, at, job_id))
+    if status == "completed":
+        page_history.note_crawl(db, job)
+    if job["webhook"] is not None and status in ("completed", "failed"):
+        webhook_queue.enqueue(db, get(db, job_id), status, at, place=job["documents"] + job["failed"])
+    return True
+
+
+def reopen(db: Connection, job_id: str) -> None:
+    """Sets a completed job back to work, for URLs that were appended to it."""
+    db.execute("UPDATE jobs SET status = 'scraping', ended = NULL WHERE id = ? AND status = 'completed'", (job_id,))
+
+
+def errors(db: Connection, job_id: str) -> dict[str, object]:
+    """The failed and the robots-blocked pages of a job, as the API lists them."""
+    failed = db.execute("SELECT * FROM page_errors WHERE job = ? ORDER BY rowid", (job_id,))
+    blocked = db.execute("SELECT url FROM robots_blocked WHERE job = ? ORDER BY rowid", (job_id,))
+    return {
+        "errors": [
+            {
+                "id": one["id"],
+                "timestamp": iso(one["at"]),
+                "url": one["url"],
+                "code": one["code"],
+                "error": one["error"],
+            }
+            for one in failed
+        ],
+        "robotsBlocked": [one["url"] for one in blocked],
+    }
+
+
+def waiting(db: Connection, team: str) -> int:
+    """Pages of the team's running jobs that are not settled."""
+    (known,) = db.execute("SELECT sum(known) FROM jobs WHERE status = 'scraping' AND team = ?", (team,)).fetchone()
+    return known or 0
+
+
+def last_success(db: Connection, team: str) -> float | None:
+    """When a job of the team last completed; None where none has."""
+    (ended,) = db.execute("SELECT max(ended) FROM jobs WHERE status = 'completed' AND team = ?", (team,)).fetchone()
+    return None if ended is None else float(ended)
+
+
+def drop_expired(db: Connection, at: float) -> None:
+    """Deletes what nobody can read any more: jobs a day after their end, old activity, forgotten replays."""
+    gone = [one["id"] for one in db.execute("SELECT id FROM jobs WHERE ended <= ?", (at - JOB_LIFE,))]
+    for table, column in (
+        ("documents", "job"),
+        ("page_errors", "job"),
+        ("robots_blocked", "job"),
+        ("model_work", "job"),
+        ("jobs", "id"),
+    ):
+        db.executemany(f"DELETE FROM {table} WHERE {column} = ?", [(one,) for one in gone])  # noqa: S608
+    db.execute("DELETE FROM activity WHERE created <= ?", (at - accounts.ACTIVITY_WINDOW,))
+    db.execute("DELETE FROM replays WHERE forget <= ?", (at,))
+
+
+def decode_object(blob: bytes | str) -> dict[str, object]:
+    """A column that holds a JSON object."""
+    value: dict[str, object] = msgspec.json.decode(blob)
+    return value
+
+
+def _note_failure(db: Connection, job: Row, page: QueuedPage, failure: Failed, at: float) -> None:
+    db.execute(
+        "INSERT INTO page_errors VALUES (?, ?, ?, ?, ?, ?)",
+        (ids.error_id(job["id"], page.place), job["id"], at, page.url, failure.code, failure.error),
+    )
+    db.execute("UPDATE jobs SET failed = failed + 1, credits = credits + ? WHERE id = ?", (failure.credits, job["id"]))
+    if failure.credits:
+        accounts.charge(db, Access(job["team"], job["key_name"]), failure.credits, at)
+
+
+def _store_document(db: Connection, job: Row, page: Stored, at: float) -> None:
+    db.execute(
+        "INSERT INTO documents (job, position, scrape_id, url, bytes, body) VALUES (?, ?, ?, ?, ?, ?)",
+        (job["id"], job["documents"], page.scrape_id, page.final_url, len(page.body), page.body),
+    )
+    db.execute(
+        "UPDATE jobs SET documents = documents + 1, credits = credits + ? WHERE id = ?", (page.credits, job["id"])
+    )
+    accounts.charge(db, Access(job["team"], job["key_name"]), page.credits, at)
+    if page.version is not None:
+        page_history.store(db, page.version, at, job)
+    accounts.count(db, "pages_billed")

@@ -1,0 +1,249 @@
+"""Scrapes one page, from the cache or the web, into the encoded document that a job stores."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from sqlite3 import Connection
+from urllib.parse import urlsplit
+
+from weblake_service.clock import Clock, iso
+from weblake_service.config import ServiceConfig
+from weblake_service.jobs import page_cache, page_history
+from weblake_service.jobs.fair_queue import NO_JOB, FairQueue
+from weblake_service.jobs.page_fetcher import FreshPage, PageFetcher
+from weblake_service.jobs.page_history import TrackingResult
+from weblake_service.jobs.page_outcomes import Failed, Stored
+from weblake_service.llm import model_options, model_output
+from weblake_service.llm.language_model import LanguageModel
+from weblake_service.llm.model_output import ModelOutput
+from weblake_service.page.requested_formats import number
+from weblake_service.page_failure import PageFailure
+from weblake_service.responses import encode
+from weblake_service.store import accounts, search_index
+from weblake_service.store.database import Store
+from weblake_service.web.countries import DEFAULT, country_of
+from weblake_service.web.fetch import FetchedResponse
+
+_LOG = logging.getLogger("weblake.service")
+#: Bytes from which on a body is compressed, and its words are found, in a thread.
+_LARGE = 200_000
+#: How many pages go into the cache between two looks at its size.
+_SHRINK_EVERY = 64
+#: Credits of a page that lockdown finds in the cache, and of one that it does not.
+LOCKDOWN_HIT, LOCKDOWN_MISS = 5, 1
+#: Credits on top of a page of which nothing is kept.
+ZERO_DATA_RETENTION = 1
+
+
+_NOT_THERE = (
+    "This service has no proxy in {country}: the page was asked for from where the service is, with the languages and "
+    "the time zone of that country."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ScrapeContext:
+    """How a page came to be scraped now."""
+
+    scrape_id: str
+    #: The job in whose line it stands.
+    queue: str = NO_JOB
+    #: Since when it has waited behind other pages of its job; None where it has not.
+    queued_since: float | None = None
+    #: Nothing that was stored later is taken from the cache; None for no bound.
+    cached_before: float | None = None
+    #: Whether a crawl came upon it.
+    discovered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Scraped:
+    """A page that is ready to be stored."""
+
+    stored: Stored
+    links: list[str]
+    fresh: page_cache.CacheEntry | None
+    #: What search learns of it.
+    found: search_index.IndexEntry | None = None
+
+    def keep(self, db: Connection, at: float) -> None:
+        """Puts a page into the cache and the search index; called in the transaction that stores it."""
+        if self.fresh is not None:
+            page_cache.store(db, self.fresh, at)
+        if self.found is not None:
+            search_index.store(db, self.found, at)
+
+
+class Scraper:
+    """Scrapes pages, so many of a team at a time, for every job and every single scrape of one service."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        config: ServiceConfig,
+        pages: PageFetcher,
+        llm: LanguageModel | None = None,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._config = config
+        self._pages = pages
+        self._llm = llm or LanguageModel(config)
+        self._queue = FairQueue(lambda team: config.plan(team).concurrency)
+        self._kept = 0
+        #: Pages in flight, by team.
+        self.active: Counter[str] = Counter()
+
+    async def get(self, url: str, options: Mapping[str, object], team: str, turn: ScrapeContext) -> Scraped:
+        """Scrapes one page in its turn.
+
+        Raises:
+            PageFailure: It could not be scraped, or the cache alone was asked and has it not.
+        """
+        asked = self._clock.now()
+        async with self._queue.acquire(team, urlsplit(url).netloc, turn.queue) as waited:
+            since = turn.queued_since if turn.queued_since is not None else asked if waited else None
+            queued_ms = max(0, int((self._clock.now() - since) * 1000)) if since is not None else None
+            self.active[team] += 1
+            try:
+                if turn.queue != NO_JOB:
+                    await self.check_credits(team)
+                return await self._get(url, options, team, turn, queued_ms)
+            finally:
+                self.active[team] -= 1
+
+    async def _get(
+        self, url: str, options: Mapping[str, object], team: str, turn: ScrapeContext, queued_ms: int | None
+    ) -> Scraped:
+        now, until = self._clock.now(), time.monotonic() + number(options.get("timeout"), 60_000) / 1000
+        plain = model_options.without_model_options(options)
+        want = page_cache.cache_query(url, options, now if turn.cached_before is None else turn.cached_before)
+        hit = await self._store.read(partial(page_cache.find, want=want)) if want is not None else None
+        if hit is not None:
+            page = await self._pages.remake(url, plain, hit[0])
+        elif want is not None and not want.or_fetch:
+            raise _cache_miss(options)
+        else:
+            page = await self._pages.fetch(url, plain, team)
+        tracked = await page_history.track(
+            self._store, team, url, options, page.document, fresh=hit is None, found=turn.discovered
+        )
+        previous = tracked.previous if tracked is not None else None
+        made = await model_output.generate(
+            self._llm.model,
+            self._llm.missing,
+            options,
+            page.document,
+            previous=previous,
+            timeout_s=max(0.0, until - time.monotonic()),
+        )
+        price = _price(page, options) + made.credits
+        told = _ScrapeMetadata(turn.scrape_id, price, queued_ms, None if hit is None else hit[1])
+        body = encode(_document(page.document, options, told, tracked, made))
+        version = tracked.version if tracked is not None else None
+        stored = Stored(turn.scrape_id, body, told.credits, page.final_url, version)
+        entry = await self._entry(url, options, page.fetched) if hit is None else None
+        learn = partial(search_index.entry, team, page.document, page.final_url, options, fresh=hit is None)
+        found = await asyncio.to_thread(learn) if len(body) > _LARGE else learn()
+        return Scraped(stored, page.links, entry, found)
+
+    async def _entry(
+        self, url: str, options: Mapping[str, object], fetched: FetchedResponse | None
+    ) -> page_cache.CacheEntry | None:
+        """What the cache takes of an answer; None where it takes nothing."""
+        if fetched is None or not page_cache.is_cacheable(url, fetched, options):
+            return None
+        await self._shrink()
+        if len(fetched.body) < _LARGE:
+            return page_cache.pack(url, options, fetched)
+        return await asyncio.to_thread(page_cache.pack, url, options, fetched)
+
+    async def check_credits(self, team: str, credits: int = 1) -> None:
+        """Makes sure that a running job may go on: its pages can cost more than was known when it started.
+
+        Raises:
+            PageFailure: The team's credits of this month are used up.
+        """
+        now, plan = self._clock.now(), self._config.plan(team).credits
+        if await self._store.read(lambda db: accounts.used(db, team, now)) + credits > plan:
+            raise PageFailure("INSUFFICIENT_CREDITS", f"All {plan} credits of this month are used up.", status=402)
+
+    async def _shrink(self) -> None:
+        self._kept += 1
+        if self._kept % _SHRINK_EVERY == 0:
+            await self._store.write(partial(page_cache.evict, most=self._config.max_cached_pages))
+            await self._store.write(partial(search_index.evict, most=self._config.max_indexed_pages))
+
+
+def failure_record(error: Exception) -> Failed:
+    """A page's failure as a job records it; one that nobody foresaw is logged and stays that page's own."""
+    if isinstance(error, PageFailure):
+        miss = error.code == "SCRAPE_LOCKDOWN_CACHE_MISS"
+        return Failed(error.code, error.message, LOCKDOWN_MISS if miss else 0)
+    _LOG.error("A page failed in an unforeseen way.", exc_info=error)
+    return Failed("UNKNOWN_ERROR", f"An unexpected error occurred while scraping: {type(error).__name__}.")
+
+
+@dataclass(frozen=True, slots=True)
+class _ScrapeMetadata:
+    """What a document tells of its own scrape."""
+
+    scrape_id: str
+    credits: int
+    queued_ms: int | None
+    #: When the cache got it; None for a page that was fetched.
+    cached_at: float | None
+
+
+def _document(
+    made: Mapping[str, object],
+    options: Mapping[str, object],
+    told: _ScrapeMetadata,
+    tracked: TrackingResult | None,
+    by_model: ModelOutput,
+) -> dict[str, object]:
+    given = made.get("metadata")
+    metadata: dict[str, object] = dict(given) if isinstance(given, dict) else {}
+    metadata["scrapeId"] = told.scrape_id
+    metadata["cacheState"] = "miss" if told.cached_at is None else "hit"
+    if told.cached_at is not None:
+        metadata["cachedAt"] = iso(told.cached_at)
+    metadata["creditsUsed"] = told.credits
+    metadata["concurrencyLimited"] = told.queued_ms is not None
+    if told.queued_ms is not None:
+        metadata["concurrencyQueueDurationMs"] = told.queued_ms
+    document = model_output.add_to_document(made, by_model, options) | {"metadata": metadata}
+    warnings = [made.get("warning"), *by_model.warnings]
+    country = country_of(options)
+    if country.code != DEFAULT:
+        warnings.append(_NOT_THERE.format(country=country.code))
+    if tracked is not None:
+        warnings.append(tracked.warning)
+        if tracked.found is not None:
+            changes = {} if by_model.changes is None else {"json": by_model.changes}
+            document["changeTracking"] = {**tracked.found, **changes}
+    text = " ".join(str(warning) for warning in warnings if warning)
+    return document | {"warning": text} if text else document
+
+
+def _price(page: FreshPage, options: Mapping[str, object]) -> int:
+    if options.get("lockdown"):
+        return LOCKDOWN_HIT
+    return page.credits + (ZERO_DATA_RETENTION if options.get("zero_data_retention") else 0)
+
+
+def _cache_miss(options: Mapping[str, object]) -> PageFailure:
+    if options.get("lockdown"):
+        return PageFailure(
+            "SCRAPE_LOCKDOWN_CACHE_MISS", "Lockdown reads the cache only, and the page is not in it.", status=404
+        )
+    return PageFailure(
+        "SCRAPE_NO_CACHED_DATA", "minAge reads the cache only, and no page there is old enough.", status=404
+    )

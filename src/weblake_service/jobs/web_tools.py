@@ -1,0 +1,115 @@
+"""Web access for jobs of a language model: read a page, list a site, search scraped pages.
+
+Each says what it costs, which is what the same call to the API costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from sqlite3 import Connection
+
+import msgspec
+
+from weblake_service import ids
+from weblake_service.config import ServiceConfig
+from weblake_service.jobs.job_run import JobServices
+from weblake_service.jobs.scraper import ScrapeContext
+from weblake_service.page_failure import PageFailure
+from weblake_service.responses import ErrorResponse
+from weblake_service.routes.target_urls import read_target_url
+from weblake_service.store import search_index
+from weblake_service.store.search_query import read_query
+from weblake_service.web.interface import Web
+from weblake_service.web.map_urls import Known, arrange, find_urls
+
+#: Credits of one map, and of every ten results of a search that are begun.
+MAP_PRICE, SEARCH_PRICE, PER = 1, 2, 10
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What was found, and its price."""
+
+    text: str
+    credits: int
+    urls: tuple[str, ...] = ()
+    #: What goes into the cache and the search index with it.
+    keep: Callable[[Connection, float], None] | None = None
+
+
+class WebTools:
+    """The web as one job sees it.
+
+    Args:
+        tools: The parts of the service.
+        web: The door to the web.
+        config: Limits and permissions.
+        job_id: The job.
+        kind: extract or agent.
+        team: Its team.
+    """
+
+    def __init__(self, tools: JobServices, web: Web, config: ServiceConfig, job_id: str, kind: str, team: str) -> None:
+        self._tools = tools
+        self._web = web
+        self._config = config
+        self._job_id = job_id
+        self._kind = kind
+        self._team = team
+
+    async def page(self, url: str, place: int, options: Mapping[str, object]) -> ToolResult:
+        """A page as markdown; `place` is that of the step in the job.
+
+        Raises:
+            PageFailure: It cannot be had.
+        """
+        url = read_target_url(url, allow_private=self._config.allow_private)
+        if await self._tools.faults.apply_to_page(url, self._kind, self._job_id):
+            raise PageFailure("SCRAPE_SITE_ERROR", f"{url} was lost.")
+        turn = ScrapeContext(ids.scrape_id(self._job_id, place), self._job_id)
+        scraped = await self._tools.scraper.get(url, {**options, "formats": ["markdown"]}, self._team, turn)
+        document = msgspec.json.decode(scraped.stored.body)
+        text = document.get("markdown")
+        return ToolResult(
+            text if isinstance(text, str) else "", scraped.stored.credits, (scraped.stored.final_url,), scraped.keep
+        )
+
+    async def site(self, url: str, options: Mapping[str, object]) -> ToolResult:
+        """The URLs of a site; the options are those of a map, snake_case.
+
+        Raises:
+            PageFailure: Neither its sitemaps nor its page can be read.
+        """
+        url = read_target_url(url, allow_private=self._config.allow_private)
+        found = await find_urls(self._web, url, str(options.get("sitemap", "include")))
+        hosts = frozenset(found.hosts)
+        known: Known = await self._tools.store.read(lambda db: search_index.titles_of_hosts(db, self._team, hosts))
+        links = await arrange(found, known, options)
+        lines = [f"- {link['url']} {link.get('title', '')}".rstrip() for link in links]
+        return ToolResult("\n".join(lines), MAP_PRICE, tuple(str(link["url"]) for link in links))
+
+    async def search(self, words: str, limit: int) -> ToolResult:
+        """Pages that this service scraped for the team; never the web.
+
+        Raises:
+            PageFailure: The words are no query.
+        """
+        try:
+            query = read_query(words[:500])
+        except ErrorResponse as refusal:
+            raise PageFailure("BAD_REQUEST", refusal.error, status=400) from None
+        store = self._tools.store
+        if await store.read(search_index.has_pending):
+            await store.write(search_index.index_pending)
+        found, _ = await store.read(lambda db: search_index.search(db, self._team, query, limit))
+        lines = [f"- {one.url} {one.title}: {one.passage or one.description}" for one in found]
+        return ToolResult("\n".join(lines), -(-len(found) // PER) * SEARCH_PRICE, tuple(one.url for one in found))
+
+    async def check_credits(self, credits: int) -> None:
+        """Makes sure that the team can pay for the next step.
+
+        Raises:
+            PageFailure: Its credits of this month are used up.
+        """
+        await self._tools.scraper.check_credits(self._team, credits)

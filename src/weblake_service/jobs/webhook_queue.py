@@ -1,0 +1,214 @@
+"""Database queue of webhooks: receiver, body and time of the next attempt.
+
+They are queued in the transaction of the event they tell of. A receiver that acknowledges one, or fails four times,
+takes it out of the queue; what became of the last thousand is kept for people who look for a lost one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from sqlite3 import Connection, Row
+from urllib.parse import urlsplit
+
+import msgspec
+
+from weblake_service import ids
+from weblake_service.clock import iso
+from weblake_service.responses import encode
+
+#: Seconds between one failed try and the next; after the last the delivery is dropped.
+RETRIES = (60.0, 300.0, 900.0)
+#: What is sent where the configuration names no events: the contract's text knows no other kind.
+DEFAULT_EVENTS = ("completed",)
+#: Past deliveries that are remembered.
+_REMEMBERED = 1000
+_EVERY_RECEIVER = """
+WITH RECURSIVE every(url) AS (
+    SELECT min(url) FROM deliveries
+    UNION ALL SELECT (SELECT min(url) FROM deliveries WHERE url > every.url) FROM every WHERE every.url IS NOT NULL
+)
+SELECT url FROM every
+WHERE url IS NOT NULL AND EXISTS (SELECT 1 FROM deliveries WHERE deliveries.url = every.url AND due <= ?)
+"""
+
+
+def enqueue(
+    db: Connection,
+    job: Row,
+    event: str,
+    at: float,
+    *,
+    document: bytes | None = None,
+    failure: tuple[str, str] | None = None,
+    place: int = 0,
+) -> None:
+    """Queues one event of a job, where its webhook asks for this kind.
+
+    Args:
+        job: The job's row, with a webhook.
+        event: started, page, completed or failed; of an agent also action and cancelled.
+        document: The page's encoded document, of a page that was scraped.
+        failure: The URL and the error, of a page that was not.
+        place: What tells this event from others of its kind in the job: the page's place, or the pages that it had
+            attempted.
+    """
+    webhook = msgspec.json.decode(job["webhook"])
+    if event not in webhook.get("events", DEFAULT_EVENTS):
+        return
+    delivery_id = ids.delivery_id(job["id"], event, place)
+    error = failure[1] if failure else job["error"] if event == "failed" else None
+    kind = f"{job['kind']}.{event}"
+    body: dict[str, object] = {
+        "success": error is None,
+        "type": kind,
+        "id": job["id"],
+        "webhookId": delivery_id,
+        "data": _payload(document, failure),
+    }
+    if webhook.get("metadata") is not None:
+        body["metadata"] = webhook["metadata"]
+    if error is not None:
+        body["error"] = error
+    headers = encode(webhook.get("headers") or {})
+    db.execute(
+        "INSERT INTO deliveries (id, job, team, type, url, headers, body, created, due)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (delivery_id, job["id"], job["team"], kind, webhook["url"], headers, encode(body), at, at),
+    )
+
+
+def ready(
+    db: Connection, at: float, flying: Mapping[int, Row], *, to_one: int, at_once: int, look: int = 32
+) -> list[Row]:
+    """The deliveries to begin now, without their bodies.
+
+    A job's first word goes before its pages and its last one after them, as far as nothing has to be tried again.
+
+    Args:
+        flying: Those under way, by place.
+        to_one: How many one receiver gets at the same time.
+        at_once: How many are under way in all.
+        look: How far down a receiver's queue is looked.
+    """
+    under_way: dict[str, list[Row]] = {}
+    for row in flying.values():
+        under_way.setdefault(row["url"], []).append(row)
+    chosen: list[Row] = []
+    urls = [one["url"] for one in db.execute(_EVERY_RECEIVER, (at,))]
+    # Who has the fewest under way comes first, so that a few slow receivers never take every place.
+    for url in sorted(urls, key=lambda url: len(under_way.get(url, ()))):
+        mine = under_way.get(url, [])
+        room = min(to_one - len(mine), at_once - len(flying) - len(chosen))
+        if room <= 0:
+            continue
+        waiting = db.execute(
+            "SELECT seq, id, job, team, type, url, tries FROM deliveries WHERE url = ? AND due <= ?"
+            " ORDER BY due, seq LIMIT ?",
+            (url, at, look),
+        )
+        chosen += _in_order([row for row in waiting if row["seq"] not in flying], mine)[:room]
+    return chosen
+
+
+def find(db: Connection, place: int) -> Row | None:
+    """A queued delivery with its body and headers; None where it is gone."""
+    found: Row | None = db.execute("SELECT * FROM deliveries WHERE seq = ?", (place,)).fetchone()
+    return found
+
+
+def next_due(db: Connection, after: float) -> float | None:
+    """When the next delivery becomes due after a time; None where none does."""
+    (first,) = db.execute("SELECT min(due) FROM deliveries WHERE due > ?", (after,)).fetchone()
+    return None if first is None else float(first)
+
+
+def acknowledge(db: Connection, place: int, at: float, answer: str) -> None:
+    """Takes a delivery that arrived out of the queue."""
+    _archive(db, place, "delivered", at, answer)
+
+
+def schedule_retry(db: Connection, place: int, at: float, answer: str) -> bool:
+    """Plans the next try after one that failed, or drops the delivery; returns whether it lives on."""
+    row = find(db, place)
+    if row is None:
+        return False
+    tries = row["tries"] + 1
+    if tries > len(RETRIES):
+        _archive(db, place, "dropped", at, answer)
+        return False
+    due = at + RETRIES[tries - 1]
+    db.execute("UPDATE deliveries SET tries = ?, due = ?, answer = ? WHERE seq = ?", (tries, due, answer, place))
+    return True
+
+
+def recent(
+    db: Connection, most: int = 100, *, team: str | None = None, job: str | None = None
+) -> list[dict[str, object]]:
+    """The last deliveries, newest first, of one team or job or of all: what became of each, never its body or headers.
+
+    An entry has `webhookId`, `jobId`, `team`, `type`, `url` (without its query), `state` (waiting, delivered or
+    dropped), `tries`, `createdAt`, `answer` (the receiver's last status, or what went wrong; None before the first
+    try) and `nextTryAt` or `endedAt`.
+    """
+    columns = "id, job, team, type, url, created, tries, answer"
+    rows = db.execute(
+        f"SELECT * FROM (SELECT {columns}, 'waiting' AS state, due AS time, seq, 1 AS live FROM deliveries"  # noqa: S608
+        " WHERE (:team IS NULL OR team = :team) AND (:job IS NULL OR job = :job)"
+        " ORDER BY created DESC, seq DESC LIMIT :most)"
+        f" UNION ALL SELECT * FROM (SELECT {columns}, state, ended AS time, seq, 0 AS live FROM past_deliveries"
+        " WHERE (:team IS NULL OR team = :team) AND (:job IS NULL OR job = :job) ORDER BY seq DESC LIMIT :most)"
+        " ORDER BY created DESC, live DESC, seq DESC LIMIT :most",
+        {"most": most, "team": team, "job": job},
+    )
+    return [_to_dict(row) for row in rows]
+
+
+def _in_order(waiting: Collection[Row], under_way: Collection[Row]) -> list[Row]:
+    """Those of a receiver's due deliveries that need not wait for another one of their job."""
+    begun = [*under_way]
+    held: set[str] = set()
+    chosen: list[Row] = []
+    for row in waiting:
+        before = [one["type"] for one in begun if one["job"] == row["job"]]
+        last = row["type"].endswith((".completed", ".failed", ".cancelled"))
+        if row["job"] in held or (last and before) or any(kind.endswith(".started") for kind in before):
+            held.add(row["job"])
+            continue
+        chosen.append(row)
+        begun.append(row)
+    return chosen
+
+
+def _archive(db: Connection, place: int, state: str, at: float, answer: str) -> None:
+    left = db.execute(
+        "INSERT INTO past_deliveries (id, job, team, type, url, created, tries, state, ended, answer)"
+        " SELECT id, job, team, type, url, created, tries + 1, ?, ?, ? FROM deliveries WHERE seq = ?",
+        (state, at, answer, place),
+    )
+    if left.rowcount != 1:
+        return
+    db.execute("DELETE FROM deliveries WHERE seq = ?", (place,))
+    assert left.lastrowid is not None
+    db.execute("DELETE FROM past_deliveries WHERE seq <= ?", (left.lastrowid - _REMEMBERED,))
+
+
+def _to_dict(row: Row) -> dict[str, object]:
+    parts = urlsplit(row["url"])
+    return {
+        "webhookId": row["id"],
+        "jobId": row["job"],
+        "team": row["team"],
+        "type": row["type"],
+        "url": f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}",
+        "state": row["state"],
+        "tries": row["tries"],
+        "createdAt": iso(row["created"]),
+        "answer": row["answer"],
+        "nextTryAt" if row["live"] else "endedAt": iso(row["time"]),
+    }
+
+
+def _payload(document: bytes | None, failure: tuple[str, str] | None) -> list[object]:
+    if document is not None:
+        return [msgspec.Raw(document)]
+    return [{"metadata": {"sourceURL": failure[0]}}] if failure else []

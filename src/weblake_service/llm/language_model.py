@@ -1,0 +1,53 @@
+"""The language model of one service, or the settings that are missing for one."""
+
+from __future__ import annotations
+
+from weblake_service.config import ServiceConfig
+from weblake_service.llm.interface import Model, ModelFailure
+from weblake_service.llm.openai_endpoint import OpenAIEndpoint
+from weblake_service.llm.settings import check, missing_settings
+
+
+class LanguageModel:
+    """Holds the model, where the settings name one. Made on the event loop that uses it.
+
+    Args:
+        config: The fields that begin with `llm_`.
+
+    Raises:
+        InvalidOption: They name an endpoint that cannot be used.
+    """
+
+    def __init__(self, config: ServiceConfig) -> None:
+        #: What is missing, in the words of a refusal; empty where there is a model.
+        self.missing = missing_settings(config)
+        self._endpoint: OpenAIEndpoint | None = None
+        if config.llm_base_url:
+            check(config)
+        if not self.missing:
+            self._endpoint = OpenAIEndpoint(config)
+
+    @property
+    def model(self) -> Model | None:
+        """The model; None where something is missing."""
+        return self._endpoint
+
+    def require(self, what: str) -> Model:
+        """The model.
+
+        Args:
+            what: What needs it, for the message.
+
+        Raises:
+            ModelFailure: 503 with the name of what is missing.
+        """
+        if self._endpoint is None:
+            raise ModelFailure(
+                "FEATURE_NOT_CONFIGURED", f"{what} needs {self.missing}, which this service does not have.", status=503
+            )
+        return self._endpoint
+
+    async def aclose(self) -> None:
+        """Closes its connections."""
+        if self._endpoint is not None:
+            await self._endpoint.aclose()

@@ -1,0 +1,78 @@
+"""Scrape options that need a language model, and their price."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from weblake_service.llm.schemas import schema_problem
+
+#: The formats that a model makes, with the field of the document that each fills.
+FIELDS = {"summary": "summary", "json": "json", "question": "answer", "highlights": "highlights"}
+#: Credits on top of a page for data that a model extracted, as public text has it; the contract's own table is silent.
+EXTRACTION = 4
+#: What a format cannot do without.
+_NEEDS = {"json": ("schema", "prompt"), "question": ("question",), "highlights": ("query",)}
+
+
+def problem(options: Mapping[str, object]) -> str:
+    """What is wrong with the formats that a model makes; empty where nothing is."""
+    wanted = entries(options)
+    for kind, count in Counter(str(one["type"]) for one in wanted).items():
+        if count > 1:
+            return f"formats holds `{kind}` {count} times, and a document has one field for it."
+    for one in wanted:
+        needed = _NEEDS.get(str(one["type"]), ())
+        if needed and not any(name in one for name in needed):
+            return f"The format `{one['type']}` needs its object form, with {' or '.join(needed)}."
+    tracked = tracking(options)
+    for one in [*wanted, tracked] if tracked is not None else wanted:
+        schema = one.get("schema")
+        why = schema_problem(schema) if isinstance(schema, Mapping) else ""
+        if why:
+            return f"The schema of the format `{one['type']}` cannot be used: {why}."
+    return ""
+
+
+def entries(options: Mapping[str, object]) -> list[Mapping[str, object]]:
+    """The formats that a model makes, in object form."""
+    formats = options.get("formats")
+    found = [one if isinstance(one, Mapping) else {"type": one} for one in _items(formats)]
+    return [one for one in found if one.get("type") in FIELDS]
+
+
+def tracking(options: Mapping[str, object]) -> Mapping[str, object] | None:
+    """The format changeTracking where it has the mode `json`."""
+    for one in _items(options.get("formats")):
+        if isinstance(one, Mapping) and one.get("type") == "changeTracking" and "json" in _items(one.get("modes")):
+            return one
+    return None
+
+
+def without_model_options(options: Mapping[str, object]) -> Mapping[str, object]:
+    """The options for the part of the service that knows no model: with markdown wherever a model needs it."""
+    if not entries(options):
+        return options
+    others = [one for one in _items(options.get("formats")) if _name(one) not in FIELDS]
+    if not any(_name(one) == "markdown" for one in others):
+        others.append("markdown")
+    return {**options, "formats": others}
+
+
+def price(options: Mapping[str, object]) -> int:
+    """Credits that a model's work on one page costs at most."""
+    extractions = [one for one in entries(options) if one.get("type") == "json"]
+    return EXTRACTION * (len(extractions) + (tracking(options) is not None))
+
+
+def wants_markdown(options: Mapping[str, object]) -> bool:
+    """Whether the document shows the markdown."""
+    return options.get("formats") is None or any(_name(one) == "markdown" for one in _items(options.get("formats")))
+
+
+def _name(entry: object) -> object:
+    return entry.get("type") if isinstance(entry, Mapping) else entry
+
+
+def _items(value: object) -> list[object]:
+    return list(value) if isinstance(value, list | tuple) else []

@@ -1,0 +1,210 @@
+"""Fields of a document that a language model generates.
+
+Everything is made of the markdown that the page's own filters left, so that parts do not wait for one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass, field
+
+from weblake import aio
+from weblake_service.llm import prompts
+from weblake_service.llm.changed_fields import changed_fields
+from weblake_service.llm.interface import Model, ModelFailure
+from weblake_service.llm.model_options import EXTRACTION, FIELDS, entries, tracking, wants_markdown
+from weblake_service.llm.query import json_of, text_of
+from weblake_service.llm.schemas import checker, is_object
+from weblake_service.page_failure import PageFailure
+
+#: Seconds by which a part outlives the page's time, so that cleaning can end first.
+_GRACE_S = 0.05
+_OBJECT: dict[str, object] = {"type": "object"}
+_PASSAGES: dict[str, object] = {
+    "type": "object",
+    "properties": {"passages": {"type": "array", "items": {"type": "string"}}},
+    "required": ["passages"],
+}
+_NO_TEXT = "The page has no text, so the language model was not asked."
+_NOT_VERBATIM = "highlights is empty: the language model named no passage that stands on the page."
+CLEAN_UNSET = "onlyCleanContent was skipped: it needs {lacks}. The markdown is what onlyMainContent left."
+_CLEAN_LONG = (
+    "onlyCleanContent was skipped: the markdown exceeds the cleaning model's output limit. It is what onlyMainContent"
+    " left."
+)
+_CLEAN_FAILED = "onlyCleanContent failed, and the markdown is what onlyMainContent left: {why}"
+_CLEAN_PRIVATE = "onlyCleanContent was skipped: it is not done where nothing may be kept of the page."
+
+
+@dataclass(slots=True)
+class ModelOutput:
+    """What a model adds to a document."""
+
+    #: Fields of the document.
+    fields: dict[str, object] = field(default_factory=dict)
+    #: `json` of change tracking; None where it was not asked for.
+    changes: dict[str, object] | None = None
+    warnings: list[str] = field(default_factory=list)
+    #: Credits on top of the page's own.
+    credits: int = 0
+
+
+async def generate(
+    model: Model | None,
+    lacks: str,
+    options: Mapping[str, object],
+    document: Mapping[str, object],
+    *,
+    previous: str | None = None,
+    timeout_s: float = 60.0,
+) -> ModelOutput:
+    """Has a model make what the options want of a page.
+
+    Args:
+        model: The model; None where none is set up.
+        lacks: What is missing then, in words.
+        options: Scrape options, snake_case.
+        document: The page, with its markdown.
+        previous: The markdown of the version that changes are told against, where the page has changed since.
+        timeout_s: Seconds that are left of the page's own timeout.
+
+    Raises:
+        PageFailure: There is no such part, and the contract has no page without it.
+    """
+    made = ModelOutput()
+    wanted, tracked = entries(options), tracking(options)
+    wants_changes = tracked is not None and previous is not None
+    markdown = document.get("markdown")
+    text = markdown if isinstance(markdown, str) else ""
+    if wanted or wants_changes:
+        if model is None:
+            raise ModelFailure("FEATURE_NOT_CONFIGURED", f"This page needs {lacks}.", status=503)
+        _check_text(options, document)
+    tasks: list[Awaitable[None]] = []
+    if options.get("only_clean_content") and wants_markdown(options):
+        tasks.append(_clean_markdown(model, lacks, options, text, made, timeout_s))
+    if wanted and not text.strip():
+        made.fields |= {FIELDS[str(one["type"])]: None for one in wanted}
+        made.warnings.append(_NO_TEXT)
+    elif wanted:
+        assert model is not None
+        shown, warning = prompts.truncate(text, model.page_chars)
+        if warning:
+            made.warnings.append(warning)
+        tasks += [_part(model, one, shown, made) for one in wanted]
+    if wants_changes:
+        assert model is not None
+        assert tracked is not None
+        assert previous is not None
+        tasks.append(_describe_changes(model, tracked, previous, text, made))
+    ends = await aio.run_together(_failure_as_value(one, timeout_s) for one in tasks)
+    failure = next((end for end in ends if end is not None), None)
+    if failure is not None:
+        raise failure
+    return made
+
+
+def add_to_document(
+    document: Mapping[str, object], made: ModelOutput, options: Mapping[str, object]
+) -> dict[str, object]:
+    """The document with what a model made of it, and without markdown that only the model needed."""
+    kept = wants_markdown(options) or not entries(options)
+    shown = {name: value for name, value in document.items() if name != "markdown" or kept}
+    return shown | made.fields
+
+
+async def _failure_as_value(part: Awaitable[None], timeout_s: float) -> PageFailure | None:
+    """A failure as a value: the group would wrap it, and cancel what is paid for already."""
+    try:
+        # Cleaning ends with the same second, and is no reason to have no page: it goes by its own clock.
+        async with aio.timeout(timeout_s + _GRACE_S):
+            await part
+    except TimeoutError:
+        message = "The language model was not done within the time of the page. Allow more with `timeout`."
+        return PageFailure("SCRAPE_TIMEOUT", message, status=408)
+    except PageFailure as failure:
+        return failure
+    return None
+
+
+async def _part(model: Model, wanted: Mapping[str, object], text: str, made: ModelOutput) -> None:
+    kind = wanted["type"]
+    if kind == "summary":
+        made.fields["summary"] = await text_of(model, prompts.task_messages(prompts.SUMMARY, text))
+    elif kind == "question":
+        question = str(wanted.get("question", ""))
+        made.fields["answer"] = await text_of(model, prompts.task_messages(prompts.ANSWER, text, wish=question))
+    elif kind == "highlights":
+        made.fields["highlights"] = await _highlights(model, str(wanted.get("query", "")), text, made)
+    else:
+        made.fields["json"] = await extract(model, wanted, [text])
+        made.credits += EXTRACTION
+
+
+async def extract(model: Model, wanted: Mapping[str, object], texts: list[str], task: str = prompts.EXTRACT) -> object:
+    """Data out of texts, as the `schema` and the `prompt` in `wanted` say; without a schema, any JSON object."""
+    schema, wish = wanted.get("schema"), wanted.get("prompt")
+    given = schema if isinstance(schema, Mapping) else None
+    messages = prompts.task_messages(task, *texts, wish=wish if isinstance(wish, str) else "", schema=given)
+    check = checker(given) if given is not None else is_object
+    return await json_of(model, messages, check, given if given is not None else _OBJECT)
+
+
+async def _highlights(model: Model, query: str, text: str, made: ModelOutput) -> str:
+    messages = prompts.task_messages(prompts.HIGHLIGHTS, text, wish=query, schema=_PASSAGES)
+    found = await json_of(model, messages, checker(_PASSAGES), _PASSAGES)
+    assert isinstance(found, dict)
+    page = " ".join(text.split())
+    # What a model adds of its own is no text of the source.
+    passages = [one.strip() for one in found["passages"] if one.strip() and " ".join(one.split()) in page]
+    if not passages:
+        made.warnings.append(_NOT_VERBATIM)
+    return "\n\n".join(passages)
+
+
+async def _describe_changes(
+    model: Model, tracked: Mapping[str, object], previous: str, text: str, made: ModelOutput
+) -> None:
+    made.changes, warning = await changed_fields(model, tracked, previous, text)
+    made.credits += EXTRACTION
+    if warning:
+        made.warnings.append(warning)
+
+
+async def _clean_markdown(
+    model: Model | None, lacks: str, options: Mapping[str, object], text: str, made: ModelOutput, timeout_s: float
+) -> None:
+    """The markdown without what is left of the page's frame; as it was, with a warning, where that cannot be had."""
+    if options.get("lockdown") or options.get("zero_data_retention"):
+        made.warnings.append(_CLEAN_PRIVATE)
+    elif model is None:
+        made.warnings.append(CLEAN_UNSET.format(lacks=lacks))
+    elif len(text) > model.clean_chars:
+        made.warnings.append(_CLEAN_LONG)
+    elif text.strip():
+        try:
+            async with aio.timeout(timeout_s):
+                answer = await model.complete(prompts.task_messages(prompts.CLEAN, text))
+        except TimeoutError:
+            made.warnings.append(_CLEAN_FAILED.format(why="the time of the page was over. Allow more with `timeout`."))
+            return
+        except PageFailure as failure:
+            made.warnings.append(_CLEAN_FAILED.format(why=failure.message))
+            return
+        if answer.cut:
+            made.warnings.append(_CLEAN_LONG)
+        elif not answer.text.strip():
+            made.warnings.append(_CLEAN_FAILED.format(why="the language model answered with nothing."))
+        else:
+            made.fields["markdown"] = answer.text.strip()
+
+
+def _check_text(options: Mapping[str, object], document: Mapping[str, object]) -> None:
+    """Refuses a file that was left as it is: its markdown is base64, and a model would make something even of that."""
+    metadata = document.get("metadata")
+    kind = str(metadata.get("contentType", "")) if isinstance(metadata, Mapping) else ""
+    if options.get("parsers") == [] and kind.lower().startswith("application/pdf"):
+        message = (
+            "A PDF that is not parsed has no text for a language model. Put `pdf` into `parsers`, or leave it out."
+        )
+        raise PageFailure("SCRAPE_UNSUPPORTED_FILE_ERROR", message)

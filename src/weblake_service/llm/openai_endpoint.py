@@ -1,0 +1,199 @@
+"""Client of an OpenAI-compatible endpoint (`/chat/completions`).
+
+The package `openai` would take a second to import and brings what is not used here; one POST is all there is to it.
+Nothing that the endpoint says goes into an error: many a 401 repeats the key that it got.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+import httpx
+import msgspec
+
+from weblake.credentials import ApiKey
+from weblake_service.config import ServiceConfig
+from weblake_service.llm.interface import (
+    BAD_REPLY,
+    RATE_LIMITED,
+    REFUSED,
+    UNAVAILABLE,
+    Completion,
+    Message,
+    ModelFailure,
+)
+from weblake_service.llm.settings import API_KEY, BASE_URL, MODEL, PAGE_CHARS
+from weblake_service.web.connection_pools import proxy_for
+
+#: Bytes of a reply at most; a model that repeats itself for ever ends here.
+_MOST_REPLY = 4 << 20
+#: Seconds without a byte; the bound on the whole call is its caller's.
+_SILENCE_S, _CONNECT_S = 300.0, 10.0
+#: How often a call is made that met a busy or broken endpoint, and seconds between two tries.
+_TRIES, _WAIT_S, _LONGEST_WAIT_S = 3, 0.5, 30.0
+_NOT_SET_UP = "FEATURE_NOT_CONFIGURED"
+#: What an answer in JSON is asked for with, the most helpful first: not every endpoint knows them all.
+_HINTS = ("json_schema", "json_object", "")
+
+
+class _RetryableError(Exception):
+    """Another try may do; `after` is what Retry-After says, in seconds."""
+
+    def __init__(self, failure: ModelFailure, after: float | None = None) -> None:
+        self.failure = failure
+        self.after = after
+
+
+class OpenAIEndpoint:
+    """The model that the settings name; made on the event loop that uses it.
+
+    Args:
+        config: The fields that begin with `llm_`.
+    """
+
+    def __init__(self, config: ServiceConfig) -> None:
+        self._url = httpx.URL(str(config.llm_base_url).rstrip("/") + "/chat/completions")
+        self._model = config.llm_model
+        self._key = ApiKey(config.llm_api_key or "")
+        self.page_chars = config.llm_page_chars
+        self.clean_chars = config.llm_clean_chars
+        self._turns = asyncio.Semaphore(config.llm_concurrency)
+        self._hint = 0
+        # What the environment says of proxies is read as for pages: loopback is never behind one.
+        self._client = httpx.AsyncClient(
+            trust_env=False,
+            proxy=proxy_for(self._url) or None,
+            timeout=httpx.Timeout(_SILENCE_S, connect=_CONNECT_S, pool=None),
+        )
+
+    async def complete(self, messages: Sequence[Message], schema: Mapping[str, object] | None = None) -> Completion:
+        """Answers, after its turn and up to three tries; see `port.Model.complete`."""
+        async with self._turns:
+            if schema is None:
+                return await self._with_retries(messages, "", None)
+            for place in range(self._hint, len(_HINTS)):
+                try:
+                    answer = await self._with_retries(messages, _HINTS[place], schema)
+                except ModelFailure as failure:
+                    if failure.code != REFUSED or not _HINTS[place]:
+                        raise
+                else:
+                    self._hint = place
+                    return answer
+            raise AssertionError("the last hint is none, and its failure is raised")
+
+    async def aclose(self) -> None:
+        """Closes all connections."""
+        await self._client.aclose()
+
+    async def _with_retries(
+        self, messages: Sequence[Message], hint: str, schema: Mapping[str, object] | None
+    ) -> Completion:
+        for tries in range(1, _TRIES + 1):
+            try:
+                return await self._once(messages, hint, schema)
+            except _RetryableError as busy:
+                wait = _WAIT_S * 2 ** (tries - 1) if busy.after is None else busy.after
+                if tries == _TRIES or wait > _LONGEST_WAIT_S:
+                    raise busy.failure from None
+            await asyncio.sleep(wait)
+        raise AssertionError("the last try raises")
+
+    async def _once(self, messages: Sequence[Message], hint: str, schema: Mapping[str, object] | None) -> Completion:
+        asked: dict[str, object] = {
+            "model": self._model,
+            "messages": [{"role": one.role, "content": one.text} for one in messages],
+        }
+        if hint == "json_schema":
+            asked["response_format"] = {"type": hint, "json_schema": {"name": "answer", "schema": schema}}
+        elif hint:
+            asked["response_format"] = {"type": hint}
+        # Lone surrogates of a page are no UTF-8, and no endpoint takes them.
+        body = msgspec.json.encode(_without_surrogates(asked))
+        headers: dict[bytes, bytes] = {b"content-type": b"application/json", b"accept-encoding": b"identity"}
+        if self._key:
+            headers[b"authorization"] = self._key.header()
+        try:
+            async with self._client.stream("POST", self._url, content=body, headers=headers) as reply:
+                if reply.status_code != 200:
+                    raise _failure_of_status(reply)
+                return _read(await _body(reply))
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+            raise _RetryableError(
+                ModelFailure(
+                    UNAVAILABLE,
+                    f"The language model's endpoint gave no answer ({type(error).__name__}). Look at {BASE_URL} and"
+                    " whether it runs.",
+                )
+            ) from None
+
+
+def _failure_of_status(reply: httpx.Response) -> ModelFailure | _RetryableError:
+    """What a status other than 200 means here."""
+    status = reply.status_code
+    said = f"The language model's endpoint answered with {status}"
+    if status in (401, 403):
+        return ModelFailure(_NOT_SET_UP, f"{said}: it does not take the key. Look at {API_KEY}.", status=503)
+    if status in (404, 405) or 300 <= status < 400:
+        text = f"{said}: there is no such model or address. Look at {MODEL} and {BASE_URL}."
+        return ModelFailure(_NOT_SET_UP, text, status=503)
+    if status == 429:
+        text = f"{said}: too many requests, or its quota is used up. Try later, or look at the account of {API_KEY}."
+        return _RetryableError(ModelFailure(RATE_LIMITED, text), _retry_after(reply.headers.get("retry-after")))
+    if status >= 500 or status == 408:
+        text = f"{said}. Try later, or look at {BASE_URL}."
+        return _RetryableError(ModelFailure(UNAVAILABLE, text), _retry_after(reply.headers.get("retry-after")))
+    text = f"{said}: it refuses the request. Look at {MODEL}, and at {PAGE_CHARS} where pages are long."
+    return ModelFailure(REFUSED, text)
+
+
+async def _body(reply: httpx.Response) -> bytes:
+    body = bytearray()
+    async for part in reply.aiter_bytes():
+        body += part
+        if len(body) > _MOST_REPLY:
+            raise _bad_response(f"is longer than {_MOST_REPLY} bytes")
+    return bytes(body)
+
+
+def _read(body: bytes) -> Completion:
+    try:
+        said = msgspec.json.decode(body)
+        choice = said["choices"][0]
+        text = choice["message"]["content"]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, LookupError, TypeError):
+        raise _bad_response("is no chat completion") from None
+    if not isinstance(text, str):
+        raise _bad_response("holds no text")
+    usage = said.get("usage")
+    counted = usage if isinstance(usage, dict) else {}
+    return Completion(
+        text,
+        _token_count(counted.get("prompt_tokens")),
+        _token_count(counted.get("completion_tokens")),
+        cut=choice.get("finish_reason") == "length",
+    )
+
+
+def _bad_response(why: str) -> ModelFailure:
+    return ModelFailure(BAD_REPLY, f"The reply of the language model's endpoint {why}. Look at {BASE_URL}.")
+
+
+def _token_count(value: object) -> int:
+    return value if isinstance(value, int) and value > 0 else 0
+
+
+def _retry_after(header: str | None) -> float | None:
+    with suppress(ValueError):
+        return max(0.0, float(header)) if header else None
+    return None
+
+
+def _without_surrogates(value: object) -> object:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, dict):
+        return {_without_surrogates(key): _without_surrogates(one) for key, one in value.items()}
+    return [_without_surrogates(one) for one in value] if isinstance(value, list | tuple) else value

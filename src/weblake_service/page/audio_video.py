@@ -1,0 +1,63 @@
+"""The `audio` and `video` formats: the URL of the page's own recording.
+
+Nothing is downloaded or converted: the page names its recording, or there is none. A player of another site, in a
+frame, is that site's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from selectolax.lexbor import LexborHTMLParser
+
+from weblake_service.page.content_types import ContentKind, kind_of, text_of
+from weblake_service.page.links import absolute, base_of, is_web
+from weblake_service.page.parser_limits import limit_nesting
+from weblake_service.page_failure import PageFailure
+
+#: The formats that name a recording.
+FORMATS = ("audio", "video")
+
+
+def requested_media(options: Mapping[str, object]) -> list[str]:
+    """Which of the two formats are asked for."""
+    formats = options.get("formats")
+    given = list(formats) if isinstance(formats, list | tuple) else []
+    names = {one.get("type") if isinstance(one, Mapping) else one for one in given}
+    return [name for name in FORMATS if name in names]
+
+
+def read_media(content_type: str, body: bytes, url: str, wanted: list[str]) -> dict[str, object]:
+    """Returns the http(s) address of the first recording of each kind: what the page's metadata calls its own, then its
+    players in document order.
+
+    Raises:
+        PageFailure: 404; the page has none.
+    """
+    tree = None
+    if kind_of(content_type, body) is ContentKind.HTML:
+        tree = LexborHTMLParser(limit_nesting(text_of(content_type, body)))
+    found: dict[str, object] = {}
+    for name in wanted:
+        candidates = _candidates(tree, name, base_of(tree, url)) if tree is not None else iter(())
+        address = next((one for one in candidates if is_web(one)), None)
+        if address is None:
+            message = f"{url} has no {name} of its own. Leave the format `{name}` out."
+            raise PageFailure("SCRAPE_NO_MEDIA", message, status=404)
+        found[name] = address
+    return found
+
+
+def _candidates(tree: LexborHTMLParser, name: str, base: str) -> Iterator[str]:
+    kinds = _properties(tree, f"og:{name}:type")
+    # A page of a player may stand there too, and says so.
+    if not any(kind.lower().startswith("text/html") for kind in kinds):
+        for prop in (f"og:{name}:secure_url", f"og:{name}:url", f"og:{name}"):
+            yield from (absolute(one, base) for one in _properties(tree, prop))
+    for node in tree.css(f"{name}[src], {name} source[src]"):
+        yield absolute(node.attributes.get("src"), base)
+
+
+def _properties(tree: LexborHTMLParser, name: str) -> list[str]:
+    nodes = tree.css(f'meta[property="{name}"][content], meta[name="{name}"][content]')
+    return [node.attributes.get("content") or "" for node in nodes]

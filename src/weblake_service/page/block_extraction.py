@@ -1,0 +1,247 @@
+"""Extracts the blocks of a page and measures their text and links in one traversal of the tree.
+
+What surely is no content is not walked into at all. Characters are counted without the white space around them; a
+sentence is text of some length that is not mostly links.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+from weblake_service.page.blocks import HEADINGS, Block, PageBlocks
+from weblake_service.page.element_classification import (
+    SAYING_TAGS,
+    ElementRole,
+    roles_from_aria,
+    roles_from_names,
+    roles_from_tag,
+    words,
+)
+
+_INLINE = words(
+    "a abbr acronym b bdi bdo big cite code data del dfn em font i ins kbd label mark nobr picture q rp rt ruby s "
+    "samp small span strike strong sub sup time tt u var"
+)
+_SKIPPED = words("svg math iframe video audio canvas map progress meter datalist source br wbr -comment -undef")
+_IN_LINES = frozenset(["img", "select", "textarea", "input", "button"])
+_FIELDS = frozenset(["select", "textarea", "input"])
+#: What a page that is not a form has of its own: a search box, a subscription, check boxes of filters.
+_TYPED = words(" text email tel search url password number date")
+#: Judged by what they say and not by how they are called.
+_TEXTUAL = HEADINGS | words("p td th tr tbody thead pre blockquote figcaption figure dt dd hr")
+_PARTS = frozenset(["article", "section"])
+_MAIN = "main, [role=main i]"
+_WORD = re.compile(r"\w+")
+#: Characters from which on the text of a block is a sentence.
+_SENTENCE = 80
+#: Characters that a heading may have.
+_HEADING = 250
+#: How many h1 are looked at.
+_HEADINGS_TRIED = 50
+#: Shares of a page's plain text that a landmark, and anything else that is called furniture, may take away.
+_LANDMARK_SHARE = 0.6
+_NAMED_SHARE = 0.3
+#: How often the text of a page may be read again to measure furniture, lest nested names make it quadratic.
+_READINGS = 20
+
+
+def extract_blocks(tree: LexborHTMLParser, body: LexborNode, title: str, *, names: bool = True) -> PageBlocks:
+    """Returns the blocks of a page; without `names` only landmarks tell what is no content."""
+    return _BlockExtractor(tree, body, title, names).found
+
+
+#: Where an element is: within an article or section, or within the main landmark.
+_IN_PART, _IN_MAIN = 1, 2
+
+
+class _BlockExtractor:
+    def __init__(self, tree: LexborHTMLParser, body: LexborNode, title: str, names: bool) -> None:
+        self.names = names
+        self.whole = len(body.text())
+        self.readings = self.whole * _READINGS
+        mains = tree.css(_MAIN)
+        self.mains = {node.mem_id for node in mains}
+        heading = _heading(tree, title, self.mains)
+        self.heading = heading.mem_id if heading is not None else None
+        self.core: set[int] = set()
+        for node in [*mains, *([heading] if heading is not None else ())]:
+            self._mark_ancestors(node)
+        self.found = PageBlocks(Block(body, "body", None, 0, is_heart=True))
+        self._visit(body)
+
+    def _mark_ancestors(self, node: LexborNode | None) -> None:
+        while node is not None and node.mem_id not in self.core:
+            self.core.add(node.mem_id)
+            node = node.parent
+
+    def _visit(self, body: LexborNode) -> None:
+        root = self.found.root
+        self.found.blocks.append(root)
+        stack: list[tuple[Block, Iterator[LexborNode], bool, int]] = [(root, _children(body), False, 0)]
+        while stack:
+            block, children, in_link, where = stack[-1]
+            for node in children:
+                tag = node.tag or ""
+                if tag == "-text":
+                    size = len((node.text_content or "").strip())
+                    block.own += size
+                    if in_link:
+                        block.own_link += size
+                elif tag in _INLINE:
+                    linked = in_link or tag == "a"
+                    block.links += tag == "a"
+                    if not _is_single_text(node, block, linked):
+                        stack.append((block, _children(node), linked, where))
+                        break
+                elif tag in _IN_LINES and self._is_part_of_a_line(node, tag, block):
+                    continue
+                elif tag not in _SKIPPED:
+                    inner = self._open(node, tag, block, where)
+                    if inner is None:
+                        continue
+                    if _is_single_text(node, inner, in_link):
+                        _finish_block(inner)
+                    else:
+                        deeper = where | (_IN_PART if tag in _PARTS else 0) | (_IN_MAIN if inner.is_main else 0)
+                        stack.append((inner, _children(node), in_link, deeper))
+                        break
+            else:
+                stack.pop()
+                if not stack or stack[-1][0] is not block:
+                    _finish_block(block)
+
+    def _is_part_of_a_line(self, node: LexborNode, tag: str, block: Block) -> bool:
+        """Takes pictures, fields and buttons, which are no blocks; a button in a heading is its text."""
+        if tag == "img":
+            if node.attributes.get("alt"):
+                self.found.pictures.append((node, block))
+            return True
+        if tag in _FIELDS:
+            if (node.attributes.get("type") or "text").lower() in _TYPED:
+                block.fields += 1
+            return True
+        if tag == "button" and not _in_heading(block):
+            self.found.furniture.append(node)
+            return True
+        return False
+
+    def _open(self, node: LexborNode, tag: str, parent: Block, where: int) -> Block | None:
+        """The block that an element is; None if it is furniture."""
+        says = 0 if tag in _TEXTUAL else self._roles(node, tag, inside=where != 0)
+        mem_id = node.mem_id
+        is_heart = mem_id in self.core
+        if says & ElementRole.CHROME and not is_heart and self._is_small(node, says):
+            self.found.furniture.append(node)
+            return None
+        block = Block(node, tag, parent, says, is_heart=is_heart)
+        if is_heart and mem_id in self.mains:
+            block.is_main = True
+            if not where & _IN_MAIN:
+                self.found.mains.append(block)
+        if mem_id == self.heading:
+            self.found.heading = block
+        if says & ElementRole.CART:
+            self.found.sells = True
+        if isinstance(parent.children, list):
+            parent.children.append(block)
+        else:
+            parent.children = [block]
+        self.found.blocks.append(block)
+        return block
+
+    def _roles(self, node: LexborNode, tag: str, *, inside: bool) -> int:
+        says = roles_from_tag(tag, inside=inside) if tag in SAYING_TAGS else 0
+        if says & ElementRole.CHROME:
+            return says
+        attributes = node.attributes
+        if attributes:
+            if role := attributes.get("role"):
+                says |= roles_from_aria(role.lower(), inside=inside)
+            if attributes.get("aria-modal") == "true":
+                says |= ElementRole.CHROME | ElementRole.LANDMARK
+            if self.names:
+                if classes := attributes.get("class"):
+                    says |= roles_from_names(classes)
+                if name := attributes.get("id"):
+                    says |= roles_from_names(name)
+        return says | roles_from_names(tag) if self.names and "-" in tag else says
+
+    def _is_small(self, node: LexborNode, says: int) -> bool:
+        """Whether furniture takes so little of the page away that its name can be believed."""
+        text = len(node.text())
+        self.readings -= text
+        if self.readings < 0:
+            return False
+        share = _LANDMARK_SHARE if says & ElementRole.LANDMARK else _NAMED_SHARE
+        if text <= self.whole * share:
+            return True
+        self.readings -= text
+        return text - sum(len(link.text()) for link in node.css("a")) <= self.whole * share
+
+
+def _is_single_text(node: LexborNode, block: Block, in_link: bool) -> bool:
+    """Counts an element that holds nothing but one text, as most links do; False if it holds more."""
+    first = node.first_child
+    if first is None:
+        return True
+    if first.tag != "-text" or first.next is not None:
+        return False
+    size = len((first.text_content or "").strip())
+    block.own += size
+    if in_link:
+        block.own_link += size
+    return True
+
+
+def _children(node: LexborNode) -> Iterator[LexborNode]:
+    return node.iter(include_text=True, skip_empty=True)
+
+
+def _heading(tree: LexborHTMLParser, title: str, mains: set[int]) -> LexborNode | None:
+    """The h1 that a page is headed by: within the main landmark, or saying what the title says; the longest of them."""
+    words = set(_WORD.findall(title.lower()))
+    best, best_rank = None, (False, False, 0)
+    for node in tree.css("h1")[:_HEADINGS_TRIED]:
+        text = " ".join(node.text().split())
+        own = _WORD.findall(text.lower())
+        named = bool(own) and sum(word in words for word in own) * 2 >= len(own)
+        rank = (_is_within(node, mains), named, len(text))
+        if len(text) <= _HEADING and rank > best_rank and (rank[0] or named or not words):
+            best, best_rank = node, rank
+    return best
+
+
+def _is_within(node: LexborNode, those: set[int]) -> bool:
+    above = node.parent if those else None
+    while above is not None:
+        if above.mem_id in those:
+            return True
+        above = above.parent
+    return False
+
+
+def _in_heading(block: Block | None) -> bool:
+    """Whether a button here is the text of a heading, as the question of a folded answer is."""
+    for _ in range(3):
+        if block is None:
+            return False
+        if block.tag in HEADINGS or block.tag in {"dt", "summary"}:
+            return True
+        block = block.parent
+    return False
+
+
+def _finish_block(block: Block) -> None:
+    """Adds up what a block holds once all of it was seen."""
+    block.text += block.own
+    block.link += block.own_link
+    plain = block.own - block.own_link
+    if (block.own >= _SENTENCE and plain * 2 > block.own) or block.tag == "pre":
+        block.prose += plain
+    if block.own and block.tag in HEADINGS:
+        block.headings += 1
+    if block.parent is not None:
+        block.parent.add(block, 1)

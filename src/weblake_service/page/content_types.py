@@ -1,0 +1,143 @@
+"""Detects the content type and the encoding of a response body, and decodes it."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from w3lib.encoding import html_to_unicode
+
+from weblake_service.files.file_types import HTML, OFFICE_TYPES, PDF, is_html, is_office, is_pdf, type_of_name
+from weblake_service.page_failure import PageFailure
+
+#: Bytes that are looked at where a server does not say what it sends, or says no more than "bytes".
+_HEAD = 1024
+_VAGUE_TYPES = (
+    "application/octet-stream binary/octet-stream application/unknown application/x-download application/download "
+    "application/force-download"
+)
+_VAGUE = frozenset(["", *_VAGUE_TYPES.split()])
+_BLANK = b"\xef\xbb\xbf \t\r\n\x0c"
+#: Office files are zip files, and some servers know no more than that.
+_ZIPS = frozenset(["application/zip", "application/x-zip-compressed"])
+_HTML = frozenset(["text/html", "application/xhtml+xml", "application/vnd.wap.xhtml+xml"])
+_TEXT_TYPES = (
+    "application/json application/xml application/javascript application/x-javascript application/ecmascript "
+    "application/x-ndjson application/jsonl application/yaml application/x-yaml application/toml application/csv "
+    "application/x-sh application/sql application/graphql application/x-www-form-urlencoded"
+)
+_TEXT = frozenset(_TEXT_TYPES.split())
+
+
+class ContentKind(Enum):
+    """What can be done with a body."""
+
+    HTML = "html"
+    TEXT = "text"
+    PDF = "pdf"
+    OFFICE = "office"
+    OTHER = "other"
+
+
+def kind_of(content_type: str, body: bytes) -> ContentKind:
+    """What a body is, by its type; by its first bytes where the type is missing, vague, or they say otherwise.
+
+    Servers call what they do not know plain text, and some call it HTML.
+    """
+    mime = content_type.partition(";")[0].strip().lower()
+    if body[:_HEAD].lstrip(_BLANK).startswith(b"%PDF-"):
+        return ContentKind.PDF
+    if mime in PDF.types or mime in OFFICE_TYPES:
+        return _document_kind(mime, body)
+    if (mime in _HTML or mime.startswith("text/")) and is_office(body):
+        return ContentKind.OFFICE
+    if mime in _HTML:
+        return ContentKind.HTML
+    if mime == "text/plain" and b"\0" in body[:_HEAD] and not _is_wide_encoding(content_type, body):
+        return ContentKind.OTHER
+    if mime.startswith("text/") or mime in _TEXT or mime.endswith(("+json", "/json")):
+        return ContentKind.TEXT
+    if mime.endswith("+xml") and mime != "image/svg+xml":
+        return ContentKind.TEXT
+    if (mime in _VAGUE or mime in _ZIPS) and is_office(body):
+        return ContentKind.OFFICE
+    if mime not in _VAGUE and "/" in mime:
+        return ContentKind.OTHER
+    if is_html(body):
+        return ContentKind.HTML
+    return ContentKind.OTHER if _is_binary(body[:_HEAD]) else ContentKind.TEXT
+
+
+def kind_of_upload(name: str, body: bytes) -> ContentKind:
+    """What an uploaded file is: by its bytes where they say it, or else by its extension."""
+    if is_pdf(body) and not is_html(body):
+        return ContentKind.PDF
+    if is_office(body):
+        return ContentKind.OFFICE
+    named = type_of_name(name)
+    # Many a program writes a table of HTML and calls it .xls or .doc.
+    if named is HTML or is_html(body):
+        return ContentKind.HTML
+    return ContentKind.PDF if named is PDF else ContentKind.OFFICE
+
+
+def _document_kind(mime: str, body: bytes) -> ContentKind:
+    """What a body is that calls itself a document; what calls itself so and is not is usually a page with an error."""
+    if is_html(body):
+        return ContentKind.HTML
+    if is_pdf(body):
+        return ContentKind.PDF
+    if is_office(body):
+        return ContentKind.OFFICE
+    if mime in PDF.types:
+        return ContentKind.PDF
+    # Tables of plain text are often sent as a spreadsheet's type, so that a program for them opens.
+    return ContentKind.OFFICE if _is_binary(body[:_HEAD]) else ContentKind.TEXT
+
+
+def text_of(content_type: str, body: bytes) -> str:
+    """The body as text: by byte order mark, then header, then the page's own word, then UTF-8, then Windows-1252."""
+    _, text = html_to_unicode(content_type or None, body, auto_detect_fun=_guess_encoding)
+    return str(text).removeprefix("\ufeff")
+
+
+def fence_language(content_type: str) -> str:
+    """The language of the fence in which text of this type is readable markdown; empty for text that needs none."""
+    mime = content_type.partition(";")[0].strip().lower()
+    if mime.endswith(("/json", "+json")):
+        return "json"
+    if mime.endswith(("/xml", "+xml")):
+        return "xml"
+    return ""
+
+
+def unsupported(content_type: str, url: str) -> PageFailure:
+    """The failure for a body that holds no text for us."""
+    called = content_type or "binary data"
+    if called.lower().startswith("text/"):
+        called = f"binary data that it calls {content_type}"
+    message = f"{url} answered with {called}, which holds no text. Leave this URL out."
+    return PageFailure("SCRAPE_UNSUPPORTED_FILE_ERROR", message)
+
+
+def _guess_encoding(body: bytes) -> str:
+    try:
+        body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        # One stray byte in a long UTF-8 page should not turn every accent into two letters.
+        return "windows-1252" if body[: error.start].isascii() else "utf-8"
+    return "utf-8"
+
+
+def _is_wide_encoding(content_type: str, body: bytes) -> bool:
+    """Whether a body is text of two or four bytes a letter, which has NULs too but says what it is."""
+    return (
+        body.startswith((b"\xff\xfe", b"\xfe\xff"))
+        or "utf-16" in content_type.lower()
+        or "utf-32" in content_type.lower()
+    )
+
+
+def _is_binary(head: bytes) -> bool:
+    if _is_wide_encoding("", head):
+        return False
+    return any(byte < 9 or 13 < byte < 27 or 27 < byte < 32 for byte in head)

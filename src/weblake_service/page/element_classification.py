@@ -1,0 +1,149 @@
+"""Classifies elements by tag, ARIA role, class and id: navigation, consent, comments.
+
+Names are taken apart into words (`site-nav`, `navBar`, `footer__links`), and what they say is a set of flags. Only what
+holds other blocks is judged by its name; a heading or a paragraph is judged by what it says.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+
+class ElementRole:
+    """What an element is, going by its tag, its role, its classes and its id; flags that add up."""
+
+    #: Never content: navigation, footers, consent, sharing.
+    CHROME = 1
+    #: A landmark of HTML or ARIA says so, and not just a name.
+    LANDMARK = 2
+    #: Often beside the content, sometimes content: banners, drawers, filters.
+    ASIDE = 4
+    #: Leads to other pages: related articles, recommendations.
+    ELSEWHERE = 8
+    COMMENTS = 16
+    REVIEWS = 32
+    #: Sells: a button or form that puts something into a cart.
+    CART = 64
+
+
+def words(text: str) -> frozenset[str]:
+    """The words of a line as a set."""
+    return frozenset(text.split())
+
+
+def _pairs(text: str) -> frozenset[str]:
+    return frozenset(text.split(", "))
+
+
+_CHROME = words(
+    "nav navbar navigation menu submenu megamenu mainmenu offcanvas topbar topnav skip skiplink skiplinks "
+    "masthead footer prefooter subfooter colophon sidebar sidenav breadcrumb breadcrumbs pagination pager paging "
+    "cookie cookies cookieconsent consent gdpr ccpa onetrust modal lightbox tooltip toast ads adsbygoogle advert "
+    "adverts advertisement advertising share sharing social socials sharedaddy addtoany newsletter newsletters "
+    "subscribe signup signin login register searchform searchbox minicart sortby signature postsignature "
+    "postprofile printfooter catlinks"
+)
+#: Two words in a row; `message-user` names the writer, while `message-userContent` is what was written.
+_CHROME_PAIRS = _pairs(
+    "sign up, log in, sign in, sr only, back top, search form, search box, search bar, top bar, site header, "
+    "global header, main menu, main nav, site nav, nav bar, side bar, side nav, skip link, skip to, pre footer, "
+    "print footer, author box, author bio, about author, user info, user card, user details, message user, post "
+    "profile, user signature, mini cart, cart drawer, shopping cart, sort by, language switcher, version "
+    "switcher, lang switch, browser upgrade, upgrade browser, unsupported browser, table contents, tag cloud, "
+    "read next, site notice, notification bar, announcement bar, alert bar, promo bar, access gate, widget area"
+)
+_ASIDE = words(
+    "flyout drawer dropdown toolbar popup popover overlay ad sponsored promo banner facet facets filter filters "
+    "refinement refinements sort sorting wishlist cta alert notice notices"
+)
+_ELSEWHERE = words(
+    "related recommended recommendation recommendations recommend yarpp upsell upsells crosssell crosssells "
+    "similar trending popular"
+)
+_ELSEWHERE_PAIRS = _pairs(
+    "also like, also bought, you may, recently viewed, cross sell, up sell, more from, more articles, more "
+    "stories, frequently bought, bought together, customers also, read more, blog feed, latest posts, recent "
+    "posts"
+)
+_COMMENTS = frozenset(["comment", "comments", "disqus", "respond", "commentform", "commentlist"])
+_REVIEWS = frozenset(["review", "reviews"])
+#: `has-sidebar` and `no-nav` tell of something else than the element that has the name.
+_OF_ANOTHER = words("has with no without is not js open show hide hidden toggle")
+_CONTENT = words("content body text title description post entry")
+
+#: Elements for which `said_by_tag` has an answer.
+SAYING_TAGS = frozenset(["nav", "dialog", "menu", "header", "footer", "aside"])
+_ROLES = dict.fromkeys(
+    ["navigation", "contentinfo", "complementary", "search", "dialog", "alertdialog", "menu", "menubar", "toolbar"],
+    ElementRole.CHROME | ElementRole.LANDMARK,
+) | {"tablist": ElementRole.ASIDE}
+
+_SEAM = re.compile(r"(?<=[a-z])(?=[A-Z])|[-_:/]+")
+#: Characters of a name that are looked at; a longer one is built to hurt.
+_LONGEST = 400
+
+
+def roles_from_names(names: str) -> int:
+    """What classes, an id, or the tag of a custom element say, all of them in one string."""
+    return _roles_from_name(names[:_LONGEST])
+
+
+def roles_from_aria(role: str, *, inside: bool) -> int:
+    """What an ARIA role says; `inside` is whether the element is part of an article, a section or the main landmark."""
+    if role == "banner" and not inside:
+        return ElementRole.CHROME | ElementRole.LANDMARK
+    return _ROLES.get(role, 0)
+
+
+def roles_from_tag(tag: str, *, inside: bool) -> int:
+    """What an HTML element says by itself. A header or footer inside an article belongs to the article."""
+    if tag in {"nav", "dialog", "menu"} or (tag in {"header", "footer", "aside"} and not inside):
+        return ElementRole.CHROME | ElementRole.LANDMARK
+    return ElementRole.ASIDE if tag == "aside" else 0
+
+
+# Whole class attributes repeat within a page, and single names from page to page and from site to site.
+@lru_cache(maxsize=4096)
+def _roles_from_name(names: str) -> int:
+    said = 0
+    for name in names.split():
+        said |= _roles_from_whole_name(name)
+    return said
+
+
+@lru_cache(maxsize=8192)
+def _roles_from_whole_name(name: str) -> int:
+    parts = [part.lower() for part in _SEAM.split(name) if part]
+    said = 0
+    before = ""
+    for place, word in enumerate(parts):
+        if before not in _OF_ANOTHER:
+            said |= _roles_from_word(word, first=place == 0)
+            if before:
+                said |= _roles_from_pair(f"{before} {word}", last=parts[-1])
+        before = word
+    return said
+
+
+def _roles_from_word(word: str, *, first: bool) -> int:
+    if word in _CHROME:
+        return ElementRole.CHROME
+    # A page builder calls everything a widget, in the middle of a name; a sidebar's widget is one from the start.
+    if word in _ASIDE or (first and word == "widget"):
+        return ElementRole.ASIDE
+    if word in _ELSEWHERE:
+        return ElementRole.ELSEWHERE
+    if word in _COMMENTS:
+        return ElementRole.COMMENTS
+    if word in _REVIEWS:
+        return ElementRole.REVIEWS
+    return ElementRole.CART if word == "addtocart" else 0
+
+
+def _roles_from_pair(pair: str, *, last: str) -> int:
+    if pair in _CHROME_PAIRS and last not in _CONTENT:
+        return ElementRole.CHROME
+    if pair in _ELSEWHERE_PAIRS:
+        return ElementRole.ELSEWHERE
+    return ElementRole.CART if pair in {"to cart", "add cart"} else 0

@@ -1,0 +1,122 @@
+"""Drops sections by their heading: "Related articles", "Leave a comment".
+
+A heading alone decides nothing. Its section must be made of links or of little text, or be the place where readers
+speak; and it must be a small part of the page.
+"""
+
+from __future__ import annotations
+
+import re
+
+from weblake_service.page.blocks import HEADINGS, Block, PageBlocks
+
+#: Sections that lead to other pages.
+_ELSEWHERE = re.compile(
+    r"\W*(?:(?:more |further |see )?related\b|you (?:may|might) (?:also )?|similar (?:threads|products|articles|posts|"
+    r"items|topics|jobs|questions)|recommended (?:for|reading|products|articles|posts|content|stories|videos|topics)|"
+    r"recently viewed|people also|customers (?:who|also)|frequently bought|also (?:bought|viewed|like)|"
+    r"more (?:from|like|stories|articles|news|posts)\b|(?:latest|recent|popular|trending|featured|top) (?:articles|"
+    r"posts|news|stories|topics|products|content|searches|resources|blogs?|videos|guides)|from (?:the|our) blog|"
+    r"read (?:next|more|also)|keep reading|what to read next|explore (?:more|related)|discover more|"
+    r"other (?:articles|posts|products|users)|follow us|share this|about the author|table of contents|"
+    r"on this page|in this article|advertisement|sponsored)",
+    re.IGNORECASE,
+)
+#: Sections in which readers speak, or are asked to.
+_VOICES = re.compile(
+    r"\W*(?:sign up|subscribe|newsletter|stay (?:connected|in touch|up to date|informed)|join (?:our|the) "
+    r"(?:newsletter|mailing)|leave a (?:reply|comment|review)|post a comment|add a comment|customer (?:reviews|"
+    r"ratings)|ratings? (?:&|and) reviews|"
+    r"reviews?\s*(?:\(|$)|comments?\s*(?:\(|$)|\d+ (?:comments?|responses|replies|reviews|"
+    r"thoughts)\b)",
+    re.IGNORECASE,
+)
+#: Characters that such a heading has at most, and how many of them are followed on one page.
+_SHORT, _FOLLOWED = 80, 50
+
+
+def drop_sections(outline: PageBlocks, *, voices: bool) -> None:
+    """Drops them; `voices` says whether comments and reviews are dropped too."""
+    followed = 0
+    for block in outline.blocks:
+        if block.tag not in HEADINGS or not 0 < block.own < _SHORT or block.is_core:
+            continue
+        text = " ".join(block.node.text().split())
+        spoken = voices and _VOICES.match(text) is not None
+        if not spoken and not _ELSEWHERE.match(text):
+            continue
+        followed += 1
+        if followed > _FOLLOWED:
+            return
+        if not block.is_gone():
+            _drop_section(outline.root, block, spoken=spoken)
+
+
+def _drop_section(root: Block, heading: Block, *, spoken: bool) -> None:
+    section = _section(heading)
+    text = sum(part.text for part in section)
+    prose = sum(part.prose for part in section)
+    link = sum(part.link for part in section)
+    if any(part.is_core for part in section) or text * 4 > root.text or (prose * 3 > root.prose and prose > 400):
+        return
+    if spoken or link >= 0.3 * text or prose <= 0.25 * text:
+        for part in section:
+            part.drop()
+
+
+def _section(heading: Block) -> list[Block]:
+    """The largest block that begins with a heading and has no other of its rank; else what follows up to the next."""
+    block = heading
+    while block.parent is not None and block.parent.parent is not None and _begins(block.parent, block):
+        if block.parent.is_core or _has_rival(block.parent, heading):
+            break
+        block = block.parent
+    section = [block]
+    if block.text > heading.text + 10 or block.parent is None:
+        return section
+    after = iter(block.parent.children)
+    for sibling in after:
+        if sibling is block:
+            break
+    for sibling in after:
+        if not sibling.dropped:
+            if _rank(sibling) <= _rank(heading):
+                break
+            section.append(sibling)
+    return section
+
+
+def _begins(parent: Block, block: Block) -> bool:
+    for child in parent.children:
+        if child is block:
+            return True
+        if not child.dropped and child.text:
+            return False
+    return False
+
+
+def _has_rival(parent: Block, heading: Block) -> bool:
+    rank = _rank(heading)
+    todo = list(parent.children)
+    while todo:
+        block = todo.pop()
+        if block.dropped or block is heading:
+            continue
+        if block.tag in HEADINGS and block.own and int(block.tag[1]) <= rank:
+            return True
+        if block.headings:
+            todo.extend(block.children)
+    return False
+
+
+def _rank(block: Block) -> int:
+    """The highest heading in a block, 1 to 6; 9 if it has none."""
+    best = 9
+    todo = [block]
+    while todo:
+        inner = todo.pop()
+        if inner.tag in HEADINGS and inner.own:
+            best = min(best, int(inner.tag[1]))
+        if inner.headings:
+            todo.extend(child for child in inner.children if not child.dropped)
+    return best

@@ -1,0 +1,63 @@
+"""Rate limit of each team: starts and reads per minute."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+from weblake_service.clock import Clock, iso
+from weblake_service.config import ServiceConfig
+from weblake_service.responses import ErrorResponse
+
+_WINDOW = 60.0
+
+
+class RateLimit:
+    """What each team starts and reads within any 60 seconds, over all its keys."""
+
+    def __init__(self, config: ServiceConfig, clock: Clock) -> None:
+        self._config = config
+        self._clock = clock
+        self._times: dict[tuple[str, str], deque[float]] = {}
+
+    def take(self, team: str) -> None:
+        """Counts a start: a POST that is about to be executed, so neither a malformed one nor a replay.
+
+        Raises:
+            ErrorResponse: 429 with the seconds to wait, in the header and in the text.
+        """
+        self._count(team, "starts", self._config.plan(team).requests_per_minute)
+
+    def take_read(self, team: str) -> None:
+        """Counts any other request to the API.
+
+        Raises:
+            ErrorResponse: 429, as for a start.
+        """
+        self._count(team, "reads", self._config.plan(team).reads_per_minute)
+
+    def forget(self) -> None:
+        """Starts counting anew."""
+        self._times.clear()
+
+    def _count(self, team: str, what: str, most: int | None) -> None:
+        if most is None:
+            return
+        now = self._clock.now()
+        times = self._times.setdefault((team, what), deque())
+        while times and times[0] <= now - _WINDOW:
+            times.popleft()
+        if len(times) >= most:
+            wait = max(1, math.ceil(times[0] + _WINDOW - now)) if times else int(_WINDOW)
+            raise rate_limited(f"Rate limit exceeded: {most} {what} a minute", wait, now)
+        times.append(now)
+
+
+def rate_limited(what: str, wait: int, now: float) -> ErrorResponse:
+    """A 429 that tells programs and people how long to wait."""
+    return ErrorResponse(
+        429,
+        f"{what}, please retry after {wait}s, resets at {iso(now + wait)}",
+        code="RATE_LIMITED",
+        headers={"Retry-After": str(wait)},
+    )

@@ -1,0 +1,148 @@
+"""JSON responses, errors in the API's shape, and the reading of request bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NoReturn
+from uuid import UUID
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+_ENCODER = msgspec.json.Encoder()
+#: No list has more entries; SQLite's integers end soon after.
+_LARGEST = 10**12
+
+
+class ErrorResponse(Exception):
+    """The request is answered with an error: status, text for a person, stable code, details."""
+
+    def __init__(
+        self,
+        status: int,
+        error: str,
+        *,
+        code: str | None = None,
+        details: object = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(error)
+        self.status = status
+        self.error = error
+        self.code = code
+        self.details = details
+        self.headers = dict(headers or {})
+
+    def body(self) -> dict[str, object]:
+        """The error body of the API."""
+        body: dict[str, object] = {"success": False, "error": self.error}
+        if self.code is not None:
+            body["code"] = self.code
+        if self.details is not None:
+            body["details"] = self.details
+        return body
+
+
+def encode(value: object) -> bytes:
+    """A value as JSON; text that no JSON can carry (lone surrogates) has those characters replaced."""
+    try:
+        return _ENCODER.encode(value)
+    except UnicodeEncodeError:
+        return _ENCODER.encode(_check_storable(value))
+
+
+def json_response(body: object, status: int = 200) -> Response:
+    """A JSON reply."""
+    return encoded_json_response(encode(body), status)
+
+
+def encoded_json_response(body: bytes, status: int = 200) -> Response:
+    """A reply of JSON that is encoded already."""
+    return Response(body, status, media_type="application/json")
+
+
+def error_response(refusal: ErrorResponse) -> Response:
+    """The reply for a refusal."""
+    response = json_response(refusal.body(), refusal.status)
+    response.headers.update(refusal.headers)
+    return response
+
+
+def bad_request(message: str) -> NoReturn:
+    """Refuses a request whose content is wrong."""
+    raise ErrorResponse(400, message, code="BAD_REQUEST", details=[{"message": message}])
+
+
+def not_found(what: str = "Job not found") -> NoReturn:
+    """Refuses a request for something that is not there, or not for this team."""
+    raise ErrorResponse(404, what)
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """The body of a request, refused with 413 as soon as it is known to pass the limit."""
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit() and int(declared) > limit:
+        raise _too_large(limit)
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > limit:
+            raise _too_large(limit)
+    return bytes(body)
+
+
+async def read_object(request: Request, limit: int) -> dict[str, object]:
+    """The JSON object in the body of a request."""
+    body = await read_body(request, limit)
+    try:
+        value: object = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ErrorResponse(400, f"The body is not valid JSON: {error}.", code="BAD_REQUEST_INVALID_JSON") from None
+    if not isinstance(value, dict):
+        bad_request("The body must be a JSON object.")
+    return value
+
+
+def read_job_id(request: Request, name: str = "id", *, unreadable: int = 400) -> str:
+    """The job id in the path, in its canonical spelling.
+
+    Raises:
+        ErrorResponse: 400, or what `unreadable` says where the contract knows no 400; no job could have this id.
+    """
+    text = str(request.path_params[name])
+    try:
+        parsed = UUID(text)
+    except ValueError:
+        parsed = None
+    if parsed is None or str(parsed) != text.lower():
+        if unreadable == 404:
+            not_found()
+        raise ErrorResponse(400, "Invalid job ID", code="BAD_REQUEST", details=[{"message": "A job id is a UUID."}])
+    return str(parsed)
+
+
+def read_integer(request: Request, name: str, *, least: int, most: int | None, default: int | None) -> int | None:
+    """A whole number from the query string, or the default where it is absent; one beyond all lists is the largest."""
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    number = int(text[: len(str(_LARGEST)) + 1]) if text.isascii() and text.isdigit() else -1
+    number = min(number, _LARGEST)
+    if number < least or (most is not None and number > most):
+        bad_request(f"{name} must be a whole number from {least}" + (f" to {most}." if most is not None else "."))
+    return number
+
+
+def _too_large(limit: int) -> ErrorResponse:
+    return ErrorResponse(413, f"The body is larger than {limit} bytes.")
+
+
+def _check_storable(value: object) -> object:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, dict):
+        return {_check_storable(key): _check_storable(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_check_storable(entry) for entry in value]
+    return value

@@ -1,0 +1,88 @@
+"""Runs code in a session and builds the session's URLs, for browser sessions and interact."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from weblake_service.browser.chromium import require_browser
+from weblake_service.components import ServiceComponents
+from weblake_service.page.requested_formats import number
+from weblake_service.responses import ErrorResponse
+from weblake_service.sessions.code.runner import run_code
+from weblake_service.sessions.sessions import LiveSession
+
+#: Seconds that code may run where nothing is said.
+_LIMIT = 30
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionResult:
+    """What code came to."""
+
+    #: stdout, stderr, exitCode, killed, error.
+    shown: dict[str, object]
+    #: The value of the last expression; None where the language has none.
+    value: str | None
+
+
+class CodeRunner:
+    """Runs code in sessions, where this service may."""
+
+    def __init__(self, parts: ServiceComponents) -> None:
+        self._parts = parts
+
+    def require(self, what: str) -> None:
+        """Makes sure that code may run here, and that there is a browser for it.
+
+        Raises:
+            ErrorResponse: 503 with what is missing.
+        """
+        require_browser(what)
+        if not self._parts.config.code_execution:
+            raise ErrorResponse(
+                503,
+                f"{what} is off on this service: it would run on its machine, as its user, in no sandbox. "
+                "`weblake serve --allow-code-execution` turns it on.",
+                code="CODE_EXECUTION_DISABLED",
+            )
+
+    async def run(self, live: LiveSession, asked: Mapping[str, object]) -> ExecutionResult:
+        """Runs the code of a request (snake_case) in a session.
+
+        Raises:
+            ErrorResponse: 410; the session ended while it ran.
+        """
+        folder = live.session.chromium.folder / "work"
+        folder.mkdir(exist_ok=True)
+        code = run_code(
+            str(asked["code"]),
+            str(asked.get("language") or "node"),
+            cdp_url=self._parts.playwright.cdp_url(live),
+            folder=folder,
+            timeout_s=number(asked.get("timeout"), _LIMIT),
+            guard=live.session.watchdog,
+        )
+        found = await self._parts.sessions.use(live, code)
+        shown: dict[str, object] = {
+            "stdout": found.stdout,
+            "stderr": found.stderr,
+            "exitCode": found.exit_code,
+            "killed": found.killed,
+            "error": found.error,
+        }
+        return ExecutionResult(shown, found.value)
+
+
+def session_urls(session: LiveSession | str, base: str) -> dict[str, str]:
+    """The addresses of a session for whoever asks at `base`; of one that has ended (its id), they lead nowhere."""
+
+    def address(door: str) -> str:
+        path = f"/sessions/{session}/{door}" if isinstance(session, str) else session.path(door)
+        return base.rstrip("/") + path
+
+    return {
+        "cdpUrl": address("cdp").replace("http", "ws", 1),
+        "liveViewUrl": address("view"),
+        "interactiveLiveViewUrl": address("control"),
+    }

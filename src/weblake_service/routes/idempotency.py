@@ -1,0 +1,108 @@
+"""Idempotency keys: one key, one execution, one response.
+
+The answer is saved in the transaction that makes the job, so that after a crash there is either both or neither. What
+was refused before anything was executed (400, 401, 402, 429, 503) is not saved: the key may be used again once mended.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from sqlite3 import Connection
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from weblake.api.options.values import uuid_problem
+from weblake_service.clock import Clock
+from weblake_service.config import Access
+from weblake_service.keyed_locks import KeyedLocks
+from weblake_service.responses import ErrorResponse, bad_request, encoded_json_response
+from weblake_service.store.database import Store
+
+#: Seconds for which the answer to a start is kept: much longer than the job, so that a late repeat starts nothing new.
+KEEP_STARTS = 30 * 24 * 3600.0
+#: Seconds for which the answer to a scrape is kept, which is as long as the document itself.
+KEEP_SCRAPES = 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class IdempotencyTicket:
+    """The right to answer under one idempotency key; `save` is called inside the transaction that acts."""
+
+    team: str
+    key: str | None
+    fingerprint: str
+    forget: float
+
+    def save(self, db: Connection, status: int, body: bytes) -> None:
+        """Keeps the answer, where the request carries a key."""
+        if self.key is not None:
+            db.execute(
+                "INSERT OR REPLACE INTO replays VALUES (?, ?, ?, ?, ?, ?)",
+                (self.team, self.key, self.fingerprint, status, body, self.forget),
+            )
+
+
+class IdempotencyStore:
+    """The idempotency keys of all teams."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._turns = KeyedLocks()
+
+    async def once(
+        self,
+        request: Request,
+        access: Access,
+        body: dict[str, object],
+        act: Callable[[IdempotencyTicket], Awaitable[Response]],
+        keep: float = KEEP_STARTS,
+    ) -> Response:
+        """Acts on a request, or repeats what was answered to the same request under the same key.
+
+        Raises:
+            ErrorResponse: 409 where the key was used for another request or is no UUID.
+        """
+        key = request.headers.get("x-idempotency-key")
+        forget = self._clock.now() + keep
+        if key is None:
+            return await act(IdempotencyTicket(access.team, None, "", forget))
+        if uuid_problem(key):
+            raise ErrorResponse(
+                409, "x-idempotency-key must be a UUID: take a new one.", code="IDEMPOTENCY_KEY_NO_UUID"
+            )
+        ticket = IdempotencyTicket(access.team, key, _fingerprint(request, body), forget)
+        async with self._turns.lock((access.team, key)):
+            return await self._stored_response(ticket) or await act(ticket)
+
+    async def _stored_response(self, ticket: IdempotencyTicket) -> Response | None:
+        row = await self._store.read(
+            lambda db: db.execute(
+                "SELECT fingerprint, status, body FROM replays WHERE team = ? AND key = ? AND forget > ?",
+                (ticket.team, ticket.key, self._clock.now()),
+            ).fetchone()
+        )
+        if row is None:
+            return None
+        if row["fingerprint"] != ticket.fingerprint:
+            raise ErrorResponse(
+                409,
+                "Idempotency key already used for another request: send the same request again, or take a new key.",
+                code="IDEMPOTENCY_KEY_REUSED",
+            )
+        response = encoded_json_response(row["body"], row["status"])
+        response.headers["Idempotent-Replayed"] = "true"
+        return response
+
+
+def _fingerprint(request: Request, body: dict[str, object]) -> str:
+    """Equal for two requests that ask for the same, however their JSON is written."""
+    try:
+        canonical = json.dumps(body, sort_keys=True)
+    except RecursionError:
+        bad_request("The body is nested too deeply.")
+    return hashlib.sha256(f"{request.method} {request.url.path}\n{canonical}".encode()).hexdigest()

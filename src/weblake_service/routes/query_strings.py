@@ -1,0 +1,39 @@
+"""Validates the parameter names of query strings against the contract."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+
+from weblake.api import options
+from weblake_service.responses import bad_request
+from weblake_service.routes.request_options import option_errors
+
+#: The options of each GET that has some, by the path of its route.
+_QUERIES = {
+    "/v2/batch/scrape/{id}": options.ChunkQuery,
+    "/v2/browser": options.BrowserFilter,
+    "/v2/crawl/{id}": options.ChunkQuery,
+    "/v2/team/activity": options.ActivityOptions,
+}
+#: Operations for which the contract knows no 400: what they do not know is ignored.
+_WITHOUT_REFUSAL = {"/v2/team/credit-usage/historical", "/v2/team/token-usage/historical"}
+
+
+def check_query(request: Request, path: str) -> None:
+    """Hold the names of a query string against the contract; addresses beside the API's are left alone.
+
+    Args:
+        request: The request.
+        path: The path of its route, such as `/v2/crawl/{id}`.
+
+    Raises:
+        ErrorResponse: 400 with the name, and the nearest one.
+    """
+    if not path.startswith("/v2/") or path in _WITHOUT_REFUSAL or not request.query_params:
+        return
+    cls = _QUERIES.get(path) if request.method in ("GET", "HEAD") else None
+    if cls is None:
+        name = next(iter(request.query_params))
+        bad_request(f"{name[:60]!r} is not an option here: this address takes no query.")
+    with option_errors():
+        options.check_query_names(cls, request.query_params)

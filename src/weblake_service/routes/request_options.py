@@ -1,0 +1,154 @@
+"""Validates request bodies into options."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from weblake.api import options, webhooks
+from weblake.errors import InvalidOption
+from weblake_service.components import ServiceComponents, requester
+from weblake_service.config import Access, Plan, ServiceConfig
+from weblake_service.jobs.scraper import LOCKDOWN_HIT, ZERO_DATA_RETENTION
+from weblake_service.llm import model_options
+from weblake_service.page_failure import PageFailure
+from weblake_service.rate_limit import rate_limited
+from weblake_service.responses import ErrorResponse, bad_request, encode, read_object
+from weblake_service.routes.idempotency import KEEP_STARTS, IdempotencyTicket
+from weblake_service.routes.target_urls import read_target_url, target_error
+
+#: Names in a batch's options that are not about its pages.
+_PAGE_NAMES = frozenset(options.PageOptions.__annotations__) | {"zero_data_retention"}
+#: Seconds after which a full queue is worth another try.
+_QUEUE_WAIT = 30
+#: Bytes of a webhook's configuration.
+_LONGEST_WEBHOOK = 64 << 10
+#: Headers of a delivery that its configuration cannot set.
+_OURS = frozenset(
+    [
+        webhooks.SIGNATURE_HEADER.lower(),
+        "host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade", "expect",
+    ]
+)  # fmt: skip
+_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}")
+_FIELD = re.compile(r"[!-~]?|[!-~][ -~\t]*[!-~]")
+_JSON = re.compile(r"application/json\s*(;|$)", re.IGNORECASE)
+
+
+async def run_once(
+    parts: ServiceComponents,
+    request: Request,
+    act: Callable[[Access, dict[str, object], IdempotencyTicket], Awaitable[Response]],
+    keep: float = KEEP_STARTS,
+) -> Response:
+    """Reads the JSON object in a request's body and acts on it, once for each idempotency key; see `idempotency.py`.
+
+    Args:
+        parts: The service.
+        request: The request.
+        act: Answers it.
+        keep: Seconds for which the answer is kept for repeats.
+    """
+    access = requester(request)
+    body = await read_object(request, parts.config.max_body)
+    return await parts.replays.once(request, access, body, lambda ticket: act(access, body, ticket), keep)
+
+
+def read_options(cls: type, body: Mapping[str, object]) -> dict[str, object]:
+    """The options of a request body by snake_case name.
+
+    Raises:
+        ErrorResponse: 400 with what is wrong.
+    """
+    with option_errors():
+        return options.from_wire(cls, body)
+
+
+@contextmanager
+def option_errors() -> Iterator[None]:
+    """Answer 400 to an option that is refused inside, with what is wrong with it."""
+    try:
+        yield
+    except InvalidOption as error:
+        details = [{"message": error.message, "hint": error.hint} if error.hint else {"message": error.message}]
+        raise ErrorResponse(400, f"{error.message} {error.hint}".strip(), code="BAD_REQUEST", details=details) from None
+
+
+def read_target(url: object, config: ServiceConfig) -> str:
+    """The URL that a request is about, as it will be fetched.
+
+    Raises:
+        ErrorResponse: 400 where it is malformed, 403 where it is private.
+    """
+    try:
+        return read_target_url(str(url), allow_private=config.allow_private)
+    except PageFailure as problem:
+        raise target_error(problem) from None
+
+
+def page_options(asked: Mapping[str, object]) -> dict[str, object]:
+    """The options of a request that say how a page is scraped."""
+    return {name: value for name, value in asked.items() if name in _PAGE_NAMES}
+
+
+def page_price(asked: Mapping[str, object]) -> int:
+    """Credits that one page costs at most."""
+    of_model = model_options.price(asked)
+    if asked.get("lockdown"):
+        return LOCKDOWN_HIT + of_model
+    return 1 + of_model + (ZERO_DATA_RETENTION if asked.get("zero_data_retention") else 0)
+
+
+def read_webhook(asked: Mapping[str, object], config: ServiceConfig) -> dict[str, object] | None:
+    """The webhook of a request as an object.
+
+    Raises:
+        ErrorResponse: 400 for a URL that is malformed, private or without TLS where that is not allowed, and for
+            headers that cannot be sent.
+    """
+    given = asked.get("webhook")
+    if given is None:
+        return None
+    webhook: dict[str, object] = {"url": given} if isinstance(given, str) else dict(given)  # type: ignore[call-overload]
+    try:
+        url = webhook["url"] = read_target_url(str(webhook["url"]), allow_private=config.allow_private)
+    except PageFailure as problem:
+        bad_request(f"webhook.url cannot be used: {problem.message}")
+    if not config.allow_private and not url.startswith("https://"):
+        bad_request("webhook.url must begin with https:// (a service that allows private receivers takes http:// too).")
+    headers = webhook.get("headers")
+    if isinstance(headers, Mapping):
+        _check_headers(headers)
+    if len(encode(webhook)) > _LONGEST_WEBHOOK:
+        bad_request(f"webhook is larger than {_LONGEST_WEBHOOK} bytes, and all of it goes with every delivery.")
+    return webhook
+
+
+def _check_headers(headers: Mapping[str, str]) -> None:
+    for name, value in headers.items():
+        if not _TOKEN.fullmatch(name):
+            bad_request(f"webhook.headers holds {name[:100]!r}, which is no name of a header.")
+        if not _FIELD.fullmatch(value):
+            bad_request(f"webhook.headers[{name!r}] holds characters that no header can carry: use printable ASCII.")
+        if name.lower() in _OURS or name.lower().startswith("proxy-"):
+            bad_request(f"webhook.headers cannot set {name}: the service sets it itself. Leave it out.")
+        if name.lower() == "content-type" and not _JSON.match(value):
+            bad_request("webhook.headers cannot set another Content-Type: a delivery is application/json.")
+
+
+def check_queue(waiting: int, more: int, plan: Plan, now: float) -> None:
+    """Makes sure that a team's queue has room for more pages.
+
+    Raises:
+        ErrorResponse: 429 with the seconds to wait.
+    """
+    if waiting + more > plan.max_queued_pages:
+        raise rate_limited(
+            f"The queue is full: {waiting} of {plan.max_queued_pages} pages wait, and {more} more are asked for",
+            _QUEUE_WAIT,
+            now,
+        )

@@ -1,0 +1,229 @@
+"""The accessibility snapshot of a page: one line for each element, with a ref to act on it (`@e5`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from weblake_service.sessions.attached_page import AttachedPage, PageActionError
+
+#: What can be acted on.
+_ACTIVE = {
+    "button", "checkbox", "combobox", "link", "listbox", "menuitem", "menuitemcheckbox", "menuitemradio", "option",
+    "radio", "searchbox", "slider", "spinbutton", "switch", "tab", "textbox", "treeitem", "DisclosureTriangle",
+    "Date", "DateTime", "InputTime", "ColorWell", "PopUpButton",
+}  # fmt: skip
+#: What else is worth a name: text of it is often asked for.
+_NAMED = {"heading", "image", "img", "cell", "gridcell", "columnheader", "rowheader", "region", "dialog", "alert"}
+#: Boxes that say nothing, whose content stands in their place.
+_BOXES = {"none", "generic", "InlineTextBox", "LineBreak", "presentation", "Abbr", "LayoutTable", "LayoutTableRow"}
+_BOXES |= {"LayoutTableCell", "strong", "emphasis", "code", "mark", "superscript", "subscript"}
+#: Roles of Chromium's own, by the names that everybody knows.
+_RENAMED = {
+    "StaticText": "text", "RootWebArea": "document", "image": "img", "DisclosureTriangle": "button", "Iframe": "iframe",
+    "PopUpButton": "combobox", "Date": "textbox", "DateTime": "textbox", "InputTime": "textbox", "LabelText": "label",
+}  # fmt: skip
+#: What is one thing to its user, whatever the browser builds it of.
+_WHOLE = {"Date", "DateTime", "InputTime", "ColorWell", "slider", "spinbutton"}
+_STATES = ("checked", "disabled", "expanded", "level", "pressed", "required", "selected")
+#: Characters of a name or value in a line.
+_LONGEST = 300
+_DEEPEST = 200
+
+
+@dataclass(frozen=True)
+class Ref:
+    """An element that a snapshot named."""
+
+    #: The browser's own id of the element (backendNodeId).
+    node: int
+    role: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a page showed, and what its refs stand for."""
+
+    text: str
+    refs: dict[str, Ref]
+    #: The load of the document that the refs are of.
+    loader: str
+
+
+@dataclass
+class _Line:
+    role: str
+    name: str
+    states: str
+    value: str
+    node: int
+    below: list[_Line] = field(default_factory=list)
+
+
+async def take_snapshot(
+    page: AttachedPage,
+    *,
+    interactive: bool = False,
+    compact: bool = False,
+    depth: int | None = None,
+    root: int | None = None,
+) -> Snapshot:
+    """What a page shows now.
+
+    :param interactive: only what can be acted on
+    :param compact: leaves out what has neither a name nor a text nor anything below it that has
+    :param depth: how many levels below the first
+    :param root: only what is below this element (backendNodeId)
+
+    Raises:
+        PageActionError: The page does not answer, or the element is not shown.
+    """
+    loader = await page.loader()
+    lines = await _frame(page, None, root)
+    if root is not None and not lines:
+        raise PageActionError("There is nothing to see of this element: it is hidden, or in a frame.")
+    if len(lines) == 1 and lines[0].role == "document":
+        lines = lines[0].below
+    refs: dict[str, Ref] = {}
+    if interactive:
+        lines = [line for line in _flatten(lines) if line.role in _ACTIVE_NAMES and line.node]
+        for line in lines:
+            line.below = [option for option in line.below if option.role == "option" and not option.node]
+    if compact:
+        lines = _compacted(lines)
+    told = list(_format_line(lines, 0, depth, refs))
+    return Snapshot("\n".join(told) or "(nothing to see on this page)", refs, loader)
+
+
+async def _frame(page: AttachedPage, frame: str | None, root: int | None) -> list[_Line]:
+    """The lines of a frame, and of the frames in it as far as they are of the same site."""
+    asked = {"frameId": frame} if frame else {}
+    nodes = (await page.send("Accessibility.getFullAXTree", asked))["nodes"]
+    by_id = {node["nodeId"]: node for node in nodes}
+    if root is None:
+        tops = [node for node in nodes if node.get("parentId") not in by_id]
+    else:
+        tops = [node for node in nodes if node.get("backendDOMNodeId") == root]
+    lines = [line for node in tops for line in _lines(node, by_id, 0)]
+    for line in list(_flatten(lines)):
+        if line.role == "iframe" and not line.below:
+            line.below = await _frame_below(page, line.node)
+    return lines
+
+
+async def _frame_below(page: AttachedPage, node: int) -> list[_Line]:
+    try:
+        owner = (await page.send("DOM.describeNode", {"backendNodeId": node}))["node"]
+        lines = await _frame(page, owner["frameId"], None)
+    except (PageActionError, KeyError):
+        # A frame of another site is a process of its own, which this session does not reach.
+        return [_Line("text", "(a frame of another site; open its address to see it)", "", "", 0)]
+    return lines[0].below if len(lines) == 1 and lines[0].role == "document" else lines
+
+
+def _lines(node: Mapping[str, Any], by_id: Mapping[str, Mapping[str, Any]], deep: int) -> list[_Line]:
+    """A node's line with those below it, or only those below it where the node itself says nothing."""
+    role = str(node.get("role", {}).get("value", ""))
+    name = _shortened(node.get("name", {}).get("value", ""))
+    children = [by_id[child] for child in node.get("childIds", ()) if child in by_id] if deep < _DEEPEST else []
+    below = [line for child in children for line in _lines(child, by_id, deep + 1)] if role not in _WHOLE else []
+    if role == "MenuListPopup":
+        # The options of a <select> are chosen, not clicked: they have no refs.
+        return [_Line(line.role, line.name, line.states, "", 0) for line in below]
+    if node.get("ignored") or (role in _BOXES and not (name and _can_focus(node))):
+        return _merge_texts(below)
+    if role == "StaticText":
+        return [_Line("text", name, "", "", 0)] if name else []
+    if role == "ListMarker":
+        return []
+    line = _Line(
+        _RENAMED.get(role, role),
+        name,
+        _format_states(node),
+        "",
+        int(node.get("backendDOMNodeId", 0)),
+        _merge_texts(below),
+    )
+    value = "" if role in {"checkbox", "radio", "option"} else _shortened(node.get("value", {}).get("value", ""))
+    texts = [lower.name for lower in line.below] if all(lower.role == "text" for lower in line.below) else None
+    if texts is not None:
+        said = " ".join(texts)
+        # What a thing is called and what stands in it is mostly the same.
+        if not name:
+            value = value or said
+        if line.role != "iframe" and (not name or said in name or name in said or said == value):
+            line.below = []
+    line.value = "" if value == name else value
+    return [line]
+
+
+def _merge_texts(lines: list[_Line]) -> list[_Line]:
+    """Texts that stand side by side as one: a word in bold is no paragraph."""
+    joined: list[_Line] = []
+    for line in lines:
+        if line.role == "text" and joined and joined[-1].role == "text":
+            joined[-1] = _Line("text", _shortened(f"{joined[-1].name} {line.name}"), "", "", 0)
+        else:
+            joined.append(line)
+    return joined
+
+
+def _flatten(lines: list[_Line]) -> Iterator[_Line]:
+    for line in lines:
+        yield line
+        yield from _flatten(line.below)
+
+
+def _compacted(lines: list[_Line]) -> list[_Line]:
+    kept = []
+    for line in lines:
+        line.below = _compacted(line.below)
+        if line.name or line.value or line.role in _ACTIVE_NAMES:
+            kept.append(line)
+        else:
+            # A box without a name: what is in it takes its place.
+            kept += line.below
+    return kept
+
+
+def _format_line(lines: list[_Line], level: int, depth: int | None, refs: dict[str, Ref]) -> Iterator[str]:
+    for line in lines:
+        text = "  " * level + "- " + line.role
+        if line.role == "text":
+            yield f"{text}: {line.name}"
+            continue
+        text += (f' "{line.name}"' if line.name else "") + line.states
+        if line.node and (line.role in _ACTIVE_NAMES or (line.role in _NAMED and (line.name or line.value))):
+            ref = f"e{len(refs) + 1}"
+            refs[ref] = Ref(line.node, line.role, line.name)
+            text += f" [ref={ref}]"
+        yield text + (f": {line.value}" if line.value else "")
+        if depth is None or level < depth:
+            yield from _format_line(line.below, level + 1, depth, refs)
+
+
+def _format_states(node: Mapping[str, Any]) -> str:
+    said = {item["name"]: item["value"].get("value") for item in node.get("properties", ())}
+    text = ""
+    for state in _STATES:
+        value = said.get(state)
+        if value in (None, False, "false", ""):
+            # That it is closed is worth knowing, that it is not disabled is not.
+            text += " [collapsed]" if state == "expanded" and value is False else ""
+        else:
+            text += f" [{state}]" if value is True or value == "true" else f" [{state}={value}]"
+    return text
+
+
+def _can_focus(node: Mapping[str, Any]) -> bool:
+    return any(item["name"] == "focusable" and item["value"].get("value") for item in node.get("properties", ()))
+
+
+def _shortened(text: object) -> str:
+    words = " ".join(str(text).split())
+    return words if len(words) <= _LONGEST else words[: _LONGEST - 1] + "…"
+
+
+_ACTIVE_NAMES = {_RENAMED.get(role, role) for role in _ACTIVE}

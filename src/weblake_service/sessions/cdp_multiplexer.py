@@ -1,0 +1,238 @@
+"""Multiplexes the CDP clients of one Chromium over one pipe.
+
+Each client gets a session of the browser's own (`Target.attachToBrowserTarget`), as if it had a connection to itself:
+it sees the sessions that it opened and no others, and what it set up goes when it goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from weblake_service.sessions.cdp import CdpError, Listener
+from weblake_service.sessions.chromium_process import ChromiumProcess
+
+
+class Message(msgspec.Struct, omit_defaults=True):
+    """A message of the protocol, of which only the address is read."""
+
+    id: int | None = None
+    method: str | None = None
+    session: str | None = msgspec.field(default=None, name="sessionId")
+    params: msgspec.Raw = msgspec.Raw()
+    result: msgspec.Raw = msgspec.Raw()
+    error: msgspec.Raw = msgspec.Raw()
+
+
+#: Takes a reply to a command, or None where the browser is gone.
+_Reply = Callable[[Message | None], None]
+_DECODER = msgspec.json.Decoder(Message)
+_ENCODER = msgspec.json.Encoder()
+
+
+class CdpMultiplexer:
+    """The clients of one browser."""
+
+    def __init__(self, chromium: ChromiumProcess) -> None:
+        self._chromium = chromium
+        self._last = 0
+        self._waiting: dict[int, _Reply] = {}
+        self._clients: dict[str, CdpClient] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._end: asyncio.Task[None] | None = None
+        chromium.on_message(self._on_message)
+        self._end = asyncio.get_running_loop().create_task(self._wait_for_exit())
+
+    async def client(self) -> CdpClient:
+        """A new client, which has nothing open yet.
+
+        Raises:
+            CdpError: The browser is gone.
+        """
+        reply = await self._request(Message(method="Target.attachToBrowserTarget", params=msgspec.Raw(b"{}")))
+        root: str = reply["sessionId"]
+        client = CdpClient(self, root)
+        self._clients[root] = client
+        return client
+
+    async def aclose(self) -> None:
+        """Ends all clients; the browser itself is ended by whoever started it."""
+        if self._end is not None:
+            self._end.cancel()
+            await asyncio.gather(self._end, return_exceptions=True)
+        self._fail_pending()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _request(self, message: Message) -> dict[str, Any]:
+        """Sends a command of one's own and returns its result."""
+        answered: asyncio.Future[Message | None] = asyncio.get_running_loop().create_future()
+
+        def reply(answer: Message | None) -> None:
+            if not answered.done():
+                answered.set_result(answer)
+
+        number = await self._send(message, reply)
+        try:
+            answer = await answered
+        finally:
+            self._waiting.pop(number, None)
+        if answer is None:
+            raise CdpError("The browser is gone.")
+        if answer.error:
+            raise CdpError(f"{message.method}: {msgspec.json.decode(answer.error).get('message', 'refused')}")
+        result: dict[str, Any] = msgspec.json.decode(answer.result) if answer.result else {}
+        return result
+
+    async def _send(self, message: Message, reply: _Reply) -> int:
+        """Sends a command under a number of this pipe's own."""
+        self._last += 1
+        number = self._last
+        self._waiting[number] = reply
+        message.id = number
+        try:
+            await self._chromium.send(_ENCODER.encode(message))
+        except (ConnectionError, RuntimeError) as error:
+            self._waiting.pop(number, None)
+            raise CdpError("The browser is gone.") from error
+        return number
+
+    def _on_message(self, raw: bytes) -> None:
+        message = _DECODER.decode(raw)
+        if message.id is not None:
+            reply = self._waiting.pop(message.id, None)
+            if reply is not None:
+                reply(message)
+            return
+        owner = self._clients.get(message.session or "")
+        if message.method == "Target.attachedToTarget":
+            if owner is not None:
+                self._clients[_session_in(message)] = owner
+        elif message.method == "Target.detachedFromTarget":
+            gone = self._clients.pop(_session_in(message), None)
+            if gone is not None and gone.root == _session_in(message):
+                gone.on_disconnect()
+        if owner is not None:
+            owner.on_event(message)
+
+    def _forget(self, client: CdpClient) -> None:
+        """Closes a client's sessions."""
+        if not any(one is client for one in self._clients.values()):
+            return
+        self._clients = {session: one for session, one in self._clients.items() if one is not client}
+        if self._chromium.gone.is_set():
+            return
+        bye = msgspec.json.encode({"sessionId": client.root})
+        task = asyncio.get_running_loop().create_task(
+            self._detach(Message(method="Target.detachFromTarget", params=msgspec.Raw(bye)))
+        )
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _detach(self, message: Message) -> None:
+        with suppress(CdpError):
+            await self._request(message)
+
+    async def _wait_for_exit(self) -> None:
+        await self._chromium.gone.wait()
+        self._fail_pending()
+
+    def _fail_pending(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for reply in waiting.values():
+            reply(None)
+        for client in {id(one): one for one in self._clients.values()}.values():
+            client.on_disconnect()
+        self._clients.clear()
+
+
+class CdpClient:
+    """One client; see cdp.py for what it can do, and `forward` for one that speaks the protocol itself."""
+
+    def __init__(self, mux: CdpMultiplexer, root: str) -> None:
+        self._mux = mux
+        self._listeners: list[Listener] = []
+        self._raw: Callable[[Message | None], None] | None = None
+        #: The session that stands for the browser itself.
+        self.root = root
+        self.gone = False
+
+    async def send(
+        self, method: str, params: Mapping[str, object] | None = None, session: str | None = None
+    ) -> dict[str, Any]:
+        """Sends a command and returns its result.
+
+        Raises:
+            CdpError: It was refused, or the browser is gone.
+        """
+        if self.gone:
+            raise CdpError("The browser is gone.")
+        given = msgspec.Raw(_ENCODER.encode(params or {}))
+        return await self._mux._request(Message(method=method, session=session or self.root, params=given))
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Hears every event of this client until the function that is returned is called."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener) if listener in self._listeners else None
+
+    def forward_raw(self, hear: Callable[[Message | None], None]) -> None:
+        """Hands events and replies on as they are, for a client that speaks the protocol itself; None at the end."""
+        self._raw = hear
+
+    async def forward(self, message: Message) -> None:
+        """Sends a message of such a client; its reply comes with the number that it chose.
+
+        Raises:
+            CdpError: The session is not this client's, or the browser is gone.
+        """
+        number, session = message.id, message.session
+        if session is not None and self._mux._clients.get(session) is not self:
+            raise CdpError("Session with given id not found.")
+
+        def reply(answer: Message | None) -> None:
+            if self._raw is None:
+                return
+            if answer is not None:
+                answer.id, answer.session = number, session
+            self._raw(answer)
+
+        await self._mux._send(
+            Message(method=message.method, session=session or self.root, params=message.params), reply
+        )
+
+    def on_event(self, message: Message) -> None:
+        """Hands on an event of one of this client's sessions."""
+        session = None if message.session == self.root else message.session
+        if self._raw is not None:
+            message.session = session
+            self._raw(message)
+        if self._listeners and message.method is not None:
+            params: dict[str, Any] = msgspec.json.decode(message.params) if message.params else {}
+            for listener in [*self._listeners]:
+                listener(message.method, params, session)
+
+    def on_disconnect(self) -> None:
+        """Notes that the browser is gone."""
+        self.gone = True
+        if self._raw is not None:
+            self._raw(None)
+
+    def close(self) -> None:
+        """Closes this client's sessions."""
+        self.gone = True
+        self._raw = None
+        self._listeners.clear()
+        self._mux._forget(self)
+
+
+class _Attached(msgspec.Struct):
+    session: str = msgspec.field(name="sessionId")
+
+
+def _session_in(message: Message) -> str:
+    return msgspec.json.decode(message.params, type=_Attached).session

@@ -1,0 +1,99 @@
+"""The argument parser of `agent-browser`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+#: Commands with one element.
+_ELEMENT = {
+    "click": "click an element",
+    "dblclick": "click it twice",
+    "hover": "move the mouse over it",
+    "focus": "give it the focus",
+    "check": "set a checkbox",
+    "uncheck": "take it back",
+    "scrollintoview": "scroll until it is in the window",
+}
+#: Flags that stand alone.
+_FLAGS = {"--json", "-f", "--full"}
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong."""
+
+    def error(self, message: str) -> NoReturn:
+        print(f"{self.prog}: {message} (see agent-browser --help)", file=sys.stderr)  # noqa: T201
+        sys.exit(1)
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """Makes sense of a command line; the command is in `command`. What makes no sense ends the process."""
+    stop = words.index("--") if "--" in words else len(words)
+    # argparse takes a word that may be left out for left out when a flag stands before it: flags go last.
+    flags = [word for word in words[:stop] if word in _FLAGS]
+    plain = [word for word in words[:stop] if word not in _FLAGS]
+    return _parser().parse_args([*plain, *flags, *words[stop:]])
+
+
+def _parser() -> argparse.ArgumentParser:
+    anywhere = _Parser(add_help=False)
+    anywhere.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="answer as JSON")
+    top = _Parser(
+        "agent-browser",
+        description="Drives the session's browser. Elements are CSS selectors, or refs of the last snapshot: @e5.",
+    )
+    top.set_defaults(json=False)
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
+
+    def add(name: str, says: str, *arguments: tuple[Sequence[str], dict[str, Any]]) -> None:
+        command = commands.add_parser(name, help=says, description=says, parents=[anywhere])
+        for flags, options in arguments:
+            command.add_argument(*flags, **options)
+
+    element = (["element"], {"help": "a CSS selector, or a ref as @e5"})
+    text = (["text"], {"nargs": "+"})
+    add("open", "open an address", (["url"], {}))
+    add("goto", "open an address", (["url"], {}))
+    add("back", "to the page before")
+    add("forward", "to the page after")
+    add("reload", "load the page anew")
+    add(
+        "snapshot",
+        "what the page shows, with refs to act on",
+        (["-i", "--interactive"], {"action": "store_true", "help": "only what can be acted on"}),
+        (["-c", "--compact"], {"action": "store_true", "help": "without boxes that say nothing"}),
+        (["-d", "--depth"], {"type": int, "help": "how many levels deep"}),
+        (["-s", "--selector"], {"help": "only below this element"}),
+    )
+    for name, says in _ELEMENT.items():
+        add(name, says, element)
+    add("fill", "put a text into a field, in place of what it holds", element, text)
+    add("type", "write a text into a field, after what it holds", element, text)
+    add("press", "press a key: Enter, Tab, Control+a", (["key"], {}))
+    add("select", "choose options of a list", element, (["values"], {"nargs": "+"}))
+    add(
+        "scroll",
+        "scroll the page, or an element",
+        (["direction"], {"choices": ["up", "down", "left", "right"]}),
+        (["pixels"], {"nargs": "?", "type": int, "default": 600}),
+        (["-s", "--selector"], {"help": "the element"}),
+    )
+    what = {"choices": ["text", "html", "value", "attr", "title", "url", "count"]}
+    optional = (["element"], {"nargs": "?"})
+    add("get", "read something of the page", (["what"], what), optional, (["name"], {"nargs": "?"}))
+    add("is", "ask something about an element", (["what"], {"choices": ["visible", "enabled", "checked"]}), element)
+    add("eval", "the value of some JavaScript, - for standard input", (["script"], {"nargs": "+"}))
+    add("wait", "wait some milliseconds, or for an element to show", (["what"], {"metavar": "MS|SELECTOR"}))
+    full = (["-f", "--full"], {"action": "store_true", "help": "all of the page"})
+    add("screenshot", "a picture of the page, as PNG", (["path"], {"nargs": "?"}), full)
+    add(
+        "tab",
+        "list, N or switch N, new [URL], close [N]",
+        (["what"], {"nargs": "?", "default": "list"}),
+        (["argument"], {"nargs": "?"}),
+    )
+    add("close", "leave the browser; the session stays open")
+    return top

@@ -1,0 +1,146 @@
+"""Watches the pages of a browser: tracks the page in front, ends loops that code left behind, answers dialogs.
+
+`page.evaluate("while (true) {}")` goes on when the code is killed, and a page that is busy takes no new client: whoever
+is to end it has to be there before. A dialog that opens while no client hears of it stops its page for good; one that
+nobody answers is answered here, late enough for a client that wants to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from typing import Any
+
+from weblake import aio
+from weblake_service.sessions.attached_page import PageActionError
+from weblake_service.sessions.cdp import Cdp, CdpError
+from weblake_service.sessions.open_pages import front_page
+
+#: Seconds that the browser may take to answer here.
+_ANSWER = 5.0
+#: Seconds in which a page shows that it is not in a loop.
+_FREE = 1.0
+#: Seconds after which a dialog is taken for one that nobody answers.
+_DIALOG = 5.0
+
+
+class PageWatchdog:
+    """Attached to all pages of a browser, also to those that are still to come; none for a browser that is not there.
+
+    One may watch over a session as long as it lasts, and over all that is run in it.
+    """
+
+    def __init__(self, cdp: Cdp | None) -> None:
+        self._cdp = cdp
+        self._sessions: set[str] = set()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._viewers = 0
+        #: Set while nobody watches who could answer a dialog.
+        self._unseen = asyncio.Event()
+        self._unseen.set()
+        if cdp is not None:
+            cdp.listen(self._on_event)
+
+    async def start(self) -> None:
+        """Attaches to the pages, and goes on doing so.
+
+        Raises:
+            CdpError: The browser refuses.
+        """
+        if self._cdp is not None:
+            asked = {"autoAttach": True, "waitForDebuggerOnStart": False, "flatten": True}
+            await self._cdp.send("Target.setAutoAttach", asked)
+
+    @contextmanager
+    def viewed(self) -> Iterator[None]:
+        """Leaves dialogs to a viewer who can answer them, while the block runs."""
+        self._viewers += 1
+        self._unseen.clear()
+        try:
+            yield
+        finally:
+            self._viewers -= 1
+            if not self._viewers:
+                self._unseen.set()
+
+    def stop(self) -> None:
+        """Does nothing more."""
+        for key in list(self._tasks):
+            self._drop(key)
+
+    async def front(self) -> str | None:
+        """The page in front. None where nobody says, which the code will hear when it connects itself."""
+        with suppress(CdpError, PageActionError, TimeoutError):
+            async with aio.timeout(_ANSWER):
+                return await front_page(self._cdp) if self._cdp else None
+        return None
+
+    async def unblock(self) -> None:
+        """Ends what scripts do in pages that do not answer."""
+        await asyncio.gather(*(self._unblock_page(session) for session in self._sessions))
+
+    async def _unblock_page(self, session: str) -> None:
+        assert self._cdp is not None
+        with suppress(CdpError):
+            try:
+                async with aio.timeout(_FREE):
+                    await self._cdp.send("Runtime.evaluate", {"expression": "1"}, session)
+            except TimeoutError:
+                with suppress(TimeoutError):
+                    async with aio.timeout(_FREE):
+                        await self._cdp.send("Runtime.terminateExecution", None, session)
+
+    def _send_quietly(self, key: str, work: Coroutine[Any, Any, None]) -> None:
+        """Does something aside, one thing for each key."""
+        self._drop(key)
+        self._tasks[key] = asyncio.ensure_future(work)
+
+    def _drop(self, key: str) -> None:
+        task = self._tasks.pop(key, None)
+        if task is not None:
+            task.cancel()
+
+    async def _attach(self, session: str) -> None:
+        assert self._cdp is not None
+        with suppress(CdpError):
+            await self._cdp.send("Page.enable", None, session)
+
+    async def _handle_dialog(self, session: str, kind: object) -> None:
+        assert self._cdp is not None
+        await asyncio.sleep(_DIALOG)
+        await self._unseen.wait()
+        with suppress(CdpError):
+            yes = {"accept": kind in {"alert", "beforeunload"}}
+            await self._cdp.send("Page.handleJavaScriptDialog", yes, session)
+
+    def _on_event(self, method: str, params: dict[str, Any], session: str | None) -> None:
+        if method == "Target.attachedToTarget" and session is None and params["targetInfo"]["type"] == "page":
+            self._sessions.add(params["sessionId"])
+            self._send_quietly(f"enter {params['sessionId']}", self._attach(params["sessionId"]))
+        elif session in self._sessions and method == "Page.javascriptDialogOpening":
+            self._send_quietly(f"answer {session}", self._handle_dialog(str(session), params.get("type")))
+        elif method == "Page.javascriptDialogClosed":
+            self._drop(f"answer {session}")
+        elif method == "Target.detachedFromTarget":
+            self._sessions.discard(params["sessionId"])
+            for key in ("enter", "answer"):
+                self._drop(f"{key} {params['sessionId']}")
+
+
+@asynccontextmanager
+async def watchdog(cdp_url: str) -> AsyncIterator[PageWatchdog]:
+    """Watches over a browser until the end of the block; over none where there is none."""
+    # The extra `browser` brings websockets; the service is there without it.
+    from weblake_service.sessions.code.connection import open_connection
+
+    async with AsyncExitStack() as stack:
+        guard = PageWatchdog(None)
+        with suppress(CdpError, TimeoutError):
+            async with aio.timeout(_ANSWER):
+                guard = PageWatchdog(await stack.enter_async_context(open_connection(cdp_url)))
+                await guard.start()
+        try:
+            yield guard
+        finally:
+            guard.stop()

@@ -1,0 +1,182 @@
+"""Supervisor process of a user's code: `python -I -S supervisor.py`. It runs one command and ends all its processes.
+
+A line of JSON on standard input says what to run. Then that pipe is the leash: when it closes, because the service is
+done with the code or is gone, were it by SIGKILL, everything that the code started is ended. On Linux that holds for
+what left its group and its session, too: whatever loses its parent becomes a child of this process.
+
+It limits itself, and so all that it starts, rather than in the service between fork and exec, where other threads make
+that unsafe.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+#: Marks all processes of an execution, in their environment.
+MARK = "CODE_RUN"
+#: Linux: orphans among the descendants become children of this process.
+_PR_SET_CHILD_SUBREAPER = 36
+#: Seconds that what runs in the background has to finish when the code itself is through.
+_GRACE = 0.5
+#: Seconds in which the killed have to be gone.
+_KILLING = 2.0
+
+
+def main() -> None:
+    """Runs the command that standard input names; writes how it ended to the file that is named there."""
+    told = json.loads(_read_first_line())
+    _become_subreaper()
+    _limit(told["limits"])
+    woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) if hasattr(os, "pipe2") else os.pipe()
+    os.set_blocking(wake, False)
+    # Not SIG_IGN, which reaps children by itself; the handler has nothing to do, for the byte in the pipe wakes select.
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    child = _start(told["command"], told["folder"])
+    # The pipes of the output end when the last of the code's processes is gone, and this one is none of them.
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 1)
+    os.dup2(nothing, 2)
+    status = _wait(child, woken, None)
+    if status is not None:
+        _wait(-1, woken, time.monotonic() + _GRACE)
+    if Path("/proc/self/stat").exists():
+        kill_all(lambda: descendants(os.getpid()))
+    else:
+        # Elsewhere than on Linux only the group of the code can be found.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(child, signal.SIGKILL)
+    ended = Path(told["ended"])
+    with suppress(OSError):
+        ended.write_text("" if status is None else str(os.waitstatus_to_exitcode(status)))
+
+
+def _read_first_line() -> bytes:
+    """The first line of standard input, and not a byte more."""
+    line = b""
+    while not line.endswith(b"\n"):
+        more = os.read(0, 65536)
+        if not more:
+            sys.exit(0)
+        line += more
+    return line
+
+
+def _start(command: list[str], folder: str) -> int:
+    child = os.fork()
+    if child:
+        return child
+    try:
+        # A group of its own: a signal that the code sends to its group does not hit this process.
+        os.setpgid(0, 0)
+        # Python ignores these, and who is started would go on ignoring them: `yes | head` would not end.
+        for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.chdir(folder)
+        os.execvp(command[0], command)  # noqa: S606 - it is made by the service, and needs no shell
+    except OSError as error:
+        os.write(2, f"{command[0]}: {error.strerror}\n".encode())
+    finally:
+        os._exit(127)
+
+
+def _wait(child: int, woken: int, until: float | None) -> int | None:
+    """The status of a child; None when the leash is let go, when time is up, or when there is no such child.
+
+    :param child: -1 for all children; then it waits until there is none.
+    """
+    while True:
+        try:
+            while (reaped := os.waitpid(-1, os.WNOHANG))[0]:
+                if reaped[0] == child:
+                    return reaped[1]
+        except ChildProcessError:
+            return None
+        left = None if until is None else max(until - time.monotonic(), 0)
+        ready = select.select([0, woken], [], [], left)[0]
+        if woken in ready:
+            os.read(woken, 4096)
+        if not ready or (0 in ready and not os.read(0, 4096)):
+            return None
+
+
+def kill_all(find: Callable[[], set[int]]) -> bool:
+    """Kills whoever is found until nobody is; False when some did not go."""
+    deadline = time.monotonic() + _KILLING
+    while found := find():
+        for pid in found:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.002)
+    return True
+
+
+def descendants(pid: int) -> set[int]:
+    """The processes below one, corpses too, until they are reaped: a thread of theirs may live on."""
+    below: dict[int, list[int]] = {}
+    for process in _processes():
+        with suppress(OSError):
+            # The name in brackets may hold spaces and brackets itself.
+            parent = int((process / "stat").read_bytes().rpartition(b")")[2].split()[1])
+            below.setdefault(parent, []).append(int(process.name))
+    found, new = set[int](), [pid]
+    while new:
+        new = [child for parent in new for child in below.get(parent, ()) if child not in found]
+        found.update(new)
+    return found
+
+
+def marked_processes(mark: str) -> set[int]:
+    """The living processes that carry a mark in their environment; empty where there is no /proc."""
+    entry, found = f"{MARK}={mark}".encode(), set()
+    for process in _processes():
+        with suppress(OSError):
+            if entry in (process / "environ").read_bytes().split(b"\0"):
+                found.add(int(process.name))
+    return found
+
+
+def _processes() -> list[Path]:
+    with suppress(OSError):
+        return [process for process in Path("/proc").iterdir() if process.name.isdigit()]
+    return []
+
+
+def _become_subreaper() -> None:
+    if sys.platform.startswith("linux"):
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _limit(limits: dict[str, Any]) -> None:
+    """Lowers limits of this process, by the names of the module `resource`; none is raised."""
+    import resource
+
+    for name, wanted in limits.items():
+        number = getattr(resource, name, None)
+        if number is None:
+            continue
+        most = resource.getrlimit(number)[1]
+        least = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+        with suppress(OSError, ValueError):
+            resource.setrlimit(number, (least, least))
+
+
+if __name__ == "__main__":
+    main()

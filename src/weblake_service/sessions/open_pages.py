@@ -1,0 +1,94 @@
+"""The open pages of a browser, and which of them is in front."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+
+from weblake import aio
+from weblake_service.sessions.attached_page import AttachedPage, PageActionError
+from weblake_service.sessions.cdp import Cdp, CdpError
+
+#: Seconds that a page may take to say whether it is in front.
+_LOOK = 2.0
+#: Looks for a page that is closing, and the seconds between them.
+_LOOKS, _AGAIN = 200, 0.01
+_FRONT = "[document.visibilityState === 'visible', document.hasFocus(), performance.timeOrigin]"
+
+
+@dataclass(frozen=True)
+class OpenPage:
+    """One page that is open."""
+
+    id: str
+    title: str
+    url: str
+
+
+async def open_pages(cdp: Cdp) -> list[OpenPage]:
+    """All pages, in an order of the browser's own."""
+    infos = (await cdp.send("Target.getTargets"))["targetInfos"]
+    kept = [info for info in infos if info["type"] == "page" and not info["url"].startswith("devtools://")]
+    return [OpenPage(info["targetId"], info.get("title", ""), info["url"]) for info in kept]
+
+
+async def front_page(cdp: Cdp, pages: list[OpenPage] | None = None) -> str | None:
+    """The page in front: the one that was opened or switched to last. None when there is no page.
+
+    Chromium tells no order of its pages; but what is opened comes to the front, and only what is there is visible.
+    """
+    pages = await open_pages(cdp) if pages is None else pages
+    if len(pages) < 2:
+        return pages[0].id if pages else None
+    looks = await asyncio.gather(*(_page_state(cdp, page.id) for page in pages))
+    return max(zip(looks, pages, strict=True), key=lambda pair: pair[0])[1].id
+
+
+async def new_page(cdp: Cdp, url: str = "about:blank") -> str:
+    """Opens a page in front of the others."""
+    return str((await cdp.send("Target.createTarget", {"url": url}))["targetId"])
+
+
+async def bring_to_front(cdp: Cdp, page: str) -> None:
+    """Brings a page in front of the others.
+
+    Raises:
+        PageActionError: It is not there.
+    """
+    await _send(cdp, "Target.activateTarget", page)
+
+
+async def close_page(cdp: Cdp, page: str) -> None:
+    """Closes a page.
+
+    Raises:
+        PageActionError: It is not there.
+    """
+    await _send(cdp, "Target.closeTarget", page)
+    # The answer comes before the page is gone, and until then it is listed.
+    for _ in range(_LOOKS):
+        if all(one.id != page for one in await open_pages(cdp)):
+            return
+        await asyncio.sleep(_AGAIN)
+
+
+async def _send(cdp: Cdp, method: str, page: str) -> None:
+    try:
+        await cdp.send(method, {"targetId": page})
+    except CdpError as error:
+        raise PageActionError(f"The page {page} is not there any more: {error}. List the pages that are.") from error
+
+
+async def _page_state(cdp: Cdp, page: str) -> tuple[bool, bool, float]:
+    """Whether a page is visible, whether it has the focus, and when it was loaded."""
+
+    with suppress(CdpError, PageActionError, TimeoutError):
+        async with aio.timeout(_LOOK):
+            attached = await AttachedPage.attach(cdp, page, watch=False)
+            try:
+                visible, focused, loaded = await attached.evaluate(_FRONT, gesture=False)
+                return bool(visible), bool(focused), float(loaded)
+            finally:
+                await attached.detach()
+    return False, False, 0.0

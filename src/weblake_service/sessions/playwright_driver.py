@@ -1,0 +1,180 @@
+"""Playwright for sessions: loads and saves profiles, and restores the page of a scrape.
+
+One driver serves all sessions; it is one more client from outside, with the word of each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import httpx
+
+from weblake import aio
+from weblake_service.browser.context_settings import site_credentials_of
+from weblake_service.browser.page_rendering import IsFile, PageRendering
+from weblake_service.browser.playwright_browser import PlaywrightBrowser
+from weblake_service.browser.pool import PooledContext
+from weblake_service.browser.site_headers import send_headers
+from weblake_service.jobs.browser_profiles import BrowserProfiles
+from weblake_service.page.requested_formats import number
+from weblake_service.page_failure import PageFailure
+from weblake_service.sessions.sessions import LiveSession
+from weblake_service.web.addresses import clean_url
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, BrowserContext, Dialog, Playwright
+
+_LOG = logging.getLogger("weblake.service")
+#: Seconds for Playwright to connect, and for a profile to be put in or read out.
+_CONNECT, _STATE = 30.0, 20.0
+#: Seconds that a session waits for another one to be done with its profile.
+_TURN = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class SessionProfile:
+    """The profile of a session, and whether it is saved at the end."""
+
+    name: str
+    saves: bool
+
+
+def profile_of(options: Mapping[str, object]) -> SessionProfile | None:
+    """The profile that options (snake_case) name."""
+    profile = options.get("profile")
+    if not isinstance(profile, Mapping):
+        return None
+    return SessionProfile(str(profile["name"]), profile.get("save_changes") is not False)
+
+
+class PlaywrightDriver:
+    """The one driver, started when it is first needed; `address` is where this service is reached from itself."""
+
+    def __init__(self, profiles: BrowserProfiles, *, allow_private: bool) -> None:
+        self._profiles = profiles
+        self._allow_private = allow_private
+        self._starting = asyncio.Lock()
+        self._playwright: Playwright | None = None
+        self._contexts: dict[str, BrowserContext] = {}
+        self.address = ""
+
+    async def aclose(self) -> None:
+        """Ends the driver."""
+        playwright, self._playwright = self._playwright, None
+        if playwright is not None:
+            with suppress(Exception):
+                async with aio.timeout(3.0):
+                    await playwright.stop()
+
+    def cdp_url(self, live: LiveSession) -> str:
+        """Where clients of the browser's protocol on this machine connect."""
+        return self.address.replace("http", "ws", 1) + live.path("cdp")
+
+    async def with_profile(self, live: LiveSession, profile: SessionProfile) -> None:
+        """Puts a profile into a session that has just begun; where it is to be saved, that is done as it ends.
+
+        Raises:
+            PageFailure: 409 where another one is saving to it, or the profile cannot be put in.
+        """
+        team = live.spec.access.team
+        if profile.saves:
+            await live.cleanup.enter_async_context(self._profiles.locked(team, profile.name, _TURN))
+        state = await self._profiles.load(team, profile.name)
+        if not state and not profile.saves:
+            return
+        context = await self._context(live)
+        if state:
+            async with aio.timeout(_STATE):
+                await context.set_storage_state(json.loads(state))
+        if profile.saves:
+            live.cleanup.push_async_callback(self._save, live, profile, context)
+
+    async def restore_page(self, live: LiveSession, url: str, options: Mapping[str, object]) -> None:
+        """Brings the page of a scrape back, with all that the scrape's options (snake_case) did to it.
+
+        Raises:
+            PageFailure: It cannot be brought back.
+        """
+        from playwright.async_api import Error
+
+        profile = profile_of(options)
+        if profile is not None:
+            await self.with_profile(live, profile)
+        context = await self._context(live)
+        target = httpx.URL(clean_url(url, allow_private=self._allow_private))
+        private = site_credentials_of(target, options)
+        shown = str(target.copy_with(userinfo=b"") if target.userinfo else target)
+        timeout_s = number(options.get("timeout"), 60_000) / 1000
+        browser = context.browser
+        assert browser is not None
+        assert self._playwright is not None
+        engine = PlaywrightBrowser(self._playwright, browser)
+        pooled = PooledContext(engine, context, live.session.egress_proxy, live.spec.access.team, live.spec.settings)
+        plain = {**options, "formats": ["rawHtml"]}
+        try:
+            if private.login and not private.headers and context.pages:
+                await send_headers(context.pages[0], shown, private, pooled.egress_proxy.login)
+            async with aio.timeout(timeout_s):
+                await PageRendering(pooled, shown, plain, private, timeout_s).run()
+        except TimeoutError as error:
+            message = f"{shown} was not done in the browser within {timeout_s:g} s."
+            raise PageFailure("SCRAPE_TIMEOUT", message, status=408) from error
+        except IsFile:
+            raise PageFailure("SCRAPE_UNSUPPORTED_FILE", f"{shown} is a file, and no page to go on with.") from None
+        except Error as error:
+            said = (error.message.splitlines() or ["no reason given"])[0]
+            raise PageFailure("BROWSER_FAILED", f"The browser failed ({said[:200]}).", status=502) from error
+
+    async def _context(self, live: LiveSession) -> BrowserContext:
+        """The context of a session in which its pages are; connected until the session ends."""
+        if live.id in self._contexts:
+            return self._contexts[live.id]
+        browser = await self._connect(live)
+        live.cleanup.push_async_callback(self._disconnect, live, browser)
+        context = self._contexts[live.id] = browser.contexts[0]
+        # Without a listener Playwright answers dialogs itself, before the user's own client or a viewer can.
+        context.on("dialog", _ignore_dialog)
+        return context
+
+    async def _connect(self, live: LiveSession) -> Browser:
+        from playwright.async_api import Error, async_playwright
+
+        async with self._starting:
+            if self._playwright is None:
+                self._playwright = await async_playwright().start()
+        try:
+            return await self._playwright.chromium.connect_over_cdp(self.cdp_url(live), timeout=_CONNECT * 1000)
+        except Error as error:
+            said = (error.message.splitlines() or ["no reason given"])[0]
+            message = f"The browser of the session could not be steered ({said[:300]})."
+            raise PageFailure("BROWSER_FAILED", message, status=502) from error
+
+    async def _disconnect(self, live: LiveSession, browser: Browser) -> None:
+        self._contexts.pop(live.id, None)
+        with suppress(Exception):
+            async with aio.timeout(3.0):
+                await browser.close()
+
+    async def _save(self, live: LiveSession, profile: SessionProfile, context: BrowserContext) -> None:
+        if live.session.gone.is_set():
+            _LOG.warning("The profile %r was not saved: the browser of its session ended by itself.", profile.name)
+            return
+        try:
+            async with aio.timeout(_STATE):
+                state = await context.storage_state(indexed_db=True)
+        except Exception as error:  # noqa: BLE001 - the session ends all the same
+            _LOG.warning("The profile %r was not saved: %s", profile.name, str(error).splitlines()[0][:300])
+            return
+        warning = await self._profiles.save(live.spec.access.team, profile.name, json.dumps(state).encode())
+        if warning:
+            _LOG.warning("%s", warning)
+
+
+def _ignore_dialog(dialog: Dialog) -> None:
+    """Somebody else at the browser answers it."""

@@ -1,0 +1,180 @@
+"""A language model that drives a session step by step until it can answer a prompt.
+
+Every answer of the model is JSON that names one action, so that any endpoint will do. What a page shows is content of
+strangers. The number of actions, their time, and what the model is given of a page are bounded.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from weblake import aio
+from weblake_service.llm import prompts
+from weblake_service.llm.interface import Message, Model
+from weblake_service.llm.query import json_of
+from weblake_service.page_failure import PageFailure
+from weblake_service.sessions.attached_page import PageActionError
+from weblake_service.sessions.cdp import CdpError
+from weblake_service.sessions.cdp_multiplexer import CdpClient
+from weblake_service.sessions.page_actions import PageActions
+from weblake_service.sessions.sessions import LiveSession
+
+#: Actions of one prompt at most, and those whose outcome the model is told of again.
+MOST_STEPS, _REMEMBERED = 30, 12
+#: Characters of what an action brought.
+_OUTCOME = 2_000
+#: Seconds that a page may take to load after an action.
+_LOAD = 15.0
+
+_TASK = (
+    "Do what is wanted below in the browser page that you are shown, one action at a time. Elements that can be used "
+    "have a ref such as [ref=e2]. Reply with one JSON object and nothing else, one of these:\n"
+    '{"action": "click", "ref": "e2"}\n'
+    '{"action": "fill", "ref": "e3", "text": "…"} puts text in the place of what a field holds\n'
+    '{"action": "select", "ref": "e4", "text": "…"} chooses an option\n'
+    '{"action": "press", "text": "Enter"} presses a key\n'
+    '{"action": "scroll", "text": "down"} or "up"\n'
+    '{"action": "open", "url": "…"} goes to another page\n'
+    '{"action": "back"}\n'
+    '{"action": "read"} shows the whole text of the page\n'
+    '{"action": "finish", "output": "…"} ends with the answer, or with what was done; claim nothing that no page showed'
+)
+_LAST = "That was the last action that you have. Reply with the action finish."
+#: What each action needs.
+_NEEDS: Mapping[str, tuple[str, ...]] = {
+    "click": ("ref",),
+    "fill": ("ref", "text"),
+    "select": ("ref", "text"),
+    "press": ("text",),
+    "scroll": ("text",),
+    "open": ("url",),
+    "back": (),
+    "read": (),
+    "finish": ("output",),
+}
+_HINT: dict[str, object] = {
+    "type": "object",
+    "properties": {
+        "action": {"enum": [*_NEEDS]},
+        **{name: {"type": "string"} for name in ("ref", "text", "url", "output")},
+    },
+    "required": ["action"],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PromptResult:
+    """What became of a prompt."""
+
+    #: What the model says at the end.
+    output: str
+    #: The page as it was then.
+    snapshot: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    action: dict[str, Any]
+    outcome: str
+
+
+async def follow_prompt(model: Model, live: LiveSession, prompt: str, timeout_s: float) -> PromptResult | None:
+    """Follows a prompt in a session; None where that was not done in time.
+
+    Raises:
+        ModelFailure: The model gives no answer of use.
+        PageFailure: 502; the browser fails.
+    """
+    try:
+        client = await live.session.client()
+        try:
+            async with aio.timeout(timeout_s):
+                return await _run_steps(model, client, prompt)
+        except TimeoutError:
+            return None
+        finally:
+            client.close()
+    except CdpError as error:
+        raise PageFailure("BROWSER_FAILED", f"The browser of the session failed: {error}", status=502) from error
+
+
+async def _run_steps(model: Model, client: CdpClient, prompt: str) -> PromptResult:
+    done: list[_Step] = []
+    while True:
+        # A click may have opened another page, so the one in front is looked for anew.
+        hands = await PageActions.attach(client)
+        try:
+            shown = (await hands.snapshot()).text
+            last = len(done) >= MOST_STEPS
+            messages = await _messages(model, hands, prompt, shown, done, last=last)
+            said = await json_of(model, messages, _step_problem(last=last), _HINT)
+            assert isinstance(said, dict)
+            if said["action"] == "finish":
+                return PromptResult(said["output"], shown)
+            done.append(_Step(said, await _execute_step(hands, said)))
+        finally:
+            await hands.detach()
+
+
+async def _execute_step(hands: PageActions, said: dict[str, Any]) -> str:
+    """Does what the model wants and says what came of it; what cannot be done is told to the model."""
+    where, text = f"@{str(said.get('ref', '')).lstrip('@')}", str(said.get("text", ""))
+    acts: dict[str, Callable[[], Awaitable[object]]] = {
+        "click": lambda: hands.click(where),
+        "fill": lambda: hands.fill(where, text),
+        "select": lambda: hands.select(where, text),
+        "press": lambda: hands.press(text),
+        "scroll": lambda: hands.scroll(text),
+        "open": lambda: hands.goto(_web(str(said["url"])), _LOAD),
+        "back": hands.back,
+        "read": hands.text,
+    }
+    try:
+        found = await acts[said["action"]]()
+    except PageActionError as error:
+        return f"Not done: {error}"
+    return str(found)[:_OUTCOME] if said["action"] == "read" else "Done."
+
+
+def _web(url: str) -> str:
+    scheme = url.partition(":")[0].lower()
+    if "//" in url and scheme not in ("http", "https"):
+        raise PageActionError(f"{url[:200]} is no address of a web page.")
+    return url
+
+
+async def _messages(
+    model: Model, hands: PageActions, prompt: str, shown: str, done: list[_Step], *, last: bool
+) -> list[Message]:
+    mark = prompts.new_delimiter()
+    messages = prompts.task_messages(_TASK, wish=prompt, mark=mark)
+    for step in done[-_REMEMBERED:]:
+        messages += [
+            Message("assistant", json.dumps(step.action, ensure_ascii=False)),
+            Message("user", prompts.quoted_texts([step.outcome], mark)[0]),
+        ]
+    page = f"The page now: {await hands.url()}\n{shown}"[: model.page_chars]
+    now = prompts.quoted_texts([page], mark)[0] + (f"\n\n{_LAST}" if last else "")
+    # Some endpoints take no two messages of one side in a row.
+    if messages[-1].role == "user":
+        messages[-1] = Message("user", f"{messages[-1].text}\n\n{now}")
+    else:
+        messages.append(Message("user", now))
+    return messages
+
+
+def _step_problem(*, last: bool) -> Callable[[object], str]:
+    """What is wrong with an action."""
+
+    def look(value: object) -> str:
+        if not isinstance(value, dict) or value.get("action") not in _NEEDS:
+            return f"it is no object with an action, one of {', '.join(_NEEDS)}"
+        for name in _NEEDS[value["action"]]:
+            if not isinstance(value.get(name), str) or (name != "text" and not value[name].strip()):
+                return f"the action {value['action']} needs a {name}"
+        return "only the action finish is left" if last and value["action"] != "finish" else ""
+
+    return look

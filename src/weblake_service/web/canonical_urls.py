@@ -1,0 +1,54 @@
+"""Canonical URLs: when a crawl treats two URLs as one page."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import SplitResult, urlsplit, urlunsplit
+
+from w3lib.url import canonicalize_url
+
+_PORTS = {"http": 80, "https": 443}
+_INDEX = re.compile(r"/(?:index|default)\.(?:html?|xhtml|php|aspx?|jsp)$", re.IGNORECASE)
+
+
+def split(url: str) -> SplitResult | None:
+    """The parts of an http or https URL, its host in lower case and without a default port; None for anything else."""
+    try:
+        parts = urlsplit(url.strip())
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return None
+    if parts.scheme not in _PORTS or not host:
+        return None
+    netloc = f"[{host}]" if ":" in host else host.rstrip(".")
+    if port is not None and port != _PORTS[parts.scheme]:
+        netloc = f"{netloc}:{port}"
+    return parts._replace(netloc=netloc, path=parts.path or "/", fragment="")
+
+
+def url_to_visit(parts: SplitResult, *, ignore_query: bool) -> str:
+    """The URL as a crawl fetches it: as it was found, without fragment and, if asked, without query."""
+    return urlunsplit(parts._replace(query="") if ignore_query else parts)
+
+
+def canonical_key(parts: SplitResult, *, similar: bool, ignore_query: bool) -> str:
+    """What two URLs of the same page have in common.
+
+    Always the order of the query and the spelling of escapes are ignored. With `similar` also http or https, "www.", a
+    slash at the end, and an index file.
+    """
+    url = url_to_visit(parts, ignore_query=ignore_query)
+    try:
+        url = str(canonicalize_url(url))
+    except ValueError:
+        return url
+    if not similar:
+        return url
+    plain = urlsplit(url)
+    path = _INDEX.sub("/", plain.path).rstrip("/")
+    return urlunsplit(("", site_of(plain), path, plain.query, ""))
+
+
+def site_of(parts: SplitResult) -> str:
+    """Host and port, without "www."."""
+    return parts.netloc.removeprefix("www.")

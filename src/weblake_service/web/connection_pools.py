@@ -1,0 +1,116 @@
+"""Connection pools to checked addresses, or to the proxy of the environment."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
+from urllib.request import getproxies, proxy_bypass
+
+import httpcore
+import httpx
+
+from weblake_service.page_failure import PageFailure
+from weblake_service.web.addresses import resolve
+from weblake_service.web.streams import MonitoredStream, wait_closed
+
+#: Seconds after which the next address of a name is tried.
+_TURN = 5.0
+
+
+class ConnectionPools:
+    """Pools of connections, made when first needed: with and without checked certificates, direct and by proxy."""
+
+    def __init__(self, *, allow_private: bool, trust_env: bool) -> None:
+        self._allow_private = allow_private
+        self._trust_env = trust_env
+        self._pools: dict[tuple[bool, str], httpcore.AsyncConnectionPool] = {}
+
+    async def pool_for(self, url: httpx.URL, *, verify: bool) -> httpcore.AsyncConnectionPool:
+        """The pool that a request for this URL goes through."""
+        proxy = proxy_for(url) if self._trust_env else ""
+        if proxy and not self._allow_private:
+            # The proxy may know names that this machine does not; what this machine knows to be closed stays closed.
+            await _refuse_private(url)
+        key = (verify, proxy)
+        if key not in self._pools:
+            self._pools[key] = httpcore.AsyncConnectionPool(
+                ssl_context=httpx.create_ssl_context(verify=verify),
+                proxy=_proxy(proxy) if proxy else None,
+                max_connections=100,
+                max_keepalive_connections=20,
+                keepalive_expiry=5.0,
+                network_backend=None if proxy else PinnedBackend(self._allow_private),
+            )
+        return self._pools[key]
+
+    async def aclose(self) -> None:
+        """Closes all connections."""
+        pools, self._pools = self._pools, {}
+        for pool in pools.values():
+            await pool.aclose()
+        await wait_closed()
+
+
+class PinnedBackend(httpcore.AsyncNetworkBackend):
+    """Connects to the addresses that were judged, and to no others."""
+
+    def __init__(self, allow_private: bool) -> None:
+        self._allow_private = allow_private
+        self._inner = httpcore.AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        """Connects to the first address of the host that is allowed and answers."""
+        addresses = await resolve(host, port, allow_private=self._allow_private)
+        for address in addresses[:-1]:
+            with suppress(httpcore.ConnectError, httpcore.ConnectTimeout):
+                return MonitoredStream(
+                    await self._inner.connect_tcp(address, port, _TURN, local_address, socket_options)
+                )
+        return MonitoredStream(
+            await self._inner.connect_tcp(addresses[-1], port, timeout, local_address, socket_options)
+        )
+
+    async def sleep(self, seconds: float) -> None:
+        """Waits, as httpcore asks between its own retries."""
+        await asyncio.sleep(seconds)
+
+
+async def _refuse_private(url: httpx.URL) -> None:
+    try:
+        await resolve(url.host, url.port or 443)
+    except PageFailure as failure:
+        if failure.code != "SCRAPE_DNS_RESOLUTION_ERROR":
+            raise
+
+
+def proxy_for(url: httpx.URL) -> str:
+    """The proxy that the environment names for a URL; empty for none."""
+    host = url.host
+    if host in {"localhost", "::1"} or host.startswith("127.") or host.endswith(".localhost") or proxy_bypass(host):
+        return ""
+    proxies = getproxies()
+    return proxies.get(url.scheme) or proxies.get("all") or ""
+
+
+def _proxy(text: str) -> httpcore.Proxy:
+    try:
+        url = httpx.URL(text if "://" in text else f"http://{text}")
+    except httpx.InvalidURL as error:
+        raise _bad_proxy() from error
+    if url.scheme not in {"http", "https"}:
+        raise _bad_proxy()
+    auth = (url.username, url.password) if url.userinfo else None
+    return httpcore.Proxy(httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=b"/"), auth=auth)
+
+
+def _bad_proxy() -> PageFailure:
+    message = "The proxy that the environment names is not an http or https one. Mend HTTP_PROXY and HTTPS_PROXY."
+    return PageFailure("SCRAPE_PROXY_SELECTION_ERROR", message)

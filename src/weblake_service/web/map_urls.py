@@ -1,0 +1,167 @@
+"""Lists the URLs of a site for POST /v2/map."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from weblake import aio
+from weblake_service.jobs.page_fetcher import FreshPage
+from weblake_service.page_failure import PageFailure
+from weblake_service.web.canonical_urls import canonical_key, site_of, split, url_to_visit
+from weblake_service.web.interface import Web
+
+#: URLs that a map returns where no limit is given.
+DEFAULT_LIMIT = 5000
+#: URLs read from the sitemaps at most; a search chooses among them before the limit cuts.
+_MOST = 100_000
+#: URLs from which on they are sorted out in a thread.
+_MANY = 1000
+_PAGE = {"formats": ["links"], "only_main_content": False, "timeout": 30_000}
+
+#: Title and description of pages that are known from elsewhere, by `canonical.key_of`.
+Known = Mapping[str, tuple[str, str]]
+
+
+@dataclass
+class SiteUrls:
+    """What was found of a site."""
+
+    #: The hosts that the site is on, without "www.".
+    hosts: set[str] = field(default_factory=set)
+    #: The URLs as they came, the given one first, then the sitemaps', then the links of its page.
+    urls: list[str] = field(default_factory=list)
+    #: Title and description of the URLs' pages where they were read just now.
+    read: dict[str, tuple[str, str]] = field(default_factory=dict)
+    warning: str = ""
+
+
+async def find_urls(web: Web, url: str, mode: str) -> SiteUrls:
+    """Reads a site's sitemaps and its page.
+
+    Args:
+        web: The door to the web.
+        url: Where the site is.
+        mode: `skip` reads no sitemaps, `only` no links, `include` both.
+
+    Raises:
+        PageFailure: Neither the sitemaps nor the page could be read.
+    """
+    page, listed = await _fetch_page_and_sitemaps(web, url, mode)
+    if mode == "only" and not _is_on_site_of(listed, [url]):
+        # Maybe the site moved, and its sitemap is about where it is now.
+        page = await _page(web, url)
+    home = url if page is None or isinstance(page, PageFailure) else page.final_url
+    if mode != "skip" and not _is_on_site_of([home], [url]) and not _is_on_site_of(listed, [url, home]):
+        listed = [*listed, *await web.sitemap(home, _MOST)]
+    found = SiteUrls(hosts={site_of(parts) for parts in (split(url), split(home)) if parts is not None})
+    if mode == "only":
+        found.urls = listed
+        found.warning = "" if listed else f"No sitemap of {url} lists any page."
+    elif isinstance(page, PageFailure):
+        if not listed:
+            raise page
+        found.urls, found.warning = listed, f"The page itself could not be read, so only the sitemap's: {page.message}"
+    elif page is not None:
+        _add_page_links(found, page, url, listed)
+    return found
+
+
+async def arrange(found: SiteUrls, known: Known, asked: Mapping[str, object]) -> list[dict[str, object]]:
+    """The URLs of the site, each once, as the options want them.
+
+    Args:
+        found: What was found.
+        known: What is known of pages besides.
+        asked: Options by snake_case name: include_subdomains, ignore_query_parameters, search, limit.
+    """
+    if len(found.urls) < _MANY:
+        return _arrange(found, known, asked)
+    return await asyncio.to_thread(_arrange, found, known, asked)
+
+
+def _arrange(found: SiteUrls, known: Known, asked: Mapping[str, object]) -> list[dict[str, object]]:
+    links = list(_site_links(found, known, asked))
+    search, limit = asked.get("search"), asked.get("limit", DEFAULT_LIMIT)
+    if isinstance(search, str) and search.strip():
+        links = _by_relevance(links, search)
+    assert isinstance(limit, int)
+    return links[:limit]
+
+
+def _site_links(found: SiteUrls, known: Known, asked: Mapping[str, object]) -> Iterable[dict[str, object]]:
+    """The URLs that belong to the site, each page once, with what is known of it."""
+    subdomains = asked.get("include_subdomains", True) is True
+    no_query = asked.get("ignore_query_parameters", True) is True
+    seen: set[str] = set()
+    for url in dict.fromkeys(found.urls):
+        parts = split(url)
+        if parts is None or not _belongs(parts, found.hosts, subdomains=subdomains):
+            continue
+        key = canonical_key(parts, similar=True, ignore_query=no_query)
+        if key in seen:
+            continue
+        seen.add(key)
+        title, description = found.read.get(url) or known.get(key) or ("", "")
+        about = {name: text for name, text in (("title", title), ("description", description)) if text}
+        yield {"url": url_to_visit(parts, ignore_query=no_query), **about}
+
+
+def _belongs(parts: SplitResult, hosts: Iterable[str], *, subdomains: bool) -> bool:
+    site = site_of(parts)
+    return any(site == host or (subdomains and site.endswith(f".{host}")) for host in hosts)
+
+
+async def _fetch_page_and_sitemaps(web: Web, url: str, mode: str) -> tuple[FreshPage | PageFailure | None, list[str]]:
+    """The page and the sitemaps, read side by side; the page is None where only the sitemaps are wanted."""
+    if mode == "only":
+        return None, await web.sitemap(url, _MOST)
+    if mode == "skip":
+        return await _page(web, url), []
+    both: list[Any] = await aio.run_together([_page(web, url), web.sitemap(url, _MOST)])
+    page, listed = both
+    return page, listed
+
+
+async def _page(web: Web, url: str) -> FreshPage | PageFailure:
+    try:
+        return await web.scrape(url, _PAGE)
+    except PageFailure as failure:
+        return failure
+
+
+def _add_page_links(found: SiteUrls, page: FreshPage, url: str, listed: list[str]) -> None:
+    metadata = page.document.get("metadata")
+    about = metadata if isinstance(metadata, Mapping) else {}
+    status = about.get("statusCode")
+    if isinstance(status, int) and status >= 400:
+        found.warning = f"{url} answered {status}: its own address is left out."
+        found.urls = [*listed, *page.links]
+        return
+    title, description = (str(about.get(name) or "") for name in ("title", "description"))
+    found.read[page.final_url] = title, description
+    found.urls = [page.final_url, *listed, *page.links]
+
+
+def _is_on_site_of(urls: Iterable[str], places: Iterable[str]) -> bool:
+    """Whether any of the URLs is on the site of one of these places."""
+    hosts = [site_of(parts) for place in places if (parts := split(place)) is not None]
+    return any((parts := split(url)) is not None and _belongs(parts, hosts, subdomains=True) for url in urls)
+
+
+def _by_relevance(links: list[dict[str, object]], search: str) -> list[dict[str, object]]:
+    """The links with the most of the searched words first; equal ones keep their order, and none is left out."""
+    words = list(dict.fromkeys(word for word in re.split(r"[\W_]+", search.lower()) if word))
+
+    def score(link: dict[str, object]) -> int:
+        parts = urlsplit(str(link["url"]))
+        address = unquote(f"{parts.netloc} {parts.path} {parts.query}")
+        text = f"{address} {link.get('title', '')} {link.get('description', '')}".lower()
+        whole = set(re.split(r"[\W_]+", text))
+        return sum(3 if word in whole else 1 if word in text else 0 for word in words)
+
+    return sorted(links, key=score, reverse=True)

@@ -1,0 +1,79 @@
+"""The includePaths and excludePaths of a crawl.
+
+They come from outside and are searched for in every link of a site, so the engine must be one whose time grows with
+the text alone: RE2, as on the public service. It has no look-around and no back-references.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import re2  # type: ignore[import-untyped]
+
+from weblake_service.page_failure import PageFailure
+
+#: Bytes that one compiled pattern may take; a larger one is refused.
+_MEMORY = 1 << 20
+#: Patterns of one list, and characters of one pattern.
+_MOST, _LONGEST = 1000, 2000
+_HINTS = (
+    ("invalid perl operator", "look-around is not known: use includePaths and excludePaths together"),
+    ("invalid escape sequence", "escapes such as \\1 or \\Z are not known"),
+    ("pattern too large", "it is too large: write it shorter, or split it in two"),
+)
+
+
+class PathPatterns:
+    """Which paths a crawl's options let through.
+
+    Args:
+        options: Crawl options by snake_case name; include_paths and exclude_paths are read, and regex_on_full_url.
+
+    Raises:
+        PageFailure: 400; a pattern cannot be used.
+    """
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        self._include = _compiled(options.get("include_paths"), "includePaths")
+        self._exclude = _compiled(options.get("exclude_paths"), "excludePaths")
+        #: Whether they are searched for in the whole URL, or in its path.
+        self.on_full_url = options.get("regex_on_full_url") is True
+
+    def allows(self, text: str) -> bool:
+        """Whether no pattern excludes the text, and one includes it where there are such."""
+        if not (self._include or self._exclude):
+            return True
+        # A lone surrogate is no UTF-8, which the engine works on.
+        text = text.encode("utf-8", "replace").decode("utf-8")
+        if any(pattern.search(text) for pattern in self._exclude):
+            return False
+        return not self._include or any(pattern.search(text) for pattern in self._include)
+
+
+def _compiled(given: object, name: str) -> list[Any]:
+    if not isinstance(given, list | tuple):
+        return []
+    if len(given) > _MOST:
+        raise _invalid_pattern(f"{name} holds {len(given)} patterns; at most {_MOST} are taken.")
+    return [_compile(str(text), name) for text in given]
+
+
+def _compile(text: str, name: str) -> Any:
+    if len(text) > _LONGEST:
+        raise _invalid_pattern(f"{name} holds a pattern of {len(text)} characters; at most {_LONGEST} are taken.")
+    options = re2.Options()
+    options.max_mem = _MEMORY
+    options.log_errors = False
+    try:
+        return re2.compile(text, options)
+    except (re2.error, UnicodeEncodeError) as error:
+        given = error.args[0] if error.args else ""
+        said = given.decode("utf-8", "replace") if isinstance(given, bytes) else str(error)
+        hint = next((more for start, more in _HINTS if said.startswith(start)), "mend it and try again")
+        message = f"{name} holds {text!r}, which cannot be used as a regular expression ({said}): {hint}."
+        raise _invalid_pattern(message) from None
+
+
+def _invalid_pattern(message: str) -> PageFailure:
+    return PageFailure("BAD_REQUEST", message, status=400)

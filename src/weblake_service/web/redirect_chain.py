@@ -1,0 +1,112 @@
+"""One redirect chain: the requests, headers and cookies of each hop."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from urllib.parse import unquote
+
+import httpcore
+import httpx
+
+from weblake_service.page_failure import PageFailure
+from weblake_service.web.addresses import clean_url
+
+MAX_REDIRECTS = 10
+_REDIRECTS = frozenset([301, 302, 303, 307, 308])
+#: Headers that are the connection's business, and the encoding, of which only one is understood.
+_CONNECTION = "host connection content-length transfer-encoding te trailer upgrade keep-alive accept-encoding expect"
+_OURS = frozenset(_CONNECTION.split())
+#: Asked for by every client and understood by few; what is understood here is asked for in its place.
+_REPLACED = frozenset(["accept-encoding"])
+#: Headers that say nothing about the user, and so go along to another site.
+_HARMLESS = frozenset(["user-agent", "accept", "accept-language"])
+
+
+def header_problem(headers: Mapping[object, object]) -> str | None:
+    """Which of these headers a request to a target cannot carry, as a sentence; None where all can be sent."""
+    for name in headers:
+        lower = str(name).lower().strip()
+        if (lower in _OURS and lower not in _REPLACED) or lower.startswith("proxy-"):
+            return f"headers has {str(name)[:40]!r}, which is the connection's business: leave it out."
+    return None
+
+
+class RedirectChain:
+    """One chain of redirects: where it stands, what it sends, and the cookies it picked up."""
+
+    def __init__(self, url: str, headers: Mapping[str, str], user_agent: str) -> None:
+        self.url = httpx.URL(url)
+        self.visited: list[str] = []
+        self._start = self.url
+        self._cookies = httpx.Cookies()
+        self._headers = {
+            "user-agent": user_agent,
+            "accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
+            "accept-language": "en-US,en;q=0.9",
+            **{name.lower().strip(): str(value) for name, value in headers.items()},
+        }
+
+    @property
+    def public_url(self) -> httpx.URL:
+        """Where the chain stands, without credentials."""
+        return self.url.copy_with(userinfo=b"") if self.url.userinfo else self.url
+
+    def request(self, method: str = "GET", body: bytes | None = None) -> httpcore.Request:
+        """The request for where the chain stands."""
+        at_home = same_site(self._start, self.url)
+        sent = {n: value for n, value in self._headers.items() if n not in _OURS and not n.startswith("proxy-")}
+        if not at_home:
+            sent = {name: value for name, value in sent.items() if name in _HARMLESS}
+        if self.url.userinfo and "authorization" not in sent:
+            pair = unquote(self.url.userinfo.decode("ascii")).partition(":")
+            sent["authorization"] = f"Basic {base64.b64encode(f'{pair[0]}:{pair[2]}'.encode()).decode()}"
+        probe = httpx.Request("GET", self.url)
+        self._cookies.set_cookie_header(probe)
+        sent["cookie"] = "; ".join(filter(None, [sent.get("cookie", ""), probe.headers.get("cookie", "")]))
+        if not sent["cookie"]:
+            del sent["cookie"]
+        raw = [(b"Host", self.url.netloc), (b"Accept-Encoding", b"gzip")]
+        raw += [(_encode(name), _encode(value)) for name, value in sent.items()]
+        target = httpcore.URL(
+            scheme=self.url.raw_scheme, host=self.url.raw_host, port=self.url.port, target=self.url.raw_path
+        )
+        if body is not None:
+            raw.append((b"Content-Length", str(len(body)).encode()))
+        return httpcore.Request(method, target, headers=raw, content=body)
+
+    def follow(self, status: int, headers: httpx.Headers, allow_private: bool) -> bool:
+        """Moves on where the answer is a redirect; False where it is an answer."""
+        response = httpx.Response(status, headers=headers, request=httpx.Request("GET", self.url))
+        self._cookies.extract_cookies(response)
+        location = headers.get("location", "")
+        if status not in _REDIRECTS or not location:
+            return False
+        if len(self.visited) >= MAX_REDIRECTS:
+            message = f"{self._start} redirects more than {MAX_REDIRECTS} times. Check the URL in a browser."
+            raise PageFailure("SCRAPE_SITE_ERROR", message)
+        self.visited.append(str(self.public_url))
+        try:
+            joined = self.url.join(location)
+            if not joined.fragment and self.url.fragment:
+                joined = joined.copy_with(fragment=self.url.fragment)
+            self.url = httpx.URL(clean_url(str(joined), allow_private=allow_private))
+        except (PageFailure, httpx.InvalidURL, ValueError) as error:
+            message = f"{self.visited[-1]} redirects to {location[:200]!r}, which cannot be scraped ({error})."
+            raise PageFailure("SCRAPE_SITE_ERROR", message) from error
+        return True
+
+
+def same_site(one: httpx.URL, other: httpx.URL) -> bool:
+    """Same origin, or the same host on its way from http to https."""
+    if one.host != other.host:
+        return False
+    upgrade = (one.scheme, other.scheme) == ("http", "https") and one.port is None and other.port is None
+    return upgrade or (one.scheme, one.port) == (other.scheme, other.port)
+
+
+def _encode(text: str) -> bytes:
+    try:
+        return text.encode("latin-1")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace")

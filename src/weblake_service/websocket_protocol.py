@@ -1,0 +1,31 @@
+"""The WebSocket implementation of the server: the library `websockets`, if installed, without logging.
+
+uvicorn and `websockets` log the address of every connection, and the address of a browser session is the secret that
+opens it.
+"""
+
+from __future__ import annotations
+
+import logging
+from importlib.util import find_spec
+from typing import Any, Literal
+
+#: What goes wrong is told; who connects, and where, is not.
+_QUIET = logging.getLogger("weblake.service.sockets")
+_QUIET.setLevel(logging.WARNING)
+
+
+def websocket_protocol() -> type[Any] | Literal["none"]:
+    """What uvicorn takes as its `ws`: a protocol, or none."""
+    if find_spec("websockets") is None:
+        return "none"
+    from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+    class QuietSockets(WebSocketsSansIOProtocol):
+        """One connection."""
+
+        def __init__(self, *given: Any, **more: Any) -> None:
+            super().__init__(*given, **more)
+            self.logger = self.conn.logger = _QUIET
+
+    return QuietSockets

@@ -1,0 +1,77 @@
+"""The formats `audio` and `video`: a page's own recording, or a refusal by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+PLAYER = '<main><p>Hear it.</p><audio src="/sounds/a.mp3"></audio><video><source src="clip.webm"></video></main>'
+PAGES = {
+    "/player": (PLAYER, "/sounds/a.mp3", "/clip.webm"),
+    "/og": (
+        '<head><meta property="og:audio" content="/og.mp3">'
+        '<meta property="og:video:secure_url" content="/og.mp4"></head>' + PLAYER,
+        "/og.mp3",
+        "/og.mp4",
+    ),
+    # A page of a player is no recording.
+    "/embed": (
+        '<head><meta property="og:video:type" content="text/html"><meta property="og:video" content="/embed/1"></head>'
+        + PLAYER,
+        "/sounds/a.mp3",
+        "/clip.webm",
+    ),
+    "/blob": (
+        '<main><video src="blob:x"></video><video src="/late.mp4"></video><audio src="/a.ogg"></main>',
+        "/a.ogg",
+        "/late.mp4",
+    ),
+    "/large": ("<main>" + "<p>word</p>" * 40_000 + PLAYER + "</main>", "/sounds/a.mp3", "/clip.webm"),
+}
+
+
+@pytest.fixture
+def post(weblake_service: Any, weblake_site: Any) -> Any:
+    def call(path: str, formats: list[Any]) -> httpx.Response:
+        return httpx.post(
+            f"{weblake_service.url}/v2/scrape",
+            json={"url": weblake_site.url + path, "formats": formats},
+            headers={"Authorization": f"Bearer {weblake_service.key}"},
+            timeout=60,
+            trust_env=False,
+        )
+
+    return call
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_pages_own_recordings_are_named(post: Any, weblake_site: Any, path: str) -> None:
+    html, audio, video = PAGES[path]
+    weblake_site.add(path, html)
+    data = post(path, ["audio", {"type": "video"}]).json()["data"]
+    assert (data["audio"], data["video"]) == (weblake_site.url + audio, weblake_site.url + video)
+    assert "markdown" not in data
+    assert data["metadata"]["creditsUsed"] == 1
+
+
+@pytest.mark.parametrize("kind", ["audio", "video"])
+@pytest.mark.parametrize("path", ["/about", "/files/notes.txt"])
+def test_a_page_without_any_is_refused_by_name(post: Any, weblake_service: Any, kind: str, path: str) -> None:
+    reply = post(path, ["markdown", kind])
+    said = reply.json()
+    assert (reply.status_code, said["code"]) == (404, "SCRAPE_NO_MEDIA")
+    assert f"no {kind} of its own" in said["error"]
+    assert "pages_billed" not in weblake_service.counts()
+
+
+def test_in_a_batch_only_its_page_fails(weblake_service: Any, weblake_site: Any) -> None:
+    weblake_site.add("/player", PLAYER)
+    with weblake_service.client() as client:
+        job = client.start_batch_scrape([weblake_site.url + "/player", weblake_site.url + "/about"], formats=["video"])
+        while (status := client.get_batch_scrape(job.id)).status == "scraping":
+            pass
+        assert (status.completed, status.credits_used) == (1, 1)
+        (error,) = client.get_batch_scrape_errors(job.id).errors
+    assert error.code == "SCRAPE_NO_MEDIA"

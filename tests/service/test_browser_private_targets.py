@@ -1,0 +1,245 @@
+"""S7 in a browser: a page, a script or a redirect leads it to an address inside, and it does not get there."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import browser_lab
+import loopback_site as loopback
+import pytest
+from browser_lab import BrowserLab
+
+from weblake_service.web import addresses
+
+pytestmark = pytest.mark.system
+
+#: Stands for an address of the public internet: nobody beyond loopback is asked here.
+PUBLIC, PRIVATE = "127.0.0.2", "127.0.0.1"
+
+
+@dataclass
+class Net:
+    """A public site and a private one on the same port, names for them, and a port for datagrams."""
+
+    lab: BrowserLab
+    public: Any
+    private: Any
+    answers: dict[str, list[str]]
+    datagrams: socket.socket
+
+    def url(self, path: str = "/", host: str = "public.example") -> str:
+        return f"http://{host}:{self.private.server_port}{path}"
+
+    def untouched(self) -> None:
+        """Nothing inside was reached: no request, no connection, no datagram."""
+        assert self.private.requests == []
+        assert self.private.connections == 0
+        with pytest.raises(BlockingIOError):
+            self.datagrams.recvfrom(100)
+
+
+def _site(address: str, port: int) -> Any:
+    site = loopback.Site.__new__(loopback.Site)
+    loopback.ThreadingHTTPServer.__init__(site, (address, port), loopback.Handler)
+    site.pages, site.requests, site.connections, site.stop = {}, [], 0, threading.Event()
+    threading.Thread(target=site.serve_forever, args=(0.01,), daemon=True).start()
+    return site
+
+
+@pytest.fixture(scope="module")
+def net() -> Iterator[Net]:
+    private = _site(PRIVATE, 0)
+    public = _site(PUBLIC, private.server_port)
+    answers = {"public.example": [PUBLIC], "inside.example": [PRIVATE]}
+    judged, inner = addresses.is_public, socket.getaddrinfo
+
+    def resolver(host: Any, *args: Any, **options: Any) -> Any:
+        told = answers.get(host.decode() if isinstance(host, bytes) else host)
+        if told is None:
+            return inner(host, *args, **options)
+        return inner(told.pop(0) if len(told) > 1 else told[0], *args, **options)
+
+    datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    datagrams.bind((PRIVATE, 0))
+    datagrams.setblocking(False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(addresses, "is_public", lambda one: one == ipaddress.ip_address(PUBLIC) or judged(one))
+        patch.setattr(socket, "getaddrinfo", resolver)
+        for lab in browser_lab.open_lab(allow_private=False):
+            yield Net(lab, public, private, answers, datagrams)
+    datagrams.close()
+    for site in (private, public):
+        site.shutdown()
+        site.server_close()
+
+
+ATTACK = """<!doctype html><title>Attack</title><main><p id=out></p></main>
+<img src="{inside}/img"><img src="/redirect"><link rel=stylesheet href="{inside}/css">
+<link rel=preconnect href="{inside}"><link rel=dns-prefetch href="//inside.example">
+<link rel=prefetch href="{inside}/pre"><iframe id=named src="{inside}/frame"></iframe>
+<iframe src="{literal}/frame"></iframe><iframe src="file:///etc/passwd"></iframe>
+<iframe src="chrome://version"></iframe><iframe src="http://[::1]:{port}/six"></iframe>
+<iframe src="http://2130706433:{port}/number"></iframe>
+<form id=form action="{inside}/form" method=post target=named><input name=a value=b></form>
+<script>
+const tried = [];
+const say = (name, how) => tried.push(name + ' ' + how);
+const reach = (name, url, options = {{mode: 'no-cors'}}) =>
+    fetch(url, options).then(r => say(name, 'reached ' + r.type), () => say(name, 'failed'));
+const sock = url => new Promise(done => {{
+    const s = new WebSocket(url);
+    s.onopen = () => {{ say('socket', 'reached'); done() }};
+    s.onerror = () => {{ say('socket', 'failed'); done() }};
+}});
+const worker = new Worker(URL.createObjectURL(new Blob([
+    "fetch('{inside}/worker', {{mode: 'no-cors'}}).then(() => postMessage('reached'), () => postMessage('failed'))"
+])));
+const peer = new RTCPeerConnection({{
+    iceServers: [{{urls: 'stun:{private}:{udp}'}}, {{urls: 'stun:localhost:{udp}'}}]
+}});
+peer.createDataChannel('x'); peer.createOffer().then(offer => peer.setLocalDescription(offer));
+const gathered = new Promise(done => {{
+    peer.onicegatheringstatechange = () => peer.iceGatheringState === 'complete' && done(); setTimeout(done, 1500)
+}});
+navigator.sendBeacon('{inside}/beacon', 'x'); new EventSource('{inside}/events'); form.submit();
+open('{inside}/popup');
+Promise.all([
+    reach('name', '{inside}/a'), reach('literal', '{literal}/a'), reach('redirected', '/redirect'),
+    reach('cors', '{inside}/b', {{}}), reach('file', 'file:///etc/passwd'),
+    reach('localhost', 'http://localhost:{port}/c'), reach('service', '{service}/_weblake/health'),
+    sock('ws://inside.example:{port}/ws'), gathered,
+    new Promise(done => worker.onmessage = told => {{ say('worker', told.data); done() }}),
+]).then(() => {{
+    const p = document.createElement('p'); p.id = 'done'; p.textContent = tried.join('; '); out.after(p);
+}});
+</script>"""
+
+
+def test_a_page_that_tries_everything_gets_nowhere_inside(net: Net) -> None:
+    body = ATTACK.format(
+        inside=net.url(host="inside.example").rstrip("/"),
+        literal=net.url(host=PRIVATE).rstrip("/"),
+        port=net.private.server_port,
+        private=PRIVATE,
+        udp=net.datagrams.getsockname()[1],
+        service=net.lab.service.url,
+    )
+    net.public.page("/attack", body.encode())
+    net.public.pages["/redirect"] = lambda handler: handler.reply(302, b"", {"Location": net.url(host=PRIVATE)})
+    data = net.lab.scrape(
+        net.url("/attack"),
+        formats=["markdown", "rawHtml", "screenshot"],
+        onlyMainContent=False,
+        actions=[{"type": "wait", "selector": "#done"}],
+    )
+    said = data["rawHtml"].partition('id="done">')[2].partition("<")[0].split("; ")
+    assert sorted(said) == [
+        f"{name} failed"
+        for name in sorted(
+            ["name", "literal", "redirected", "cors", "file", "localhost", "service", "socket", "worker"]
+        )
+    ]
+    net.untouched()
+
+
+@pytest.mark.parametrize("how", ["redirect", "script", "refresh", "action"])
+def test_the_page_itself_that_leads_inside_is_refused(net: Net, how: str) -> None:
+    inside = net.url("/secret", host="inside.example")
+    net.public.pages["/redirect"] = lambda handler: handler.reply(302, b"", {"Location": inside})
+    net.public.page("/script", f"<p>x</p><script>location = '{inside}'</script>".encode())
+    net.public.page("/refresh", f"<meta http-equiv=refresh content='0;url={inside}'><p>x</p>".encode())
+    net.public.page("/action", f"<a href='{inside}'>in</a>".encode())
+    actions = [{"type": "click", "selector": "a"}] if how == "action" else []
+    reply = net.lab.post(net.url(f"/{how}"), formats=["screenshot", "rawHtml"], actions=actions, waitFor=300)
+    assert (reply.status_code, reply.json()["code"]) == (403, "unsafe_domain_blocked"), reply.text
+    assert "inside.example" in reply.json()["error"]
+    net.untouched()
+
+
+def test_a_target_inside_is_refused_before_the_browser_is_asked(net: Net) -> None:
+    for url in (net.url(host="inside.example"), net.url(host=PRIVATE), "http://localhost/"):
+        reply = net.lab.post(url, formats=["screenshot"])
+        assert (reply.status_code, reply.json()["code"]) == (403, "unsafe_domain_blocked"), reply.text
+    for url in ("file:///etc/passwd", "chrome://version", "data:text/html,x"):
+        assert net.lab.post(url, formats=["screenshot"]).status_code == 400
+    net.untouched()
+
+
+def test_a_name_that_means_another_address_the_next_time_does_not_lead_inside(net: Net) -> None:
+    """The page's own name comes to mean an address inside once the page is there."""
+    net.answers["rebind.example"] = [PUBLIC, PRIVATE]
+    net.public.page(
+        "/rebind",
+        b"<main>x</main><script>Promise.allSettled([...Array(12)].map((_, n) => fetch('/secret?' + n)))"
+        b".then(all => { const p = document.createElement('p'); p.id = p.textContent = 'done';"
+        b" document.body.append(p) })</script>",
+    )
+    url = net.url("/rebind", host="rebind.example")
+    net.lab.scrape(url, actions=[{"type": "wait", "selector": "#done"}], onlyMainContent=False)
+    net.untouched()
+
+
+def test_a_script_of_the_request_reads_no_file_of_the_machine(net: Net) -> None:
+    net.public.page(
+        "/plain", b"<main><a href='file:///etc/passwd'>f</a><a id=v href='view-source:file:///etc/passwd'>v</a>"
+    )
+    script = "location = 'file:///etc/passwd'; open('file:///etc/passwd'); 1"
+    data = net.lab.scrape(
+        net.url("/plain"),
+        formats=["rawHtml"],
+        actions=[
+            {"type": "executeJavascript", "script": script},
+            {"type": "click", "selector": "a"},
+            {"type": "click", "selector": "#v"},
+            {"type": "scrape"},
+        ],
+    )
+    assert "root:" not in str(data)
+    assert data["metadata"]["url"] == net.url("/plain")
+
+
+def test_blocked_advertisements_are_not_asked_for(net: Net) -> None:
+    net.answers["ads.doubleclick.net"] = [PUBLIC]
+    net.public.page("/advert", b"x")
+    net.public.page("/with-ads", f"<main>x</main><img src='{net.url('/advert', 'ads.doubleclick.net')}'>".encode())
+
+    def shown() -> int:
+        return sum(1 for path, _ in net.public.requests if path == "/advert")
+
+    net.lab.scrape(net.url("/with-ads"), formats=["screenshot"])
+    assert shown() == 0
+    net.lab.scrape(net.url("/with-ads"), formats=["screenshot"], blockAds=False)
+    assert shown() == 1
+
+
+def test_the_egress_proxy_requires_its_password(net: Net) -> None:
+    """The egress proxy listens on loopback, where others are too: without its password it does nothing."""
+    held, arrived = threading.Event(), threading.Event()
+
+    def page(handler: Any) -> None:
+        arrived.set()
+        held.wait(20)
+        handler.reply(200, b"<main>x</main>", {})
+
+    net.public.pages["/held"] = page
+    asking = threading.Thread(target=lambda: net.lab.post(net.url("/held"), formats=["screenshot"]))
+    asking.start()
+    try:
+        assert arrived.wait(30)
+        contexts = net.lab.service._parts.web._browsers._contexts  # type: ignore[union-attr]
+        (pooled,) = contexts._busy
+        port = pooled.egress_proxy._server.sockets[0].getsockname()[1]
+        before = len(net.public.requests)
+        for target in ("GET http://public.example/ HTTP/1.1", "CONNECT public.example:80 HTTP/1.1"):
+            with socket.create_connection((PRIVATE, port), 5) as client:
+                client.sendall(f"{target}\r\nHost: public.example\r\n\r\n".encode())
+                assert client.recv(1000).startswith(b"HTTP/1.1 407")
+        assert len(net.public.requests) == before
+    finally:
+        held.set()
+        asking.join(30)

@@ -1,0 +1,110 @@
+"""What a body is, and its text: types, charsets, and what is refused."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+
+from weblake_service.page.content_types import ContentKind, kind_of
+from weblake_service.page.document import Page, page_of_body
+from weblake_service.page_failure import PageFailure
+from weblake_service.web.fetch import FetchedResponse
+
+URL = "https://site.example/docs/page.html"
+HTML = "text/html; charset=utf-8"
+
+
+def make(body: str | bytes, content_type: str = HTML, *, url: str = URL, **options: Any) -> Page:
+    data = body.encode() if isinstance(body, str) else body
+    return page_of_body(FetchedResponse(url, 200, {}, data, content_type, (), "OK"), url, options)
+
+
+def markdown(body: str | bytes, content_type: str = HTML, **options: Any) -> str:
+    text = make(body, content_type, **options).document["markdown"]
+    assert isinstance(text, str)
+    return text
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body"),
+    [
+        (HTML, "<p>Grüße €".encode()),
+        ("text/html", "<p>Grüße €".encode()),
+        ("text/html; charset=iso-8859-1", "<p>Grüße €".encode("cp1252")),
+        ("text/html", "<p>Grüße €".encode("cp1252")),
+        ("text/html", "<meta charset=windows-1252><p>Grüße €".encode("cp1252")),
+        ("text/html", "<meta http-equiv=content-type content='text/html; charset=cp1252'><p>Grüße €".encode("cp1252")),
+        ("text/html", "\ufeff<p>Grüße €".encode()),
+        ("text/html; charset=iso-8859-1", "\ufeff<p>Grüße €".encode()),
+        ("text/html", "\ufeff<p>Grüße €".encode("utf-16-le")),
+        ("text/html; charset=utf-16be", "<p>Grüße €".encode("utf-16-be")),
+        ("text/html; charset=no-such-charset", "<p>Grüße €".encode()),
+    ],
+)
+def test_text_is_decoded(content_type: str, body: bytes) -> None:
+    assert markdown(body, content_type) == "Grüße €"
+
+
+@pytest.mark.parametrize(("charset", "text"), [("gb18030", "网页数据"), ("shift_jis", "ウェブ"), ("koi8-r", "привет")])
+def test_other_scripts_are_decoded(charset: str, text: str) -> None:
+    assert markdown(f"<p>{text}".encode(charset), f"text/html; charset={charset}") == text
+
+
+def test_one_stray_byte_does_not_spoil_a_utf8_page() -> None:
+    assert markdown("<p>Grüße ".encode() + b"\xff" + " ü".encode(), "text/html") == "Grüße \ufffd ü"
+
+
+@pytest.mark.parametrize("body", [b"", b"   ", b"\x00\x00", b"<html></html>", b"<!doctype html>"])
+def test_an_empty_page_is_a_page(body: bytes) -> None:
+    assert markdown(body).strip("\x00 ") == ""
+
+
+def test_json_and_xml_are_fenced_and_other_text_is_as_it_is() -> None:
+    assert markdown('{"a": "```"}\n', "application/json") == '````json\n{"a": "```"}\n````'
+    assert markdown("<a/>", "application/rss+xml") == "```xml\n<a/>\n```"
+    assert markdown("a,b\n1,2\n", "text/csv") == "a,b\n1,2\n"
+    assert markdown("# *Hi*\n", "text/markdown") == "# *Hi*\n"
+
+
+def test_text_as_html_is_preformatted() -> None:
+    page = make("a < b\n", "text/plain", formats=["html", "rawHtml", "links", "images"])
+    assert page.document["html"] == "<pre>a &lt; b\n</pre>"
+    assert page.document["rawHtml"] == "a < b\n"
+    assert (page.document["links"], page.document["images"], page.links) == ([], [], [])
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body", "kind"),
+    [
+        ("", b"  <!DOCTYPE html><p>", ContentKind.HTML),
+        ("application/octet-stream", b"<html>", ContentKind.HTML),
+        ("", b"plain words", ContentKind.TEXT),
+        ("", b"\x89PNG\r\n\x1a\n\x00", ContentKind.OTHER),
+        ("", b"", ContentKind.TEXT),
+        ("text/html", b"%PDF-1.7", ContentKind.PDF),
+        ("application/pdf", b"", ContentKind.PDF),
+        ("application/ld+json", b"{}", ContentKind.TEXT),
+        ("application/xhtml+xml", b"<html/>", ContentKind.HTML),
+        ("image/svg+xml", b"<svg/>", ContentKind.OTHER),
+        ("image/png", b"", ContentKind.OTHER),
+        ("application/zip", b"PK", ContentKind.OTHER),
+    ],
+)
+def test_a_body_is_known_by_its_type_and_then_by_its_looks(content_type: str, body: bytes, kind: ContentKind) -> None:
+    assert kind_of(content_type, body) is kind
+
+
+@pytest.mark.parametrize(("content_type", "word"), [("image/png", "image/png"), ("application/pdf", "application/pdf")])
+def test_what_holds_no_text_is_refused_by_name(content_type: str, word: str) -> None:
+    with pytest.raises(PageFailure, match=word) as caught:
+        make(b"\x89", content_type)
+    assert (caught.value.code, caught.value.status) == ("SCRAPE_UNSUPPORTED_FILE_ERROR", 500)
+
+
+def test_a_pdf_is_base64_encoded_where_no_parser_is_wanted() -> None:
+    page = make(b"%PDF-1.7 x", "application/pdf", parsers=[])
+    assert base64.b64decode(str(page.document["markdown"])) == b"%PDF-1.7 x"
+    with pytest.raises(PageFailure):
+        make(b"%PDF-1.7 x", "application/pdf", parsers=[{"type": "pdf"}])

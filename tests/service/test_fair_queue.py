@@ -1,0 +1,175 @@
+"""Whose page comes next: places shared among jobs, sites and calls, and what is told of the wait."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weblake import aio
+from weblake_service.config import Access
+from weblake_service.jobs import job_records, page_queue
+from weblake_service.jobs.fair_queue import NO_JOB, FairQueue, limit_of_one_site
+from weblake_service.jobs.job_records import NewJob
+from weblake_service.jobs.page_sources import BatchSource
+from weblake_service.store.database import Store
+
+JOB = "00000000-0000-4000-8000-000000000001"
+
+
+async def order(room: int, wishes: list[tuple[str, str]]) -> list[str]:
+    """In which order wishes (line, site) get the only places, one of which is given back at a time."""
+    gate, got, open_ = FairQueue(lambda team: room), [], asyncio.Event()
+
+    async def wish(line: str, site: str) -> None:
+        async with gate.acquire("team", site, line):
+            got.append(line)
+            await open_.wait()
+
+    tasks = [asyncio.create_task(wish(*one)) for one in wishes]
+    await asyncio.sleep(0)
+    open_.set()
+    await asyncio.gather(*tasks)
+    assert gate.in_use("team") == 0
+    return got
+
+
+def test_jobs_are_scheduled_round_robin_and_single_calls_first() -> None:
+    wishes = [("big", "a")] * 5 + [("small", "b"), ("small", "b"), (NO_JOB, "c")]
+    assert asyncio.run(order(1, wishes)) == ["big", NO_JOB, "big", "small", "big", "small", "big", "big"]
+
+
+def test_one_place_in_eight_is_kept_from_any_one_site() -> None:
+    async def main() -> None:
+        gate = FairQueue(lambda team: 8)
+        slow = [asyncio.create_task(hold(gate, "slow.test")) for _ in range(20)]
+        await asyncio.sleep(0)
+        assert gate.in_use("team") == limit_of_one_site(8) == 7
+        async with aio.timeout(5), gate.acquire("team", "fast.test", "other") as waited:
+            assert not waited
+            assert gate.in_use("team") == 8
+        for task in slow:
+            task.cancel()
+        await asyncio.gather(*slow, return_exceptions=True)
+        assert gate.in_use("team") == 0
+
+    async def hold(gate: FairQueue, site: str) -> None:
+        async with gate.acquire("team", site, "job"):
+            await asyncio.Event().wait()
+
+    asyncio.run(main())
+
+
+@given(
+    st.integers(1, 9),
+    st.lists(st.tuples(st.sampled_from(["", "x", "y"]), st.sampled_from("ab"), st.booleans()), max_size=30),
+)
+def test_slots_are_never_overdrawn_or_lost_on_cancellation(room: int, wishes: list[tuple[str, str, bool]]) -> None:
+    async def main() -> None:
+        gate, inside, most, served = FairQueue(lambda team: room), 0, 0, 0
+
+        async def wish(line: str, site: str) -> None:
+            nonlocal inside, most, served
+            async with gate.acquire("team", site, line):
+                inside += 1
+                most = max(most, inside)
+                try:
+                    await asyncio.sleep(0)
+                    served += 1
+                finally:
+                    inside -= 1
+
+        tasks = [asyncio.create_task(wish(line, site)) for line, site, _ in wishes]
+        await asyncio.sleep(0)
+        for task, (_, _, gives_up) in zip(tasks, wishes, strict=True):
+            if gives_up:
+                task.cancel()
+        await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 10)
+        assert most <= room
+        assert gate.in_use("team") == 0
+        assert served >= sum(not gives_up for _, _, gives_up in wishes)
+
+    asyncio.run(main())
+
+
+def test_a_slow_site_does_not_hold_up_another_job_or_a_single_call(make_bench: Any) -> None:
+    bench = make_bench(concurrency=8)
+    slow, fast = [f"http://slow.test/{n}" for n in range(40)], [f"http://fast.test/{n}" for n in range(20)]
+    bench.web.held.update(slow)
+    held = bench.batch(*slow)
+    bench.until(lambda: bench.web.flying == 7)
+    assert bench.ended(bench.batch(*fast))["completed"] == 20
+    assert bench.http.post("/v2/scrape", json={"url": "http://fast.test/alone"}).status_code == 200
+    assert bench.status(held)["completed"] == 0
+    bench.web.held.clear()
+    assert bench.ended(held)["completed"] == 40
+
+
+def test_a_small_job_is_done_long_before_a_large_one_that_began_earlier(make_bench: Any) -> None:
+    bench = make_bench(concurrency=2)
+    large = bench.batch(*(f"http://site.test/{n}" for n in range(3000)), maxAge=0)
+    bench.until(lambda: bench.status(large)["completed"] > 10)
+    assert bench.ended(bench.batch(*(f"http://other.test/{n}" for n in range(5))))["completed"] == 5
+    assert bench.status(large, query="?limit=1")["completed"] < 2000
+    bench.http.delete(f"/v2/batch/scrape/{large}")
+
+
+def test_pages_say_whether_and_how_long_they_waited(make_bench: Any) -> None:
+    bench = make_bench(concurrency=4)
+    bench.web.held.add("http://site.test/0")
+    job = bench.batch(*(f"http://site.test/{n}" for n in range(6)), maxConcurrency=2, maxAge=0)
+    bench.until(lambda: bench.status(job)["completed"] == 5)
+    bench.web.held.clear()
+    told = {one["metadata"]["sourceURL"][-1]: one["metadata"] for one in bench.ended(job)["data"]}
+    assert [told[name]["concurrencyLimited"] for name in "012345"] == [False] * 2 + [True] * 4
+    assert "concurrencyQueueDurationMs" not in told["0"]
+    assert all(isinstance(told[name]["concurrencyQueueDurationMs"], int) for name in "2345")
+
+
+def test_a_batch_is_read_as_it_is_worked_on_and_not_at_once() -> None:
+    async def main() -> None:
+        store = Store()
+        urls = [(f"http://site.test/{n}", 0) for n in range(1000)]
+
+        def begin(db: Any) -> None:
+            job_records.create(db, NewJob(JOB, "batch_scrape", Access("t", "k"), urls[0][0], 1.0))
+            page_queue.add(db, JOB, urls, 1.0)
+
+        await store.write(begin)
+        source, taken = BatchSource(store, JOB, 10), []
+        while await source.refill():
+            assert len(source._waiting) <= 40
+            while (page := source.take()) is not None:
+                taken.append((page.place, page.url))
+        assert taken == [(n + 1, url) for n, (url, _) in enumerate(urls)]
+        assert not await source.refill()
+        await store.write(partial(page_queue.add, job_id=JOB, pages=[("http://site.test/more", 0)], at=2.0))
+        assert not await source.refill()
+        source.appended()
+        assert await source.refill()
+        more = source.take()
+        assert more is not None
+        assert (more.place, more.pages_ahead) == (1001, 1000)
+        store.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+def test_pages_that_are_appended_to_a_running_job_come_last(make_bench: Any, seed: int | None) -> None:
+    bench = make_bench(seed=seed)
+    bench.web.held.add("http://site.test/1")
+    job = bench.batch(*(f"http://site.test/{n}" for n in range(3)))
+    for number in range(3, 60, 19):
+        assert bench.batch(*(f"http://site.test/{n}" for n in range(number, number + 19)), appendToId=job) == job
+    bench.web.held.clear()
+    status = bench.ended(job)
+    found = [document["metadata"]["sourceURL"] for document in status["data"]]
+    assert (status["total"], status["completed"]) == (60, 60)
+    assert sorted(found) == sorted(f"http://site.test/{n}" for n in range(60))
+    if seed is not None:
+        assert found == [f"http://site.test/{n}" for n in range(60)]

@@ -1,0 +1,276 @@
+"""A language model's endpoint in trouble, and its key, which stands nowhere afterwards; and none at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from catalogue import proves
+from key_forms import holds, in_files
+from polling import until
+
+from weblake.errors import InvalidOption
+from weblake.loopback import Answer, LoopbackServer
+from weblake_service.config import ServiceConfig
+from weblake_service.llm.settings import with_environment
+from weblake_service.server import LocalService
+
+A = "http://site.test/a"
+SUMMARY = {"url": A, "formats": ["summary"]}
+CANARY = "sk-canary-Zq7/9+x=0123456789abcdef"
+
+
+@pytest.fixture
+def bench(make_bench: Any, weblake_llm: Any) -> Any:
+    return make_bench(**weblake_llm.config())
+
+
+def failed(bench: Any, body: Any = SUMMARY) -> tuple[int, str, str]:
+    reply = bench.http.post("/v2/scrape", json=body)
+    said = reply.json()
+    return reply.status_code, said["code"], said["error"]
+
+
+TROUBLE: dict[str, tuple[Any, int, str, str]] = {
+    "its key is wrong": (lambda llm: llm.fail(401), 503, "FEATURE_NOT_CONFIGURED", "WEBLAKE_LLM_API_KEY"),
+    "its key may not": (lambda llm: llm.fail(403), 503, "FEATURE_NOT_CONFIGURED", "WEBLAKE_LLM_API_KEY"),
+    "no such model": (lambda llm: llm.fail(404), 503, "FEATURE_NOT_CONFIGURED", "WEBLAKE_LLM_MODEL"),
+    "it moved": (lambda llm: llm.fail(307), 503, "FEATURE_NOT_CONFIGURED", "WEBLAKE_LLM_BASE_URL"),
+    "too long a text": (lambda llm: llm.fail(400, times=None), 502, "LLM_REFUSED", "WEBLAKE_LLM_PAGE_CHARS"),
+    "too many requests": (lambda llm: llm.fail(429, retry_after=3600), 502, "LLM_RATE_LIMITED", "WEBLAKE_LLM_API_KEY"),
+    "no chat completion": (lambda llm: llm.fail(200, body="{}"), 502, "LLM_BAD_REPLY", "WEBLAKE_LLM_BASE_URL"),
+    "no JSON": (lambda llm: llm.fail(200, body="<p>hello</p>"), 502, "LLM_BAD_REPLY", "WEBLAKE_LLM_BASE_URL"),
+    "nesting": (lambda llm: llm.fail(200, body="[" * 100_000), 502, "LLM_BAD_REPLY", "WEBLAKE_LLM_BASE_URL"),
+    "no end": (lambda llm: llm.fail(200, body="x" * 5_000_000), 502, "LLM_BAD_REPLY", "WEBLAKE_LLM_BASE_URL"),
+    "nothing": (lambda llm: llm.say(""), 502, "LLM_BAD_REPLY", "nothing"),
+    "half an answer": (lambda llm: llm.say("Half", cut=True), 502, "LLM_BAD_REPLY", "output limit"),
+    "silence": (lambda llm: llm.stall(), 408, "SCRAPE_TIMEOUT", "`timeout`"),
+}
+
+
+@pytest.mark.parametrize("case", TROUBLE)
+def test_trouble_names_the_setting_to_look_at(bench: Any, weblake_llm: Any, case: str) -> None:
+    script, status, code, names = TROUBLE[case]
+    script(weblake_llm)
+    found = failed(bench, SUMMARY | {"timeout": 1500})
+    assert found[:2] == (status, code)
+    assert names in found[2]
+    assert weblake_llm.key not in found[2]
+    # Nothing is paid for a page that there is not.
+    periods = bench.http.get("/v2/team/credit-usage/historical").json()["periods"]
+    assert sum(one["totalCredits"] for one in periods) == 0
+
+
+@pytest.mark.parametrize("trouble", ["fail", "drop"])
+def test_trouble_that_passes_is_not_seen(bench: Any, weblake_llm: Any, trouble: str) -> None:
+    if trouble == "fail":
+        weblake_llm.fail(503, retry_after=0)
+        weblake_llm.fail(429, retry_after=0)
+    else:
+        weblake_llm.drop()
+    weblake_llm.say("Well.")
+    assert bench.http.post("/v2/scrape", json=SUMMARY).json()["data"]["summary"] == "Well."
+
+
+def test_an_unreachable_endpoint(make_bench: Any) -> None:
+    bench = make_bench(llm_base_url="http://127.0.0.1:9/v1", llm_model="m")
+    status, code, error = failed(bench)
+    assert (status, code) == (502, "LLM_UNAVAILABLE")
+    assert "WEBLAKE_LLM_BASE_URL" in error
+
+
+def test_an_endpoint_that_knows_no_json_schema_is_asked_more_simply(bench: Any, weblake_llm: Any) -> None:
+    weblake_llm.fail(400, times=2)
+    weblake_llm.say({"a": 1}, times=None)
+    body = {"url": A, "formats": [{"type": "json", "prompt": "x"}]}
+    for _ in range(2):
+        assert bench.http.post("/v2/scrape", json=body).json()["data"]["json"] == {"a": 1}
+    forms = [(one.body.get("response_format") or {}).get("type") for one in weblake_llm.requests]
+    assert forms == ["json_schema", "json_object", None, None]
+
+
+def test_so_many_calls_at_a_time_and_no_more(make_bench: Any) -> None:
+    flying, most, changing, both = [0], [0], threading.Lock(), threading.Barrier(2)
+
+    def answer(asked: Any) -> Answer:
+        with changing:
+            flying[0] += 1
+            most[0] = max(most[0], flying[0])
+        both.wait(30)  # twelve calls, two by two
+        time.sleep(0.02)  # a third one would arrive meanwhile
+        with changing:
+            flying[0] -= 1
+        return Answer(200, json.dumps({"choices": [{"message": {"content": "x"}}]}).encode())
+
+    with LoopbackServer(answer) as server:
+        bench = make_bench(llm_base_url=f"{server.url}/v1", llm_model="m", llm_concurrency=2)
+        job = bench.batch(*(f"http://site.test/{n}" for n in range(12)), formats=["summary"])
+        assert bench.ended(job)["completed"] == 12
+    assert most[0] == 2
+
+
+def test_a_failure_is_its_pages_own_in_a_batch(bench: Any, weblake_llm: Any) -> None:
+    weblake_llm.fail(404)
+    job = bench.batch("http://site.test/1", "http://site.test/2", formats=["summary"])
+    found = bench.ended(job)
+    assert (found["status"], found["completed"], found["creditsUsed"]) == ("completed", 1, 1)
+    (error,) = bench.http.get(f"/v2/batch/scrape/{job}/errors").json()["errors"]
+    assert error["code"] == "FEATURE_NOT_CONFIGURED"
+
+
+# --- its key ---
+
+
+@proves(
+    "S1",
+    at="src/weblake_service/llm/openai_endpoint.py",
+    line='said = f"The language model\'s endpoint answered with {status}"',
+    becomes='said = reply.request.headers["authorization"]',
+)
+def test_s1_the_key_of_a_language_model_stands_in_no_reply_log_or_file(weblake_llm: Any, tmp_path: Path) -> None:
+    """An endpoint that refuses the key tells everybody what it got, and nobody hears of it."""
+    code = (
+        "import logging, sys\n"
+        "logging.basicConfig(stream=sys.stderr, level=1)\n"
+        "logging.root.setLevel(1)\n"
+        "sys.argv = ['weblake', 'serve', '--port', '0', '--data', sys.argv[1], '--allow-private']\n"
+        "from weblake_service import serve\n"
+        "serve._log_to_stderr = lambda: None\n"
+        "from weblake.cli import main\n"
+        "main()\n"
+    )
+    data, log = tmp_path / "data", tmp_path / "log"
+    llm = {**weblake_llm.environment(), "WEBLAKE_LLM_API_KEY": CANARY}
+    environment = {**os.environ, **llm, "WEBLAKE_API_KEY": "test-key"}
+    with (
+        log.open("w") as errors,
+        LoopbackServer(lambda _: Answer(200, b"<p>A page.</p>", {"Content-Type": "text/html"})) as site,
+    ):
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, str(data)], stdout=subprocess.PIPE, stderr=errors, env=environment, text=True
+        )
+        try:
+            assert process.stdout is not None
+            url = json.loads(process.stdout.readline())["url"]
+            http = httpx.Client(base_url=url, headers={"Authorization": "Bearer test-key"}, timeout=30, trust_env=False)
+            replies = [
+                http.post("/v2/scrape", json={"url": site.url, "formats": ["summary"]}),
+                http.post("/v2/scrape", json={"url": site.url, "onlyCleanContent": True}),
+                http.post("/v2/crawl/params-preview", json={"url": site.url, "prompt": "x"}),
+                http.post("/v2/crawl", json={"url": site.url, "prompt": "x"}),
+            ]
+            jobs = [
+                f"/v2/{kind}/" + http.post(f"/v2/{kind}", json={"prompt": "x", "urls": [site.url]}).json()["id"]
+                for kind in ("extract", "agent")
+            ]
+            replies += [until(lambda job=job: (r := http.get(job)).json()["status"] == "failed" and r) for job in jobs]
+            replies += [http.get("/_weblake/requests"), http.get("/v2/team/activity")]
+            assert [one.status_code for one in replies[:4]] == [503, 200, 503, 503]
+            assert any(CANARY in one.headers["authorization"] for one in weblake_llm.requests), "it was sent"
+            assert not any(holds(one.content + repr(one.headers).encode(), CANARY) for one in replies)
+            assert not holds(Path(f"/proc/{process.pid}/cmdline").read_bytes(), CANARY)
+            http.close()
+        finally:
+            process.terminate()
+            process.wait(20)
+            process.stdout.close()  # type: ignore[union-attr]
+    assert "httpcore" in log.read_text(), "the logs are talkative"
+    assert in_files([tmp_path], CANARY) == []
+
+
+@proves(
+    "S1",
+    at="src/weblake_service/config.py",
+    line="llm_api_key: str | None = field(default=None, repr=False)",
+    becomes="llm_api_key: str | None = None",
+)
+def test_s1_a_configuration_does_not_show_the_key_of_a_language_model() -> None:
+    config = ServiceConfig(llm_base_url="http://127.0.0.1:9/v1", llm_api_key=CANARY, llm_model="m")
+    assert not holds(repr(config).encode(), CANARY)
+
+
+WRONG = {
+    "no URL": ({"llm_base_url": "127.0.0.1:9"}, "WEBLAKE_LLM_BASE_URL"),
+    "a password": ({"llm_base_url": f"http://me:{CANARY}@127.0.0.1:9/v1"}, "WEBLAKE_LLM_BASE_URL"),
+    "a key that cannot be sent": (
+        {"llm_base_url": "http://127.0.0.1:9", "llm_api_key": CANARY + "\nx"},
+        "WEBLAKE_LLM_API_KEY",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_settings_that_cannot_be_used_are_refused_at_the_start(case: str) -> None:
+    fields, names = WRONG[case]
+    with pytest.raises(InvalidOption) as caught:
+        LocalService(config=ServiceConfig(llm_model="m", **fields)).start()
+    said = f"{caught.value} {caught.value.hint}"
+    assert names in said
+    assert not holds(said.encode(), CANARY)
+
+
+# --- none ---
+
+
+def test_settings_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEBLAKE_LLM_BASE_URL", " http://127.0.0.1:9/v1 ")
+    monkeypatch.setenv("WEBLAKE_LLM_MODEL", "m")
+    monkeypatch.setenv("WEBLAKE_LLM_PAGE_CHARS", "123")
+    found = with_environment(ServiceConfig())
+    assert (found.llm_base_url, found.llm_model, found.llm_api_key) == ("http://127.0.0.1:9/v1", "m", None)
+    assert (found.llm_page_chars, found.llm_concurrency) == (123, 4)
+    own = ServiceConfig(llm_base_url="http://127.0.0.1:8/v1")
+    assert with_environment(own) is own
+    monkeypatch.setenv("WEBLAKE_LLM_CONCURRENCY", "many")
+    with pytest.raises(InvalidOption, match="WEBLAKE_LLM_CONCURRENCY"):
+        with_environment(ServiceConfig())
+
+
+UNSET = [
+    ("POST", "/v2/scrape", SUMMARY),
+    ("POST", "/v2/scrape", {"url": A, "formats": [{"type": "json", "prompt": "x"}]}),
+    ("POST", "/v2/batch/scrape", {"urls": [A], "formats": ["markdown", {"type": "changeTracking", "modes": ["json"]}]}),
+    ("POST", "/v2/crawl", {"url": A, "prompt": "x"}),
+    ("POST", "/v2/crawl/params-preview", {"url": A, "prompt": "x"}),
+    ("POST", "/v2/extract", {"urls": [A], "prompt": "x"}),
+    ("GET", "/v2/extract/00000000-0000-4000-8000-000000000000", None),
+    ("POST", "/v2/agent", {"prompt": "x"}),
+    ("DELETE", "/v2/agent/00000000-0000-4000-8000-000000000000", None),
+]
+
+
+@pytest.mark.parametrize("fields", [{}, {"llm_base_url": "http://127.0.0.1:9/v1"}])
+def test_without_a_model_the_missing_setting_is_named(make_bench: Any, fields: dict[str, str]) -> None:
+    bench = make_bench(**fields)
+    for method, path, body in UNSET:
+        reply = bench.http.request(method, path, json=body)
+        assert (reply.status_code, reply.json()["code"]) == (503, "FEATURE_NOT_CONFIGURED"), path
+        assert ("WEBLAKE_LLM_MODEL" if fields else "WEBLAKE_LLM_BASE_URL") in reply.json()["error"]
+        assert "weblake[llm]" in reply.json()["error"]
+    assert bench.web.asked == []
+
+
+def test_a_missing_extra_is_named(make_bench: Any, weblake_llm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weblake_service.llm.settings._has_validator", lambda: False)
+    status, code, error = failed(make_bench(**weblake_llm.config()))
+    assert (status, code) == (503, "FEATURE_NOT_CONFIGURED")
+    assert "pip install 'weblake[llm]'" in error
+
+
+def test_a_job_whose_model_was_removed_fails_with_an_error(make_bench: Any, weblake_llm: Any, tmp_path: Path) -> None:
+    weblake_llm.stall()
+    first = make_bench(tmp_path / "service.db", **weblake_llm.config())
+    job = first.http.post("/v2/agent", json={"prompt": "x"}).json()["id"]
+    until(lambda: weblake_llm.requests)
+    first.service.stop()
+    bench = make_bench(tmp_path / "service.db")
+    found = until(lambda: (r := bench.http.get(f"/v2/agent/{job}").json())["status"] == "failed" and r)
+    assert "WEBLAKE_LLM_BASE_URL" in found["error"]

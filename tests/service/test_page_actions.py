@@ -1,0 +1,483 @@
+"""Hands on a page of a real browser: what they do is what the page hears, and what they cannot do they say."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import code_lab
+import pytest
+from code_lab import on_browser, on_page
+from loopback_site import Site, site  # noqa: F401
+
+from weblake_service.sessions.attached_page import PageActionError
+from weblake_service.sessions.cdp import CdpError
+from weblake_service.sessions.code.connection import WebSocketCdp, open_connection
+from weblake_service.sessions.keyboard import parse_chord
+from weblake_service.sessions.open_pages import bring_to_front, close_page, front_page, new_page, open_pages
+from weblake_service.sessions.page_actions import PageActions
+
+system = pytest.mark.system
+
+
+@pytest.mark.parametrize(
+    ("names", "held", "key"),
+    [
+        ("Enter", [], "Enter"),
+        ("enter", [], "Enter"),
+        ("Control+a", ["Control"], "a"),
+        ("ctrl+Shift+Tab", ["Control", "Shift"], "Tab"),
+        ("+", [], "+"),
+        ("Control++", ["Control"], "+"),
+        ("space", [], " "),
+        ("Esc", [], "Escape"),
+        ("F12", [], "F12"),
+        ("é", None, "There is no key 'é'"),
+        ("Hyper+a", None, "'Hyper' of 'Hyper.a' is no modifier"),
+        ("", None, "There is no key ''"),
+    ],
+)
+def test_keys_by_name(names: str, held: list[str] | None, key: str) -> None:
+    if held is None:
+        with pytest.raises(PageActionError, match=f"^{key}"):
+            parse_chord(names)
+    else:
+        modifiers, main = parse_chord(names)
+        assert ([one.key for one in modifiers], main.key) == (held, key)
+
+
+def test_an_unresponsive_page_times_out() -> None:
+    with pytest.raises(CdpError, match=r"^There is no browser at CDP_URL: "):
+        on_browser(code_lab.NOWHERE, open_pages)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[str]:
+    with code_lab.chromium() as url:
+        yield url
+
+
+@pytest.fixture
+def page(browser: str, site: Site) -> Any:  # noqa: F811
+    """Shows a page and does something on it."""
+    code_lab.alone(browser)
+
+    def show(body: str, work: Any) -> Any:
+        url = site.page("/page", f"<!doctype html><title>Page</title>{body}".encode())
+
+        async def main(hands: PageActions) -> Any:
+            await hands.goto(url)
+            return await work(hands)
+
+        return on_page(browser, main)
+
+    return show
+
+
+def refused(work: Any) -> str:
+    with pytest.raises(PageActionError) as caught:
+        work()
+    return str(caught.value)
+
+
+ALL = """<h1>Top</h1><p>Some <b>bold</b> words, <a href=/next>a link</a> and more.</p><p>Plain</p>
+<form><label>Name <input id=name value=Ann required></label><input type=checkbox aria-label=Agree checked>
+<input type=radio aria-label=One><select aria-label=Colour><option>Red<option selected>Green</select>
+<textarea aria-label=Note>two
+lines</textarea><button disabled>No</button><button type=button aria-expanded=false>Yes</button>
+<input type=date aria-label=Day value=2024-01-02><input type=password aria-label=Secret value=x></form>
+<div role=button tabindex=0>Made up</div><div hidden><button>Hidden</button></div>
+<ul><li>one<li>two</ul><table><tr><th>A<td>1</table><img alt="A cat" src=x>
+<iframe srcdoc="<button>Inside</button>"></iframe>"""
+WHOLE = """\
+- heading "Top" [level=1] [ref=e1]
+- paragraph
+  - text: Some bold words,
+  - link "a link" [ref=e2]
+  - text: and more.
+- paragraph: Plain
+- form
+  - label
+    - text: Name
+    - textbox "Name" [required] [ref=e3]: Ann
+  - checkbox "Agree" [checked] [ref=e4]
+  - radio "One" [ref=e5]
+  - combobox "Colour" [collapsed] [ref=e6]: Green
+    - option "Red"
+    - option "Green" [selected]
+  - textbox "Note" [ref=e7]: two lines
+  - button "No" [disabled] [ref=e8]
+  - button "Yes" [collapsed] [ref=e9]
+  - textbox "Day" [ref=e10]: 2024-01-02
+  - textbox "Secret" [ref=e11]: •
+- button "Made up" [ref=e12]
+- list
+  - listitem [level=1]: one
+  - listitem [level=1]: two
+- table
+  - row
+    - rowheader "A" [ref=e13]
+    - cell "1" [ref=e14]
+- img "A cat" [ref=e15]
+- iframe
+  - button "Inside" [ref=e16]"""
+
+
+@system
+def test_a_snapshot(page: Any) -> None:
+    async def look(hands: PageActions) -> list[str]:
+        whole = await hands.snapshot()
+        assert whole.refs["e2"].name == "a link"
+        active = await hands.snapshot(interactive=True)
+        compact = await hands.snapshot(compact=True)
+        shallow = await hands.snapshot(depth=0)
+        part = await hands.snapshot(css="ul")
+        return [shot.text for shot in (whole, active, compact, shallow, part)]
+
+    whole, active, compact, shallow, part = page(ALL, look)
+    assert whole == WHOLE
+    assert active.splitlines()[:3] == [
+        '- link "a link" [ref=e1]',
+        '- textbox "Name" [required] [ref=e2]: Ann',
+        '- checkbox "Agree" [checked] [ref=e3]',
+    ]
+    assert "heading" not in active
+    assert "form" not in compact
+    assert '- cell "1"' in compact
+    assert shallow.splitlines()[:4] == [
+        '- heading "Top" [level=1] [ref=e1]',
+        "- paragraph",
+        "- paragraph: Plain",
+        "- form",
+    ]
+    assert part == "- list\n  - listitem [level=1]: one\n  - listitem [level=1]: two"
+
+
+@system
+def test_refs_in_a_frame_are_clicked_in_it(page: Any) -> None:
+    async def work(hands: PageActions) -> str:
+        shot = await hands.snapshot(interactive=True)
+        assert shot.text == '- button "In" [ref=e1]'
+        await hands.click("@e1")
+        return (await hands.snapshot(interactive=True)).text
+
+    inner = "<body style='margin:60px'><button onclick='this.textContent=String(event.isTrusted)'>In</button>"
+    assert (
+        page(f'<div style="height:900px"></div><iframe srcdoc="{inner}"></iframe>', work) == '- button "true" [ref=e1]'
+    )
+
+
+@system
+def test_a_frame_of_another_site_is_named(page: Any, site: Site) -> None:  # noqa: F811
+    other = site.page("/other", b"<button>There</button>").replace("127.0.0.1", "localhost")
+
+    async def work(hands: PageActions) -> str:
+        return (await hands.snapshot()).text
+
+    text = page(f'<iframe src="{other}"></iframe><button>Here</button>', work)
+    assert "(a frame of another site" in text or "There" in text
+    assert '- button "Here"' in text
+
+
+@system
+def test_what_is_filled_and_typed(page: Any) -> None:
+    async def work(hands: PageActions) -> list[Any]:
+        await hands.fill("#a", "Ünï €")
+        await hands.type("+x", "#a")
+        await hands.fill("#b", "")
+        await hands.fill("#c", "2024-02-29")
+        await hands.fill("#d", "bold")
+        await hands.press("Shift+Tab", "#b")
+        await hands.press("Control+a")
+        await hands.press("x")
+        await hands.fill("label", "by its label")
+        return [await hands.value(f"#{name}") for name in "abc"] + [
+            await hands.text("#d"),
+            await hands.value("#e"),
+            await hands.evaluate("heard"),
+        ]
+
+    body = """<input id=a value=before><input id=b value=before><input id=c type=date><div id=d contenteditable>x</div>
+    <label for=e>Label</label><input id=e><script>heard = ''; a.onkeydown = (e) => heard += e.key;
+    c.onchange = () => heard += '!';</script>"""
+    a, b, c, d, e, heard = page(body, work)
+    assert (a, b, c, d, e) == ("x", "", "2024-02-29", "bold", "by its label")
+    # A fill is no key; what was typed is, and so is what was pressed with the focus back in the first field.
+    assert heard == "+x!Controlax"
+
+
+@system
+def test_boxes_and_choices(page: Any) -> None:
+    async def work(hands: PageActions) -> list[Any]:
+        await hands.check("#a")
+        await hands.check("#a")
+        await hands.check("#b", on=False)
+        await hands.check("[role=switch]")
+        chosen = await hands.select("select", "g", "Blue")
+        checks = [await hands.is_checked(where) for where in ("#a", "#b", "[role=switch]")]
+        return [*checks, chosen, await hands.evaluate("heard"), await hands.is_enabled("#b")]
+
+    body = """<label><input id=a type=checkbox>A</label><input id=b type=checkbox checked>
+    <div role=switch aria-checked=false onclick="this.setAttribute('aria-checked', 'true')">S</div>
+    <select multiple onchange="heard = [...this.selectedOptions].map(o => o.value).join()">
+    <option value=r selected>Red<option value=g>Green<option>Blue</select>"""
+    assert page(body, work) == [True, False, True, ["Green", "Blue"], "g,Blue", True]
+
+
+@system
+@pytest.mark.parametrize(
+    ("body", "step", "said"),
+    [
+        ("", "click('#no')", "There is no element #no on the page. Take a snapshot to see what is."),
+        ("", "click('##')", "not a valid selector"),
+        ("", "click('@e1')", "@e1 is not known: no snapshot of this page was taken. Take one first."),
+        ("<button disabled>x</button>", "click('button')", "button is disabled."),
+        ("<button style='display:none'>x</button>", "click('button')", "button is not visible"),
+        ("<button>x</button><div id=over style='position:fixed;inset:0'>Buy</div>", "click('button')",
+         'button is covered by <div#over> "Buy". Close that first, or scroll.'),
+        ("<p>x</p>", "fill('p', 'x')", "p takes no text: it is no input, textarea or editable element."),
+        ("<input readonly>", "fill('input', 'x')", "input can only be read."),
+        ("<input type=checkbox>", "fill('input', 'x')", "input is an input of type checkbox, which takes no text."),
+        ("<input type=date>", "fill('input', '1.2.3')", "input is an input of type date and does not take 1.2.3."),
+        ("<select><option>a<option>b</select>", "select('select', 'c')", "select has no option c; it has: a, b."),
+        ("<p>x</p>", "select('p', 'c')", "p is no <select>"),
+        ("<p>x</p>", "check('p')", "p is no checkbox, radio button or switch."),
+        ("<p>x</p>", "value('p')", "p holds no value; read its text."),
+        ("<p>x</p>", "press('Nope')", "There is no key 'Nope'"),
+        ("<p>x</p>", "scroll('north')", "'north' is no direction; there are up, down, left, right."),
+        ("<p>x</p>", "evaluate('nope.x')", "ReferenceError: nope is not defined"),
+        ("<p>x</p>", "evaluate('throw 5')", "5"),
+        ("<p>x</p>", "wait_for('#no', 0.2)", "#no did not become visible within 0.2 s."),
+        ("<p>x</p>", "back()", "There is no page before"),
+        ("<p>x</p>", "forward()", "There is no page after this one."),
+        ("<p>x</p>", "goto('http://127.0.0.1:9/')", "http://127.0.0.1:9/ could not be opened: net::ERR_"),
+        ("<p>x</p>", "goto('nowhere.invalid')", "https://nowhere.invalid could not be opened: net::ERR_"),
+    ],
+)  # fmt: skip
+def test_impossible_actions_are_reported(body: str, step: str, said: str, page: Any) -> None:
+    async def work(hands: PageActions) -> None:
+        if step == "back()":
+            # Back before the page that was there first.
+            await hands.back()
+        await eval(f"hands.{step}", {"hands": hands})
+
+    assert said in refused(lambda: page(body, work))
+
+
+@system
+def test_stale_refs_are_reported(page: Any, site: Site) -> None:  # noqa: F811
+    site.page("/next", b"<title>Next</title><button>Other</button>")
+
+    async def removed(hands: PageActions) -> None:
+        await hands.snapshot()
+        await hands.evaluate("document.querySelector('button').remove()")
+        await hands.click("@e1")
+
+    async def left(hands: PageActions) -> None:
+        await hands.snapshot()
+        await hands.goto(site.url("/next"))
+        await hands.click("@e1")
+
+    async def none(hands: PageActions) -> None:
+        await hands.snapshot()
+        await hands.click("@e2")
+
+    body = "<button>Buy</button>"
+    gone = '@e1 (button "Buy") is '
+    assert refused(lambda: page(body, removed)) == gone + "not on the page any more. Take a new snapshot."
+    said = gone + "of a page that is gone: another was loaded since. Take a new snapshot."
+    assert refused(lambda: page(body, left)) == said
+    said = "@e2 is none of the last snapshot's refs (they go to @e1). Take a new snapshot."
+    assert refused(lambda: page(body, none)) == said
+
+
+@system
+def test_a_click_waits_for_the_page_that_it_opens(page: Any, site: Site) -> None:  # noqa: F811
+    def slow(handler: Any) -> None:
+        site.stop.wait(0.4)
+        handler.reply(200, b"<title>Slow</title><img src=/late>", {})
+
+    def late(handler: Any) -> None:
+        site.stop.wait(0.3)
+        handler.reply(404, b"", {})
+
+    site.pages |= {"/slow": slow, "/late": late}
+    site.page("/got", b"<title>Got</title>")
+
+    async def work(hands: PageActions) -> list[str]:
+        titles = []
+        for where in ("a", "button", "#js"):
+            await hands.click(where)
+            titles.append(await hands.evaluate("document.title + ' ' + document.readyState"))
+            await hands.back()
+            titles.append(await hands.title())
+        await hands.type("x\n", "input")
+        return [*titles, await hands.url()]
+
+    body = """<a href=/slow>On</a><form action=/got><input name=q><button>Go</button></form>
+    <div id=js onclick="location = '/slow'">By script</div>"""
+    *titles, url = page(body, work)
+    assert titles == ["Slow complete", "Page", "Got complete", "Page", "Slow complete", "Page"]
+    assert url == site.url("/got?q=x")
+
+
+@system
+def test_a_click_that_opens_nothing_does_not_wait(page: Any) -> None:
+    async def work(hands: PageActions) -> float:
+        began = time.monotonic()
+        await hands.click("button")
+        assert await hands.text("p") == "clicked 1 true"
+        took = time.monotonic() - began
+        await hands.click("button", count=2)
+        assert await hands.text("p") == "twice"
+        return took
+
+    body = """<div style="height:3000px"></div><button
+    onclick="p.textContent = `clicked ${event.detail} ${event.isTrusted}`"
+    ondblclick="p.textContent = 'twice'">x</button><p id=p>"""
+    assert page(body, work) < 3
+
+
+@system
+def test_dialogs_are_answered(page: Any) -> None:
+    async def work(hands: PageActions) -> list[Any]:
+        await hands.click("button")
+        return [await hands.evaluate("said"), hands.page.dialogs]
+
+    body = """<button onclick="alert('Hey'); said = [confirm('Sure?'), prompt('Who?')]">x</button>"""
+    said, dialogs = page(body, work)
+    assert said == [False, None]
+    assert dialogs == ["alert (accepted): Hey", "confirm (dismissed): Sure?", "prompt (dismissed): Who?"]
+
+
+@system
+def test_reading(page: Any) -> None:
+    async def work(hands: PageActions) -> list[Any]:
+        return [
+            await hands.text(),
+            await hands.html("b"),
+            (await hands.html())[:6],
+            await hands.attribute("a", "href"),
+            await hands.attribute("a", "no"),
+            await hands.count("b"),
+            await hands.evaluate("const x = await Promise.resolve([1, {a: null}]); x"),
+            await hands.evaluate("undefined"),
+            await hands.is_visible("b"),
+            await hands.is_visible("i"),
+            await hands.is_visible("#none"),
+            (await hands.screenshot())[:4],
+            (await hands.screenshot(full_page=True))[:4],
+        ]
+
+    assert page("<b>one</b><b>two</b><a href=/x></a><i hidden>x</i>", work) == [
+        "onetwo", "<b>one</b>", "<html>", "/x", None, 2, [1, {"a": None}], None, True, False, False,
+        b"\x89PNG", b"\x89PNG",
+    ]  # fmt: skip
+
+
+@system
+def test_scrolling(page: Any) -> None:
+    async def whole(hands: PageActions) -> list[Any]:
+        return [await hands.scroll("down", 500), await hands.scroll("up", 200), await hands.scroll("right", 40)]
+
+    async def box(hands: PageActions) -> list[Any]:
+        await hands.scroll_into_view("#end")
+        inside = await hands.evaluate("end.getBoundingClientRect().top < innerHeight")
+        return [inside, await hands.scroll("up", 10_000), await hands.scroll("down", 30, "#box")]
+
+    assert page("<div style='width:3000px;height:3000px'></div>", whole) == [(0, 500), (0, 300), (40, 300)]
+    # The page itself stands still, a box in its middle scrolls.
+    body = """<style>html, body { margin: 0; height: 100% } #box { height: 100%; overflow: auto }</style>
+    <div id=box><div style="height:5000px"></div><p id=end>End</div>"""
+    assert page(body, box) == [True, (0, 0), (0, 30)]
+
+
+@system
+def test_an_element_that_comes_later_and_moves(page: Any) -> None:
+    async def work(hands: PageActions) -> str:
+        await hands.click("button")
+        return await hands.text("p")
+
+    body = """<style>@keyframes go { from { margin-left: 400px } } button { animation: go .3s; display: block }</style>
+    <p>-<script>setTimeout(() => { const b = document.createElement('button'); b.textContent = 'x';
+    b.onclick = () => document.querySelector('p').textContent = 'hit'; document.body.append(b) }, 300)</script>"""
+    assert page(body, work) == "hit"
+
+
+@system
+def test_shadow_roots(page: Any) -> None:
+    async def work(hands: PageActions) -> str:
+        await hands.snapshot(interactive=True)
+        await hands.click("@e1")
+        return (await hands.snapshot(interactive=True)).text
+
+    body = """<x-y></x-y><script>const r = document.querySelector('x-y').attachShadow({ mode: 'closed' });
+    r.innerHTML = '<button>Deep</button>'; r.firstChild.onclick = (e) => e.target.textContent = 'Hit'</script>"""
+    assert page(body, work) == '- button "Hit" [ref=e1]'
+
+
+@system
+def test_pages(browser: str, page: Any, site: Site) -> None:  # noqa: F811
+    site.page("/popup", b"<title>Popup</title>")
+    page("<a href=/popup target=_blank>Open</a>", lambda hands: hands.click("a"))
+    # What a click opens is in front.
+    assert on_page(browser, lambda hands: hands.title()) == "Popup"
+
+    async def work(cdp: WebSocketCdp) -> list[str]:
+        first, second = [one.id for one in await open_pages(cdp)]
+        front = await front_page(cdp)
+        other = first if front == second else second
+        await bring_to_front(cdp, other)
+        assert await front_page(cdp) == other
+        new = await new_page(cdp)
+        assert await front_page(cdp) == new
+        hands = await PageActions.attach(cdp, new)
+        await close_page(cdp, new)
+        said = []
+        for step in (hands.title, lambda: close_page(cdp, new), lambda: PageActions.attach(cdp, new)):
+            with pytest.raises(PageActionError) as caught:
+                await step()
+            said.append(str(caught.value))
+        for one in await open_pages(cdp):
+            await close_page(cdp, one.id)
+        assert await front_page(cdp) is None
+        hands = await PageActions.attach(cdp)
+        assert await hands.url() == "about:blank"
+        return said
+
+    closed, *gone = on_browser(browser, work)
+    assert closed == "The page was closed. List the pages that are there, or open a new one."
+    assert all("is not there any more" in text for text in gone)
+
+
+@system
+def test_a_busy_page_is_reported(page: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weblake_service.sessions.attached_page._ANSWER", 0.5)
+
+    async def work(hands: PageActions) -> None:
+        await hands.evaluate("setTimeout(() => { const end = Date.now() + 3000; while (Date.now() < end) {} }, 0), 1")
+        await hands.title()
+
+    assert refused(lambda: page("", work)) == (
+        "The page did not answer within 0.5 s (Runtime.evaluate): a script may keep it busy. Reload it."
+    )
+
+
+@system
+def test_a_browser_that_ends_meanwhile() -> None:
+    with code_lab.chromium() as url:
+
+        async def main() -> None:
+            async with open_connection(url) as cdp:
+                hands = await PageActions.attach(cdp)
+                asking = asyncio.create_task(hands.evaluate("new Promise(() => {})"))
+                await cdp.send("Browser.getVersion")
+                await cdp.send("Browser.close")
+                with pytest.raises(PageActionError, match=r"^(The browser is gone|The page )"):
+                    await asking
+                with pytest.raises(PageActionError):
+                    await hands.title()
+
+        asyncio.run(main())

@@ -1,0 +1,103 @@
+"""The control API under /_weblake/, as any program would use it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+A = "http://site.test/a"
+CALLS = [
+    ("GET", "requests"),
+    ("GET", "counts"),
+    ("GET", "deliveries"),
+    ("GET", "faults"),
+    ("GET", "clock"),
+    ("POST", "reset"),
+    ("DELETE", "faults"),
+]
+
+
+@pytest.mark.parametrize(("method", "name"), CALLS)
+def test_every_call_but_health_demands_the_key(bench: Any, method: str, name: str) -> None:
+    assert bench.http.request(method, f"/_weblake/{name}").status_code == 200
+    nobody = {"Authorization": "Bearer wrong-key"}
+    assert bench.http.request(method, f"/_weblake/{name}", headers=nobody).status_code == 401
+    assert bench.http.get("/_weblake/health", headers=nobody).json()["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "body", "said"),
+    [
+        ("POST", "clock/advance", {"second": 5}, "`seconds` alone; it has `second`"),
+        ("POST", "clock/advance", {}, "it has nothing"),
+        ("POST", "clock/advance", {"seconds": "5"}, "Expected `float`"),
+        ("POST", "clock/advance", {"seconds": -5}, ">= 0"),
+        ("PUT", "faults", {"rules": [], "more": 1}, "`rules` alone"),
+        ("PUT", "faults", {"rules": {}}, "a list of rules"),
+        ("POST", "faults", {}, "effect"),
+        ("POST", "faults", [], "object"),
+    ],
+)
+def test_an_invalid_call_is_refused_with_the_reason(
+    bench: Any, method: str, name: str, body: object, said: str
+) -> None:
+    reply = bench.http.request(method, f"/_weblake/{name}", json=body)
+    assert reply.status_code == 400
+    assert said in reply.json()["error"]
+
+
+@pytest.mark.parametrize("name", ["1", "x", "-1", "9" * 40, "٣"])
+def test_deleting_an_unknown_rule_is_404(bench: Any, name: str) -> None:
+    reply = bench.http.delete(f"/_weblake/faults/{name}")
+    assert (reply.status_code, reply.json()["success"]) == (404, False)
+
+
+def test_unknown_paths_and_methods(bench: Any) -> None:
+    assert bench.http.get("/_weblake/fautls").status_code == 404
+    assert bench.http.put("/_weblake/reset").status_code == 405
+
+
+def test_rules_are_added_dropped_one_by_one_and_survive_being_sent_back(bench: Any) -> None:
+    first = bench.http.post("/_weblake/faults", json={"effect": {"status": 500}}).json()["id"]
+    second = bench.http.post("/_weblake/faults", json={"effect": {"status": 501}}).json()["id"]
+    assert bench.http.get("/v2/crawl/active").status_code == 500
+    left = bench.http.delete(f"/_weblake/faults/{first}").json()["rules"]
+    assert [rule["id"] for rule in left] == [second]
+    back = bench.http.put("/_weblake/faults", json={"rules": left}).json()["rules"]
+    assert (back[0]["effect"], back[0]["hit"]) == ({"status": 501}, 0)
+    assert bench.http.get("/v2/crawl/active").status_code == 501
+
+
+def test_the_clock_is_read_and_advanced(bench: Any) -> None:
+    assert bench.http.get("/_weblake/clock").json()["ahead"] == 0
+    moved = bench.http.post("/_weblake/clock/advance", json={"seconds": 90}).json()
+    assert moved["ahead"] == 90
+    assert bench.http.get("/_weblake/clock").json()["now"] >= moved["now"]
+    bench.http.post("/_weblake/reset")
+    assert bench.http.get("/_weblake/clock").json()["ahead"] == 0
+
+
+def test_a_reset_deletes_data_and_stops_jobs(bench: Any) -> None:
+    bench.web.held.add(A)
+    job = bench.batch(A, webhook="http://127.0.0.1:9/nobody")
+    bench.until(lambda: bench.web.asked)
+    bench.http.post("/_weblake/faults", json={"effect": {"status": 500}})
+    assert bench.http.post("/_weblake/reset").json() == {"success": True}
+    for name, empty in (("requests", []), ("counts", {}), ("deliveries", [])):
+        assert bench.http.get(f"/_weblake/{name}").json() == {name: empty}
+    assert bench.http.get(f"/v2/batch/scrape/{job}").status_code == 404
+    bench.web.held.clear()
+    assert bench.ended(bench.batch(A))["completed"] == 1
+
+
+def test_deliveries_are_listed_without_bodies(bench: Any) -> None:
+    bench.batch(A, webhook="http://127.0.0.1:9/nobody?token=x")
+
+    def tried() -> list[dict[str, Any]]:
+        return [one for one in bench.http.get("/_weblake/deliveries").json()["deliveries"] if one["tries"]]
+
+    (told,) = bench.until(tried)
+    assert (told["type"], told["state"]) == ("batch_scrape.completed", "waiting")
+    assert told["url"] == "http://127.0.0.1:9/nobody"
+    assert not {"body", "headers"} & set(told)

@@ -1,0 +1,216 @@
+"""The fixtures of the pytest plugin: the service, in this process and in one of its own, and the webhook receiver."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import weblake
+from weblake import aio
+from weblake.errors import CreditsExhausted, RateLimited
+from weblake.jobs.retry import RetryPolicy
+from weblake.testing import (
+    WeblakeFaults,
+    WeblakeService,
+    WeblakeServiceProcess,
+    WeblakeSite,
+    WeblakeWebhooks,
+)
+
+HOUR = 3600
+
+
+def ended(client: weblake.Client, job: str) -> Any:
+    deadline = time.monotonic() + 20
+    while (status := client.get_batch_scrape(job)).status == "scraping":
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return status
+
+
+def test_the_same_calls_have_the_same_answers(weblake_service: WeblakeService, weblake_site: WeblakeSite) -> None:
+    def turn() -> list[Any]:
+        weblake_service.reset()
+        client = weblake_service.client()
+        jobs = [client.start_batch_scrape(weblake_site.urls()).id for _ in range(2)]
+        found: list[Any] = [jobs]
+        for job in jobs:
+            status = ended(client, job)
+            found.append([(one.metadata.scrape_id, one.metadata.source_url, one.markdown) for one in status.data])
+        return found
+
+    assert turn() == turn()
+
+
+@pytest.mark.smoke
+def test_an_asynchronous_test_uses_it(weblake_service: WeblakeService, weblake_site: WeblakeSite) -> None:
+    async def main() -> int | None:
+        async with weblake_service.async_client() as client:
+            job = (await client.start_batch_scrape(weblake_site.urls("/guides/"))).id
+            async with aio.timeout(20):
+                while (status := await client.get_batch_scrape(job)).status == "scraping":  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+        return status.completed
+
+    assert asyncio.run(main()) == 5
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_test_that_is_a_coroutine(weblake_service: WeblakeService, anyio_backend: str) -> None:
+    weblake_service.advance(5)
+    async with weblake_service.async_client() as client:
+        assert (await client.list_active_crawls()).crawls == []
+
+
+def test_the_environment_names_it(
+    weblake_environment: dict[str, str], weblake_service: WeblakeService, weblake_site: WeblakeSite, tmp_path: Path
+) -> None:
+    assert os.environ["WEBLAKE_BASE_URL"] == weblake_service.url == weblake_environment["WEBLAKE_BASE_URL"]
+    assert weblake.land_batch(weblake_site.urls("/about"), to=tmp_path).stored == 1
+    assert weblake_service.counts()["pages_billed"] == 1
+
+
+@pytest.mark.weblake_service(plan_credits=3)
+def test_a_marker_sets_limits(weblake_service: WeblakeService, weblake_site: WeblakeSite) -> None:
+    client = weblake_service.client()
+    with pytest.raises(CreditsExhausted):
+        client.start_batch_scrape(weblake_site.urls())
+    assert ended(client, client.start_batch_scrape(weblake_site.urls("/about")).id).completed == 1
+
+
+def test_the_clock_is_moved_and_put_back(weblake_service: WeblakeService) -> None:
+    begun = weblake_service.now()
+    assert weblake_service.advance(24 * HOUR) - begun >= timedelta(days=1)
+    weblake_service.reset()
+    assert weblake_service.now() - begun < timedelta(minutes=1)
+    with pytest.raises(ValueError, match="seconds"):
+        weblake_service.advance(-1)
+
+
+@pytest.mark.weblake_service(requests_per_minute=1)
+def test_what_waits_for_a_time_is_due_when_the_clock_moves(
+    weblake_service: WeblakeService, weblake_site: WeblakeSite
+) -> None:
+    client = weblake_service.client(patience=RetryPolicy(tries=1))
+    url = f"{weblake_site.url}/about"
+
+    def cached() -> str | None:
+        return client.scrape(url, max_age=HOUR * 1000).data.metadata.cache_state
+
+    assert cached() == "miss"
+    with pytest.raises(RateLimited):
+        cached()
+    weblake_service.advance(60)
+    assert cached() == "hit"
+    weblake_service.advance(HOUR)
+    assert cached() == "miss"
+    assert len(weblake_site.requests("/about")) == 2
+
+
+def test_a_rule_is_added_counted_and_removed(weblake_service: WeblakeService, weblake_faults: WeblakeFaults) -> None:
+    client = weblake_service.client()
+    rule = weblake_faults.add(status=503, path="/v2/crawl/active", times=2, retry_after=0)
+    never = weblake_faults.add(status=500, path="/v2/map")
+    assert client.list_active_crawls().crawls == []
+    assert (rule.hits, never.hits, weblake_faults.hits()) == (2, 0, 2)
+    assert [entry["fault"] for entry in weblake_service.requests()] == [rule.id, rule.id, None]
+    assert f"rule {rule.id} struck 2 of 3 times" in weblake_service.told()
+    rule.remove()
+    rule.remove()
+    assert [one["id"] for one in weblake_faults.rules()] == [never.id]
+    with weblake_faults.add(status=402, path="/v2/crawl/active", times=None), pytest.raises(CreditsExhausted):
+        client.list_active_crawls()
+    client.list_active_crawls()
+    weblake_faults.clear()
+    assert weblake_faults.rules() == []
+    with pytest.raises(ValueError, match=r"known are .*`stall_job`"):
+        weblake_faults.add(stall_jobs=True)
+
+
+def test_webhooks_arrive_signed_and_are_tried_again_when_the_clock_moves(
+    weblake_service: WeblakeService, weblake_site: WeblakeSite, weblake_webhooks: WeblakeWebhooks
+) -> None:
+    weblake_webhooks.answer(500, times=1)
+    weblake_webhooks.refuse(times=1)
+    client = weblake_service.client()
+    hook: Any = {"url": weblake_webhooks.url, "metadata": {"run": "7"}, "headers": {"X-Mine": "1"}}
+    job = client.start_batch_scrape(weblake_site.urls("/about"), webhook=hook).id
+    weblake_webhooks.wait("completed", job=job)
+    weblake_service.advance(60)
+    weblake_webhooks.wait("completed", count=2)
+    weblake_service.advance(5 * 60)
+    last = weblake_webhooks.wait("batch_scrape.completed", count=3)
+    assert [one.answered for one in weblake_webhooks.deliveries] == [500, None, 204]
+    assert {one.webhook_id for one in weblake_webhooks.deliveries} == {last.webhook_id}
+    assert last.verified
+    assert (last.id, last.metadata, last.headers["x-mine"], last.success) == (job, {"run": "7"}, "1", True)
+    deadline = time.monotonic() + 10
+    while (told := weblake_service.deliveries())[0]["state"] != "delivered":
+        assert time.monotonic() < deadline, told
+        time.sleep(0.01)
+    assert (told[0]["jobId"], told[0]["tries"], told[0]["answer"]) == (job, 3, "204")
+
+
+def test_a_timed_out_wait_lists_received_webhooks(
+    weblake_service: WeblakeService, weblake_webhooks: WeblakeWebhooks
+) -> None:
+    with pytest.raises(AssertionError, match="What came: nothing"):
+        weblake_webhooks.wait("completed", timeout=0.05)
+    client = weblake_service.client()
+    client.start_batch_scrape(["http://127.0.0.1:9/closed"], webhook=weblake_webhooks.url)
+    weblake_webhooks.wait()
+    with pytest.raises(AssertionError, match=r"crawl\.completed.*batch_scrape\.completed \(204\)"):
+        weblake_webhooks.wait("crawl.completed", timeout=0.05)
+
+
+@pytest.mark.smoke
+def test_a_job_survives_a_crash_of_the_service(
+    weblake_service_process: WeblakeServiceProcess, weblake_site: WeblakeSite, tmp_path: Path
+) -> None:
+    service = weblake_service_process
+    client, url, first = service.client(), service.url, service.pid
+    weblake_site.hold("/contact")
+    job = client.start_batch_scrape(weblake_site.urls()).id
+    deadline = time.monotonic() + 20
+    while not weblake_site.requests("/contact"):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    service.kill()
+    assert service.pid is None
+    with pytest.raises(RuntimeError, match=r"restart\(\)"):
+        service.counts()
+    assert "does not answer" in service.told()
+    weblake_site.release()
+    service.restart()
+    assert (service.url, service.pid != first) == (url, True)
+    receipt = weblake.land("batch", job, to=tmp_path, client=client)
+    assert receipt.stored == len(weblake_site.urls())
+    assert service.counts()["pages_billed"] == receipt.stored
+    assert "The service listens on" in service.log
+
+
+@pytest.mark.system
+def test_the_process_ends_with_the_one_that_started_it_however_that_ends(tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path; from weblake.testing import WeblakeServiceProcess;"
+        "print(WeblakeServiceProcess(Path(sys.argv[1]), {}).pid, flush=True); time.sleep(600)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    parent.kill()
+    parent.wait(10)
+    parent.stdout.close()
+    deadline = time.monotonic() + 20
+    while Path(f"/proc/{child}/cmdline").exists() and Path(f"/proc/{child}/cmdline").read_bytes():
+        assert time.monotonic() < deadline, "it goes on"
+        time.sleep(0.02)

@@ -1,0 +1,174 @@
+"""What real pages and documents showed that no page of ours had: cards, permalinks, tags in words, wrong types."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import parse_bench as _bench
+import pytest
+from markdown_it import MarkdownIt
+from selectolax.lexbor import LexborHTMLParser
+
+from weblake_service.page.content_types import ContentKind, kind_of
+from weblake_service.page.document import page_of_body
+from weblake_service.page_failure import PageFailure
+from weblake_service.web.fetch import FetchedResponse
+
+parsing = _bench.parsing
+
+URL = "https://site.example/list"
+HTML = "text/html; charset=utf-8"
+OLE, ZIP = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", b"PK\x03\x04"
+
+
+def markdown(body: str, **options: Any) -> str:
+    options.setdefault("only_main_content", False)
+    text = page_of_body(FetchedResponse(URL, 200, {}, body.encode(), HTML, (), "OK"), URL, options).document["markdown"]
+    assert isinstance(text, str)
+    return text
+
+
+def rendered(text: str) -> LexborHTMLParser:
+    """What a reader of the markdown sees."""
+    return LexborHTMLParser(MarkdownIt("commonmark").render(text))
+
+
+def test_a_card_that_is_one_link_keeps_its_heading_its_picture_and_its_list() -> None:
+    text = markdown(
+        "<ul><li><a href='/job'><img src='/i.png' alt='Logo'><div><h3>Engineer <i>new</i></h3></div>"
+        "<p>Berlin</p><ul><li>full time</li><li>remote</li></ul></a></li></ul>"
+    )
+    page = rendered(text)
+    assert [(link.text(), link.attributes["href"]) for link in page.css("h3 > a")] == [
+        ("Engineer new", "https://site.example/job")
+    ]
+    assert [image.attributes["src"] for image in page.css("img")] == ["https://site.example/i.png"]
+    assert [row.text(strip=True) for row in page.css("li li")] == ["full time", "remote"]
+    assert len(page.css("a")) == 1
+
+
+@pytest.mark.parametrize(
+    "inner", ["<h2>Title</h2>", "<div><h2><span>Title</span></h2></div>"], ids=["a heading", "in a block"]
+)
+def test_a_link_around_nothing_but_a_heading_is_the_headings(inner: str) -> None:
+    assert markdown(f"<a href='/x'>{inner}</a>") == "## [Title](https://site.example/x)"
+
+
+def test_a_picture_in_a_link_stays_one_however_it_is_wrapped() -> None:
+    text = markdown(
+        "<a href='/x'><div><figure><img src='/i.png' alt='I'></figure></div><p>two</p><div>words</div><div></div></a>"
+    )
+    assert text == "[![I](https://site.example/i.png) two words](https://site.example/x)"
+
+
+def test_a_list_in_a_link_is_one_line_without_dashes() -> None:
+    assert markdown("<a href='/x'><ul><li>a</li><li>b</li></ul></a>") == "[a b](https://site.example/x)"
+
+
+def test_links_in_code_are_code() -> None:
+    text = markdown("<pre><code>fn <a href='/f'>f</a>() -&gt; <a href='/r'>Vec&lt;T&gt;</a></code></pre>")
+    assert text == "```\nfn f() -> Vec<T>\n```"
+
+
+def test_permalinks_and_links_without_words_are_not_written() -> None:
+    text = markdown(
+        "<h2>Install<a class='headerlink' href='#install'>¶</a></h2><p>a<a href='/icon'><i></i></a> b "
+        "<a href='/p'><img src='/p.png' alt='P'></a> <a href='/c'>#</a></p>"
+    )
+    assert text == (
+        "## Install\n\na b [![P](https://site.example/p.png)](https://site.example/p) [#](https://site.example/c)"
+    )
+
+
+def test_an_icon_link_has_its_accessible_name() -> None:
+    text = markdown(
+        "<p><a href='/login' aria-label='Log\n in'>\n <i></i>\n</a> <a href='/feed' aria-label='Feed [new]'></a>"
+        "<a href='#x' aria-label='Permalink: x'><svg></svg></a></p>"
+    )
+    assert rendered(text).css("a")[0].text() == "Log in"
+    assert rendered(text).css("a")[1].text() == "Feed [new]"
+    assert len(rendered(text).css("a")) == 2
+    assert "Permalink" not in text
+
+
+def test_a_heading_in_an_anchor_that_links_nowhere_is_a_heading() -> None:
+    assert markdown("<a name='x'></a><a class='toggle'><div><h2>Open</h2></div></a><p>text</p>") == "## Open\n\ntext"
+    assert markdown("<a href='javascript:open()'><h2>Open</h2><p>sub</p></a>") == "## Open\n\nsub"
+
+
+def test_links_without_words_are_still_among_the_links() -> None:
+    options = {"only_main_content": False, "formats": ["markdown", "links"]}
+    page = page_of_body(FetchedResponse(URL, 200, {}, b"<a href='/icon'><i></i></a>", HTML, (), "OK"), URL, options)
+    assert page.document == {**page.document, "markdown": "", "links": ["https://site.example/icon"]}
+
+
+def test_a_heading_in_a_summary_is_a_heading() -> None:
+    text = markdown("<details><summary><h4>Why?</h4><i></i></summary><p>So.</p></details>")
+    assert text == "#### Why?\n\nSo."
+
+
+def test_tags_in_text_are_escaped_and_tags_in_code_are_kept() -> None:
+    text = markdown(
+        "<p>The &lt;div&gt; element, 1 &lt; 2, and <code>&lt;b&gt;</code></p><pre>&lt;p title='&amp;lt;'&gt;</pre>"
+        "<h2>On &lt;a&gt;</h2><table><tr><th>&lt;td&gt;</th></tr><tr><td>x</td></tr></table>"
+    )
+    page = rendered(text.partition("\n\n|")[0])
+    assert page.css("p")[0].text() == "The <div> element, 1 < 2, and <b>"
+    assert page.css("pre")[0].text() == "<p title='&lt;'>\n"
+    assert page.css("h2")[0].text() == "On <a>"
+    assert "1 < 2" in text
+    assert r"| \<td> |" in text
+
+
+def test_pictures_that_are_none_are_left_out_and_those_in_the_page_have_a_placeholder() -> None:
+    body = "<p>a <img alt='late'><img src='' alt='none'><img src='data:image/svg+xml,%3Csvg/%3E' alt='drawn'></p>"
+    assert markdown(body) == "a ![drawn](Base64-Image-Removed)"
+    assert "data:image/svg+xml" in markdown(body, remove_base64_images=False)
+
+
+def test_items_that_hold_nothing_are_left_out_however_they_nest() -> None:
+    assert markdown("<ul><li><i></i></li><li><ul><li></li></ul></li><li>x</li><li><img src='/i'></li></ul>") == (
+        "- x\n- ![](https://site.example/i)"
+    )
+    assert markdown("<ul>" + "<li><ul>" * 50 + "</ul></li>" * 50 + "</ul><p>end</p>") == "end"
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body", "kind"),
+    [
+        ("text/plain", ZIP + b"\0" * 26 + b"mimetypeapplication/vnd.oasis.opendocument.text", ContentKind.OFFICE),
+        ("text/html", ZIP + b"[Content_Types].xml", ContentKind.OFFICE),
+        ("text/plain; charset=utf-8", OLE, ContentKind.OFFICE),
+        ("text/plain", b"{\\rtf1 x}", ContentKind.OFFICE),
+        ("text/plain", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", ContentKind.OTHER),
+        ("text/plain", ZIP + b"\x14\0a.txt", ContentKind.OTHER),
+        ("text/plain", "\ufeffwide".encode("utf-16-le"), ContentKind.TEXT),
+        ("text/plain; charset=UTF-16LE", "wide".encode("utf-16-le"), ContentKind.TEXT),
+        ("text/plain", b"PK is no zip", ContentKind.TEXT),
+        ("text/html", b"<p>\0</p>", ContentKind.HTML),
+    ],
+)
+def test_what_servers_call_text_is_looked_at(content_type: str, body: bytes, kind: ContentKind) -> None:
+    assert kind_of(content_type, body) is kind
+
+
+def test_binary_data_declared_as_text_is_refused() -> None:
+    body = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
+    with pytest.raises(PageFailure, match="answered with binary data that it calls text/plain, which holds no text"):
+        page_of_body(FetchedResponse(URL, 200, {}, body, "text/plain", (), "OK"), URL, {})
+
+
+@pytest.mark.parametrize("name", ["nothing.pdf", "nothing.docx", "nothing.xls"])
+def test_an_empty_file_is_called_empty(parsing: Any, name: str) -> None:
+    status, code, error = parsing.refused(name, b"")
+    assert (status, code) == (400, "SCRAPE_UNSUPPORTED_FILE_ERROR")
+    assert error == f"{name} is empty: it has no bytes at all. Save it anew."
+
+
+def test_a_document_with_the_name_of_a_pdf_is_read_and_not_called_a_pdf(parsing: Any) -> None:
+    body = Path(__file__).with_name("documents").joinpath("tides.docx").read_bytes()
+    document = parsing.parse("tides.pdf", body)
+    assert document["markdown"].startswith("# Tide tables for harbour pilots")
+    assert "contentType" not in document["metadata"]
+    assert "numPages" not in document["metadata"]

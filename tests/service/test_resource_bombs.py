@@ -1,0 +1,193 @@
+"""S9: pages and files that are bombs, against `weblake serve` as a process: its memory stays bounded and it answers on.
+
+What hurts runs in a process of its own that is killed, or is cut off before it is held.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import loopback_site as loopback
+import parse_bench
+import pytest
+from catalogue import proves
+
+pytestmark = pytest.mark.system
+
+KEY = "test-key"
+#: Megabytes that the service's own process may ever hold, and seconds that a bomb may hold up another request.
+MOST_MEMORY, MOST_WAIT = 450, 3.0
+#: Milliseconds that the service has for one bomb.
+TIMEOUT = 4000
+MB = 1_000_000
+
+
+def filled(unit: str, megabytes: float, before: str = "", after: str = "") -> bytes:
+    return (before + unit * int(megabytes * MB / len(unit)) + after).encode()
+
+
+def sitemap(unit: str) -> bytes:
+    return filled(unit, 40, '<?xml version="1.0"?><urlset>')
+
+
+#: What each bomb is: its type, its body, and whether it travels compressed.
+PAGES: dict[str, tuple[str, Callable[[], bytes], bool]] = {
+    "gzip": ("text/html", lambda: gzip.compress(b"\0" * (900 * MB), 9), True),
+    "levels": ("text/html", lambda: filled("<div>", 0.5), False),
+    "many-levels": ("text/html", lambda: filled("<div>", 20), False),
+    "lists": ("text/html", lambda: filled("<ul><li>x", 6), False),
+    "tables": ("text/html", lambda: filled("<tr><td>", 2, "<table>" * 300), False),
+    "reopened": ("text/html", lambda: filled("<p>deep", 0.1, "".join(f"<b id={n}>" for n in range(9000))), False),
+    "paragraphs": ("text/html", lambda: filled("<p>", 60), False),
+    "attributes": ("text/html", lambda: filled(" a=1", 0.2, "<p") + filled(" ab", 20, "<p"), False),
+    "words": ("text/plain", lambda: filled("word ", 60), False),
+}
+
+
+def deflated_pdf() -> bytes:
+    """One page whose content is half a gigabyte of nothing, in half a megabyte."""
+    import zlib
+
+    content = zlib.compress(b" " * (500 * MB), 9)
+    pdf = parse_bench.pdf_of(content)
+    head = b"<< /Length %d >>" % len(content)
+    return bytes(pdf.replace(head, b"<< /Length %d /Filter /FlateDecode >>" % len(content)))
+
+
+FILES: dict[str, Callable[[], bytes]] = {
+    "bomb.docx": lambda: parse_bench.rezipped("tides.docx", word__document=b"<w>" + b" " * (400 * MB) + b"</w>"),
+    "bomb.xlsx": parse_bench.wide_sheet,
+    "bomb.pdf": deflated_pdf,
+    "bomb.html": lambda: filled("<ul><li>x", 6),
+    "bomb.rtf": lambda: b"{\\rtf1 " + b"{" * (20 * MB) + b"deep",
+}
+
+
+@dataclass
+class Struck:
+    """A service under fire, and a site that fires."""
+
+    pid: int
+    url: str
+    site: loopback.Site
+    waits: list[float] = field(default_factory=list)
+
+    def scrape(self, path: str, **options: object) -> httpx.Response:
+        asked = {"url": self.site.url(path), "maxAge": 0, "timeout": TIMEOUT, **options}
+        return self.post("/v2/scrape", json=asked)
+
+    def post(self, path: str, **request: Any) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {KEY}"}
+        return httpx.post(self.url + path, headers=headers, timeout=60, trust_env=False, **request)
+
+    def megabytes(self) -> int:
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(status.partition("VmHWM:")[2].split()[0]) >> 10
+
+    def survives(self, strike: Callable[[], httpx.Response]) -> httpx.Response:
+        """Strikes, and asks the service for something else all the while."""
+        over = threading.Event()
+
+        def ask() -> None:
+            while not over.wait(0.05):
+                began = time.monotonic()
+                httpx.get(f"{self.url}/_weblake/health", timeout=60, trust_env=False).raise_for_status()
+                self.waits.append(time.monotonic() - began)
+
+        self.waits.clear()
+        other = threading.Thread(target=ask)
+        other.start()
+        try:
+            reply = strike()
+        finally:
+            over.set()
+            other.join(90)
+        assert self.megabytes() < MOST_MEMORY, f"the service held {self.megabytes()} MB"
+        assert max(self.waits, default=0) < MOST_WAIT, f"another request waited {max(self.waits):.1f} s"
+        self.site.page("/plain", b"<p>A plain page.")
+        assert self.scrape("/plain", timeout=30_000).json()["data"]["markdown"] == "A plain page."
+        return reply
+
+
+@pytest.fixture
+def struck() -> Iterator[Struck]:
+    """A service for each bomb: its memory at its highest is then that bomb's."""
+    site = loopback.Site()
+    threading.Thread(target=site.serve_forever, args=(0.01,), daemon=True).start()
+    command = [sys.executable, "-m", "weblake", "serve", "--data", ":memory:", "--port", "0", "--allow-private"]
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "WEBLAKE_API_KEY": KEY},
+    ) as service:
+        try:
+            assert service.stdout is not None
+            yield Struck(service.pid, json.loads(service.stdout.readline())["url"], site)
+        finally:
+            service.terminate()
+            service.wait(20)
+            site.stop.set()
+            site.shutdown()
+            site.server_close()
+
+
+@proves(
+    "S9",
+    at="src/weblake_service/page/parse_process.py",
+    line="    if len(body) > HEAVY:",
+    becomes="    if False:",
+    case="attributes",
+)
+@pytest.mark.parametrize("name", PAGES)
+def test_s9_a_page_that_is_a_bomb_neither_fills_the_memory_nor_holds_up_the_service(struck: Struck, name: str) -> None:
+    kind, body, packed = PAGES[name]
+    struck.site.page("/bomb", body(), content_type=kind, **({"Content_Encoding": "gzip"} if packed else {}))
+    reply = struck.survives(lambda: struck.scrape("/bomb"))
+    assert reply.status_code in {200, 408, 500}, reply.text[:300]
+    assert reply.status_code == 200 or reply.json()["code"].startswith("SCRAPE_"), reply.text[:300]
+
+
+@proves(
+    "S9",
+    at="src/weblake_service/store/search_index.py",
+    line="LexborHTMLParser(limit_nesting(html[:_MOST_HTML]))",
+    becomes="LexborHTMLParser(html[:_MOST_HTML])",
+)
+def test_s9_a_bomb_that_is_only_kept_as_it_came_is_none_for_the_index_either(struck: Struck) -> None:
+    struck.site.page("/bomb", PAGES["levels"][1](), content_type="text/html")
+    assert struck.survives(lambda: struck.scrape("/bomb", formats=["rawHtml"])).status_code == 200
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_s9_a_file_that_is_a_bomb_neither_fills_the_memory_nor_holds_up_the_service(struck: Struck, name: str) -> None:
+    body, options = FILES[name](), json.dumps({"timeout": TIMEOUT, "formats": ["markdown", "html"]})
+    reply = struck.survives(lambda: struck.post("/v2/parse", files={"file": (name, body)}, data={"options": options}))
+    assert reply.status_code in {200, 400, 408}, reply.text[:300]
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ["<url><loc>https://a.example/</loc></url>", "<a>", "<url>" * 40 + "</url>" * 40, f"<url {'a=' * 5000}"],
+    ids=["urls", "elements", "levels", "attributes"],
+)
+def test_s9_a_sitemap_that_is_a_bomb_neither_fills_the_memory_nor_holds_up_the_service(
+    struck: Struck, unit: str
+) -> None:
+    struck.site.page("/", b"<p>Home.")
+    struck.site.page("/sitemap.xml", gzip.compress(sitemap(unit), 9), content_type="application/xml")
+    struck.site.page("/robots.txt", f"Sitemap: {struck.site.url('/sitemap.xml')}\n".encode() + b"Disallow: /*a*\n" * MB)
+    reply = struck.survives(lambda: struck.post("/v2/map", json={"url": struck.site.url(), "timeout": 20_000}))
+    assert reply.status_code in {200, 408}, reply.text[:300]

@@ -1,0 +1,129 @@
+"""Bodies under their bounds: compression, bombs, large and slow pages."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import time
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import loopback_site as loopback
+import pytest
+from catalogue import proves
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weblake_service.page.document import scrape
+from weblake_service.page_failure import PageFailure
+from weblake_service.web.decompression import BodyDecoder
+from weblake_service.web.fetch import Fetcher
+
+Site, Handler, site = loopback.Site, loopback.Handler, loopback.site
+fetching, get, failure = loopback.fetching, loopback.get, loopback.failure
+
+
+def _raw_deflate(data: bytes) -> bytes:
+    packer = zlib.compressobj(wbits=-15)
+    return packer.compress(data) + packer.flush()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "pack"),
+    [
+        ("gzip", gzip.compress),
+        ("x-gzip", gzip.compress),
+        ("deflate", zlib.compress),
+        ("deflate", _raw_deflate),
+        ("gzip", lambda data: gzip.compress(data[:100_000]) + gzip.compress(data[100_000:]) + b"\0" * 20),
+        ("identity", bytes),
+    ],
+)
+def test_a_compressed_body_is_read(site: Site, encoding: str, pack: Callable[[bytes], bytes]) -> None:
+    data = b"<p>" + b"text " * 700_000
+    assert get(site.page("/z", pack(data), Content_Encoding=encoding)).body == data
+
+
+@proves("S9", at="src/weblake_service/web/decompression.py", line="if len(piece) > room:", becomes="if False:")
+def test_s9_a_bomb_is_refused_without_being_held(site: Site) -> None:
+    url = site.page("/bomb", gzip.compress(b"0" * (300 << 20), 9), Content_Encoding="gzip")
+    problem = failure(url, fetcher_options={"max_body": 4 << 20})
+    assert problem.code == "SCRAPE_SITE_ERROR"
+    assert "4 MiB" in problem.message
+
+
+def test_a_bomb_may_be_cut_where_only_its_beginning_counts(site: Site) -> None:
+    url = site.page("/bomb", gzip.compress(b"0" * (50 << 20), 9), Content_Encoding="gzip")
+    assert get(url, max_body=1000, cut=True).body == b"0" * 1000
+
+
+@pytest.mark.parametrize("body", [gzip.compress(b"x" * 5000, mtime=0)[:-9], b"no gzip at all", b"\x1f\x8b"])
+def test_a_broken_compression_is_a_failure(site: Site, body: bytes) -> None:
+    assert failure(site.page("/z", body, Content_Encoding="gzip")).code == "SCRAPE_SITE_ERROR"
+
+
+def test_an_unrequested_encoding_is_a_failure(site: Site) -> None:
+    assert failure(site.page("/z", b"x", Content_Encoding="br")).code == "SCRAPE_SITE_ERROR"
+
+
+def test_a_plain_body_over_its_bound_is_refused(site: Site) -> None:
+    assert failure(site.page("/big", b"x" * 5000), max_body=4999).code == "SCRAPE_SITE_ERROR"
+    assert len(get(site.page("/big", b"x" * 5000), max_body=5000).body) == 5000
+
+
+@given(st.binary(max_size=3000), st.lists(st.integers(1, 700), max_size=8), st.sampled_from(["gzip", "deflate", ""]))
+def test_a_body_is_the_same_however_it_arrives(data: bytes, cuts: list[int], encoding: str) -> None:
+    packed = {"gzip": gzip.compress, "deflate": zlib.compress, "": bytes}[encoding](data)
+    body = BodyDecoder(encoding, 1 << 20, "http://a.b/")
+    for cut in cuts:
+        body.feed(packed[:cut])
+        packed = packed[cut:]
+    body.feed(packed)
+    assert body.finish() == data
+
+
+def test_a_large_page_does_not_hold_up_the_event_loop(site: Site) -> None:
+    row = "<tr><td>cell <a href='/x'>link</a></td><td>more text in here</td></tr>"
+    url = site.page("/large", f"<table>{row * (5_000_000 // len(row))}</table>".encode())
+
+    async def work(fetcher: Fetcher) -> tuple[float, float, Any]:
+        worst, started = 0.0, time.monotonic()
+        task = asyncio.create_task(scrape(url, {"formats": ["markdown", "links"]}, fetcher=fetcher))
+        while not task.done():
+            began = time.monotonic()
+            await asyncio.sleep(0.001)
+            worst = max(worst, time.monotonic() - began)
+        return worst, time.monotonic() - started, await task
+
+    worst, total, page = fetching(work)
+    assert page.document["markdown"].count("more text in here") == 5_000_000 // len(row)
+    assert page.document["links"] == [site.url("/x")]
+    assert worst < total * 0.7
+
+
+def test_the_timeout_of_a_scrape_is_in_milliseconds(site: Site) -> None:
+    site.pages["/slow"] = lambda handler: (handler.server.stop.wait(10), None)[1]
+    with pytest.raises(PageFailure) as caught:
+        fetching(lambda fetcher: scrape(site.url("/slow"), {"timeout": 300}, fetcher=fetcher))
+    assert caught.value.code == "SCRAPE_TIMEOUT"
+    site.stop.set()
+
+
+def test_metadata_has_the_requested_and_the_final_url(site: Site) -> None:
+    site.page("/old", status=301, Location="/new")
+    site.page("/new", b"<html lang=de><title>Neu</title><a href=sub/page>S</a>")
+    asked = site.url("/old").removeprefix("http://")
+    page = fetching(lambda fetcher: scrape(asked, {"formats": ["markdown", {"type": "links"}]}, fetcher=fetcher))
+    assert page.document["metadata"] == {
+        "title": "Neu",
+        "language": "de",
+        "sourceURL": asked,
+        "url": site.url("/new"),
+        "statusCode": 200,
+        "contentType": "text/html; charset=utf-8",
+        "proxyUsed": "basic",
+        "cacheState": "miss",
+    }
+    assert (page.final_url, page.links, page.credits) == (site.url("/new"), [site.url("/sub/page")], 1)
+    assert page.document["links"] == page.links

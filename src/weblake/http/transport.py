@@ -242,7 +242,7 @@ class HttpTransport(_Requests):
 
 
 class AsyncHttpTransport(_Requests):
-    """A transport for an event loop, with HttpTransport's arguments. A request's deadline includes its time in the queue.
+    """A transport for an event loop, with HttpTransport's arguments. The deadline includes the time in the queue.
 
     Without a caller's client it sends over aiohttp if the package httpx-aiohttp is installed, and otherwise over
     httpcore's pool.

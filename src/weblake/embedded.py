@@ -42,7 +42,7 @@ def running() -> Settings:
 
     Raises:
         FeatureMissing: The extra `weblake[local]` is not installed.
-        StorageRefused: The state directory cannot be written, or the process that holds the lock does not answer.
+        StorageRefused: The state directory cannot be written, or the process that holds the lock does not respond.
     """
     directory = state_dir()
     try:

@@ -78,7 +78,7 @@ class RetryPolicy(msgspec.Struct, frozen=True):
         return cls(tries=cls().tries + more, timeouts=cls().timeouts + more, wait_s=seconds)
 
 
-#: The former name of RetryPolicy, which docs/testing.md told programs to import.
+#: The former name of RetryPolicy; kept because docs/testing.md documented it.
 Patience = RetryPolicy
 
 #: The default policy of a single call.

@@ -186,7 +186,7 @@ def _inspected(reply: Reply, inspect: _Inspect) -> Reply:
 
 
 def _with_answers(flow: Flow[T], answer: Callable[[Request], Reply | NoReply]) -> Flow[T]:
-    """Return a flow like `flow` whose requests are answered by `answer` instead of by the driver."""
+    """Return a flow like `flow` whose requests are passed to `answer` instead of to the driver."""
     came: object = None
     try:
         while True:

@@ -288,7 +288,7 @@ def _record(
         if adopted:
             return None
         # Either the other load adopted this job when it looked for a lost start, or the service returns one job for
-        # different starts. In both cases it is unknown what was paid, and another start could be paid twice.
+        # different starts. In both cases it is unknown which jobs were paid, and another start could be paid twice.
         raise OutcomeUnknown(
             f"The service answered the start of load {load_id} with job {job_id}, which load {owner} has.",
             hint=Remedy(

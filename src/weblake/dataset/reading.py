@@ -107,7 +107,7 @@ class Reading:
         return sum(prefetch.in_order(self.storage, names, read))
 
     def to_batches(self, batch_size: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in record batches, file by file; memory holds one batch and row group, or a few small files."""
+        """Yield the rows in record batches, by file; memory holds one batch and row group, or a few small files."""
         return self._batches(*self._plan(), batch_size)
 
     def to_reader(self, batch_size: int = BATCH_ROWS) -> pa.RecordBatchReader:

@@ -116,7 +116,7 @@ class ObjectStorage:
                 with self._alone:
                     self._fs.pipe_file(path, data, mode="create")
                 return True
-            except Exception as error:  # some backends report a refusal and a lost response alike, so look up the object
+            except Exception as error:  # some backends report a refusal and a lost response alike: look it up
                 with self._doubt(f"create {name}", error):
                     found = self.read(name)
                     if found is not None:
@@ -217,7 +217,7 @@ class ObjectStorage:
     def _found(self, top: str) -> Iterator[Sequence[str]]:
         self._fs.invalidate_cache()
         found: Sequence[str] = ()
-        with suppress(FileNotFoundError), self._alone:  # memory is one dictionary, which must not change during the listing
+        with suppress(FileNotFoundError), self._alone:  # memory is one dictionary, which must not change meanwhile
             found = self._fs.find(top)
         yield found
 

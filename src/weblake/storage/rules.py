@@ -39,7 +39,7 @@ def checked_name(name: str) -> str:
     """Return the name unchanged after checking that it stays inside the root.
 
     Raises:
-        StorageRefused: The name is empty, absolute, or holds `..`, `.`, an empty part, a backslash or a control character.
+        StorageRefused: It is empty, absolute, or holds `..`, `.`, an empty part, a backslash or a control character.
     """
     parts = name.split("/")
     if any(part in ("", ".", "..") for part in parts) or re.search(r"[\\\x00-\x1f\x7f\ud800-\udfff]", name):

@@ -108,7 +108,7 @@ class Storage(Protocol):
         """
 
     def list(self, prefix: str) -> list[str]:
-        """Return the names of all files below a directory, sorted; `""` is the root. Unfinished files are not listed."""
+        """Return the names of all finished files below a directory, sorted; `""` is the root."""
 
     def pages(self, prefix: str) -> Iterator[Sequence[str]]:
         """Yield the same names as `list` in pages and in no particular order, for folders with very many files.

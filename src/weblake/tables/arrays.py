@@ -65,7 +65,7 @@ def table(schema: pa.Schema, rows: Sequence[Mapping[str, object]]) -> pa.Table:
 
 def column(kind: pa.DataType, values: Sequence[object]) -> pa.Array:
     """Return the values as an array of exactly this type; None is null, lists and maps are list and dict."""
-    if all(value is None for value in values):  # all() ends at the first value that is not None; count(None) would compare every value
+    if all(value is None for value in values):  # all() stops early; count(None) would compare every value
         return pa.nulls(len(values), kind)
     built: pa.Array = _BUILDERS[kind.id](kind, values)
     if len(built) != len(values):  # Arrow returns a shorter array if it had no memory for a text
@@ -90,7 +90,7 @@ def _string(kind: pa.DataType, values: Sequence[object]) -> pa.Array:
 
 
 def _split(kind: pa.DataType, values: Sequence[object]) -> pa.Array | None:
-    """Return a string array by joining in Python and splitting in Arrow, in a third of the time; None if not possible."""
+    """Return a string array made by joining in Python and splitting in Arrow (three times as fast), or None."""
     import pyarrow.compute as compute  # importing costs as much time as about ten thousand strings save
 
     validity = None

@@ -111,9 +111,9 @@ class Head:
 def loads(body: JsonBytes) -> object:
     """Return the value of a JSON text.
 
-    A byte order mark is skipped; invalid UTF-8 and lone surrogates become U+FFFD; NaN and Infinity become None; an
-    integer with more digits than Python converts becomes an infinite float. Raises MalformedReply for text that is not
-    JSON or is nested too deeply for a Python value.
+    A byte order mark is skipped; invalid UTF-8 and lone surrogates become U+FFFD; NaN and Infinity become None; a
+    number that Python cannot represent becomes an infinite float. Raises MalformedReply for text that is not JSON or is
+    nested too deeply for a Python value.
     """
     view = _without_mark(body)
     with contextlib.suppress(*REFUSALS):

@@ -2,8 +2,8 @@
 
 A POST that costs money may have started a job even if the response does not name one: a proxy may answer 502 or 504 for
 a service that accepted the request, and the connection may break afterwards. Such a response is not evidence that
-nothing was started. Evidence is a refusal by the service itself (4xx), proof that the request did not reach it (a
-refused connection, a redirect, 405, 501), and 429. The reason for each row is in
+nothing was started. Evidence is a refusal by the service before it accepts the request (its own 4xx), proof that the
+request did not reach it (a refused connection, a redirect, 405, 501), and 429. The reason for each row is in
 docs/decisions/046-start-response-verdicts.md.
 """
 

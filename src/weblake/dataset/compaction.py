@@ -97,7 +97,7 @@ class _Compaction:
         self._moved: dict[str, tuple[str, int]] = {}
 
     def run(self) -> Compacted:
-        """All of it; what an earlier run has done is found and not done again."""
+        """Run all steps and return the result; steps that an earlier run has completed are skipped."""
         tables = self._tables()
         self._copy_beside()
         shards = self._ledger.archive()

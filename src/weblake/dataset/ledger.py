@@ -307,7 +307,7 @@ class Ledger:
         return self.archive.read(_record_name(load_id, ".retired")) is not None
 
     def standing(self, load_id: str) -> str:
-        """Return the id of the load that stands for this one now: itself or its latest successive replacement."""
+        """Return the id of the load that is current for this one: itself, or the last in its chain of replacements."""
         seen = {load_id}
         while (retired := self.retired(load_id)) is not None and retired.by not in seen:
             load_id = retired.by

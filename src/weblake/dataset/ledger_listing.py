@@ -39,7 +39,7 @@ _NAME = re.compile(
     rf"{LEDGER}/(?P<load_id>[0-9a-f]{{16}})(?P<step>\.start-[1-9]\d*(?:\.void)?|\.owner|\.lander|\.job|\.done|"
     r"\.retired)?\.json"
 )
-#: Number of items that are read concurrently before the first result is yielded.
+#: Number of items that are submitted to the threads at a time.
 _AT_ONCE = 256
 #: Maximum bytes of records in memory; beyond that they are in a temporary file.
 _IN_MEMORY = 8 << 20

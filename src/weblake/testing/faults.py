@@ -92,7 +92,7 @@ class FaultRule:
 
     @property
     def hits(self) -> int:
-        """Return how many times the rule has been applied; 0 after it is removed."""
+        """The number of times the rule has been applied; 0 after it is removed."""
         return next((int(rule["hit"]) for rule in self._faults.rules() if rule["id"] == self.id), 0)
 
     def remove(self) -> None:

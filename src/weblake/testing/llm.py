@@ -84,11 +84,11 @@ class WeblakeLlm:
         return MODEL
 
     def config(self) -> dict[str, str]:
-        """The fields of `ServiceConfig` that select this endpoint."""
+        """Return the fields of `ServiceConfig` that select this endpoint."""
         return {"llm_base_url": self.url, "llm_api_key": KEY, "llm_model": MODEL}
 
     def environment(self) -> dict[str, str]:
-        """Environment of a service that uses it: WEBLAKE_LLM_BASE_URL, WEBLAKE_LLM_API_KEY and WEBLAKE_LLM_MODEL."""
+        """Return the variables for a service process: WEBLAKE_LLM_BASE_URL, WEBLAKE_LLM_API_KEY, WEBLAKE_LLM_MODEL."""
         return {"WEBLAKE_LLM_BASE_URL": self.url, "WEBLAKE_LLM_API_KEY": KEY, "WEBLAKE_LLM_MODEL": MODEL}
 
     @property

@@ -61,7 +61,7 @@ class WeblakeService:
         return self._key
 
     def client(self, **options: Any) -> Client:
-        """Return a client of this service, closed at the end of the test at the latest; takes the options of `Client`."""
+        """Return a client with these options of `Client`, closed at the end of the test at the latest."""
         from weblake.client import Client
 
         client = Client(base_url=self.url, api_key=self.key, **options)
@@ -75,7 +75,7 @@ class WeblakeService:
         return AsyncClient(base_url=self.url, api_key=self.key, **options)
 
     def environment(self) -> dict[str, str]:
-        """WEBLAKE_BASE_URL and WEBLAKE_API_KEY, for `monkeypatch.setenv` or a child process."""
+        """Return WEBLAKE_BASE_URL and WEBLAKE_API_KEY, for `monkeypatch.setenv` or a child process."""
         return {"WEBLAKE_BASE_URL": self.url, "WEBLAKE_API_KEY": self.key}
 
     def requests(self) -> list[dict[str, Any]]:
@@ -95,7 +95,7 @@ class WeblakeService:
         return list(self._control.get("deliveries")["deliveries"])
 
     def now(self) -> datetime:
-        """The time of the service's clock, in UTC."""
+        """Return the time of the service's clock, in UTC."""
         return read_time(str(self._control.get("clock")["now"]))
 
     def advance(self, seconds: float) -> datetime:

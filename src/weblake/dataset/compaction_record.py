@@ -1,7 +1,9 @@
-"""Records of a compaction, in the new root, and the listing of the old root that they refer to.
+"""Records of a compaction, and the listing of the old root that they refer to.
 
     _weblake/compaction.json    start of the compaction, written before any other file
     _weblake/compacted.json     result of the compaction; its presence marks the root as complete
+
+Both records are in the new root.
 """
 
 from __future__ import annotations

@@ -44,8 +44,7 @@ def root_path(to: LakePath) -> LakePath:
 
     Local paths, `file://` and path objects without a file system are returned unchanged. A storage URL becomes an
     ObjectStoragePath if Airflow has a file system for its scheme, with the connection that the URL names; otherwise it
-    is
-    returned unchanged.
+    is returned unchanged.
 
     Raises:
         FeatureMissing: A connection is named, and the provider package that reads it is not installed.

@@ -37,8 +37,8 @@ def url_shards(
 ) -> list[UrlShard]:
     """Return the shards of a list of URLs, one for each mapped task; return them from a task and `expand` over them.
 
-    Each shard is a small dict that an operator takes as its `urls`. Together they are the list, in its order, with
-    its duplicates. Cleared or retried, a mapped task reads its shard again; if the file has changed by then, it
+    Each shard is a small dict that an operator takes as its `urls`. Together they are the list, in its order, with its
+    duplicates. Cleared or retried, a mapped task reads its shard again; if the file has changed by then, it
     fails and starts nothing: clear the task that cut it too.
 
     :param path: a local path that every worker has, or an object storage path, with the connection in it
@@ -65,8 +65,8 @@ def url_shards(
 def read_urls_or_shard(urls: Urls, column: str | None = None) -> list[str]:
     """Return the URLs that an operator's ``urls`` stands for, in order, duplicates included.
 
-    :param urls: the URLs themselves; the path of a file that lists them, as in :func:`url_shards`; one shard; or a
-        list or shard as JSON text, as a template with ``| tojson`` renders it.
+    :param urls: the URLs themselves; the path of a file that lists them, as in :func:`url_shards`; one shard; or a list
+        or shard as JSON text, as a template with ``| tojson`` renders it.
     :param column: the column of a CSV or Parquet file (default: ``url``). A shard has its own.
     :raises weblake.errors.InvalidOption: it is none of these, or it is the address of a page instead of a list.
     :raises weblake.errors.FixRequest: the file cannot be read, or has changed since it was cut into shards.

@@ -1,8 +1,8 @@
 """Scrape the pages of a list every night into one Parquet file, in the partition of that night.
 
-The list is a Parquet file with a column `url` that another job maintains (text and CSV files work as well). The cost
-of a night is bounded before it begins, a retry continues with the job that is paid for, and a night that is cleared or
-run again replaces its earlier load. Set WEBLAKE_ROOT and the connection `weblake_default` to your own.
+The list is a Parquet file with a column `url` that another job maintains (text and CSV files work as well). The cost of
+a night is bounded before it begins, a retry continues with the job that is paid for, and a night that is cleared or run
+again replaces its earlier load. Set WEBLAKE_ROOT and the connection `weblake_default` to your own.
 """
 
 from __future__ import annotations

@@ -45,8 +45,7 @@ async def shared_client(weblake_conn_id: str) -> AsyncIterator[weblake.AsyncClie
     client.
 
     The connection is read at each call, and concurrent callers share one read: a triggerer that starts with ten
-    thousand
-    jobs reads it once instead of ten thousand times.
+    thousand jobs reads it once instead of ten thousand times.
 
     :param weblake_conn_id: the connection's id.
 

@@ -89,8 +89,7 @@ class WeblakeHook(BaseHook):
         """Test the connection by a request for the credit balance, which costs nothing.
 
         Returns whether it worked, and a message for the form: the credits left, or the error and what to do. The test
-        fails
-        after 20 seconds. The message never holds the key or a whole response.
+        fails after 20 seconds. The message never holds the key or a whole response.
         """
         from weblake.orchestration import RetryPolicy
 
@@ -112,9 +111,8 @@ class WeblakeHook(BaseHook):
         """Return the address at which a person or a program sees the state of a job.
 
         That is the connection's `job_url` with kind and id filled in; or the job's page in the console of the embedded
-        service;
-        or the job's status address at the service, which needs the key. Empty for a kind that has none of them, such as
-        `parse`.
+        service; or the job's status address at the service, which needs the key. Empty for a kind that has none of
+        them, such as `parse`.
 
         :param kind: `batch_scrape`, `crawl`, `scrape` or `parse`.
         :param job_id: the job's id.

@@ -19,10 +19,8 @@ class WeblakeJobLink(BaseOperatorLink):
     """Leads to the job: the connection's `job_url`, the console of the embedded service, or the status address.
 
     It works as soon as the operator has pushed `weblake_job_url`, also while the task runs or is deferred: Airflow
-    reads a
-    link from the XCom that `xcom_key` names, and `xcom_key` returns that key. Airflow would fill a key of the link's
-    own
-    only when a worker has finished the task.
+    reads a link from the XCom that `xcom_key` names, and `xcom_key` returns that key. Airflow would fill a key of the
+    link's own only when a worker has finished the task.
     """
 
     @property

@@ -49,9 +49,9 @@ class WeblakeMapOperator(WeblakeOperator):
     :param url: The site (templated).
     :param options: Options of map by their snake_case names, as in :class:`weblake.options.MapOptions`: `search`,
         `sitemap`, `include_subdomains`, `limit` and so on; `timeout` is in milliseconds (templated).
-    :param to: The file to write: a local path, or a storage URL such as `s3://aws_default@lake/lists/{{ ds }}.txt`.
-        One URL a line; `.csv` and `.parquet` also have the titles and descriptions. Without it the list goes into
-        XCom, which takes 48 kB, some hundreds of URLs (templated).
+    :param to: The file to write: a local path, or a storage URL such as `s3://aws_default@lake/lists/{{ ds }}.txt`. One
+        URL a line; `.csv` and `.parquet` also have the titles and descriptions. Without it the list goes into XCom,
+        which takes 48 kB, some hundreds of URLs (templated).
     :param weblake_conn_id: The connection. Default `weblake_default` (templated).
     """
 
@@ -95,19 +95,15 @@ class WeblakeInteractOperator(WeblakeOperator):
     """Runs code, or a prompt, in the browser of a page that was scraped, and stops that browser.
 
     A browser is billed by the minute until it is stopped. So it is stopped when the task ends, with or without an
-    error,
-    and when the task is killed; if the worker is killed outright, only the service's own time limit stops it. Neither
-    call
+    error, and when the task is killed; if the worker is killed outright, only the service's own time limit stops it.
+    Neither call
     can be looked up afterwards: without a clear answer, the code may have run and may have been billed, and the task
-    fails
-    with `OutcomeUnknown`, which ends its retries. A stopped browser cannot be resumed (410): to try again, clear the
-    task
-    that scraped the page together with this one.
+    fails with `OutcomeUnknown`, which ends its retries. A stopped browser cannot be resumed (410): to try again, clear
+    the task that scraped the page together with this one.
 
     Returns the response's `output`, `result`, `stdout`, `stderr`, `exit_code`, and `stopped`, `session_seconds` and
     `credits_billed` from the stop of the browser; with `to` the texts are in the file. The addresses of the live
-    browser
-    are left out, because they give access to it without a key.
+    browser are left out, because they give access to it without a key.
 
     :param scrape_id: The scrape's id: `metadata.scrapeId`, column `scrape_id` of the documents (templated).
     :param code: The code to run; either this or `prompt` (templated).
@@ -116,8 +112,7 @@ class WeblakeInteractOperator(WeblakeOperator):
     :param timeout: Seconds for the code or prompt, 1 to 300; the service's default is 30.
     :param origin: A label for the service's statistics (templated).
     :param stop: Stops the browser with the task. With False the next task with this `scrape_id` finds it as it was
-        left,
-        and the last one has to stop it. Default True.
+        left, and the last one has to stop it. Default True.
     :param fail_on_error: Fails the task if the code failed (an exit code, an error, a timeout). Default True.
     :param to: A file for the whole response as JSON; without it the response goes into XCom, which takes 48 kB
         (templated).

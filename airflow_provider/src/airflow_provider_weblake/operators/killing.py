@@ -35,8 +35,7 @@ class Killing:
     """Cancels a job when its task is killed for good.
 
     Created when the job is known: in the signal handler, nothing may be looked up that needs a lock which the
-    interrupted
-    code may hold.
+    interrupted code may hold.
     """
 
     def __init__(self, job: JobRef, hook: WeblakeHook, ti: RuntimeTaskInstanceProtocol, log: Logger) -> None:

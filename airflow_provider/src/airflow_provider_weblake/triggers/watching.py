@@ -132,8 +132,7 @@ class _SharedClient:
     """The client of a connection for successive polls.
 
     The connection is read for each poll, so that a changed key is used. The previous client is released only after
-    that:
-    if nothing has changed, it is the same client, with its open connections.
+    that: if nothing has changed, it is the same client, with its open connections.
     """
 
     def __init__(self, weblake_conn_id: str) -> None:

@@ -127,10 +127,8 @@ class WeblakeJobTrigger(BaseTrigger):
         restarts.
 
         Airflow also calls it for a triggerer that was unresponsive for a while: it has given the triggers to another
-        one, and
-        stops them here as if a person had. A task that was cleared may also have taken its job up again by now. So
-        Airflow is
-        asked for the state first, and a job that is still waited for elsewhere continues.
+        one, and stops them here as if a person had. A task that was cleared may also have taken its job up again by
+        now. So Airflow is asked for the state first, and a job that is still waited for elsewhere continues.
         """
         if not self.cancel_on_kill:
             return

@@ -2,8 +2,8 @@
 
     from dagster_weblake import CrawlRequest, WeblakeResource, build_weblake_assets
 
-    docs = build_weblake_assets("docs", CrawlRequest(url="https://docs.example.com/", options={"limit": 500})) defs =
-    dg.Definitions(assets=docs, resources={"weblake": WeblakeResource(root="s3://lake/web")})
+    docs = build_weblake_assets("docs", CrawlRequest(url="https://docs.example.com/", options={"limit": 500}))
+    defs = dg.Definitions(assets=docs, resources={"weblake": WeblakeResource(root="s3://lake/web")})
 
 The package has a resource, requests, specs and assets, checks, sensors, an IO manager for reading, and components for
 YAML. docs/dagster.md describes their use.

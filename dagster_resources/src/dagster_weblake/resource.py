@@ -36,7 +36,8 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
     ```python
     defs = dg.Definitions(
         assets=docs,
-        resources={"weblake": WeblakeResource(root="s3://lake/web")},  # WEBLAKE_BASE_URL and WEBLAKE_API_KEY )
+        resources={"weblake": WeblakeResource(root="s3://lake/web")},  # WEBLAKE_BASE_URL and WEBLAKE_API_KEY
+    )
     ```
     """
 

@@ -1,5 +1,4 @@
-"""Take screenshots of the pages of a list every day: text and pictures land, and the pictures are also written as
-files.
+"""Take screenshots of the pages of a list every day; they land with the text, and are also written as files.
 
 In the dataset a picture is a `data:` URI in the column `screenshot`, beside the text of the same visit. The second task
 writes the pictures of that load as files, for people and programs that read files: below `pictures` there is one folder
@@ -85,9 +84,7 @@ with DAG(
         return {"load_id": receipt["load_id"], "pictures": len(written), "without": without}
 
     def file_name(url: str) -> str:
-        """Return a recognisable file name; the digits separate URLs that would get the same name, such as ?a=1 and
-        ?a=2.
-        """
+        """Return a recognisable file name; the digits separate similar URLs, such as ?a=1 and ?a=2."""
         import hashlib
         import re
 

@@ -158,9 +158,7 @@ class Browser:
         return str(self.run(_SOURCE))
 
     def click(self, name: str) -> None:
-        """Click in the middle of the element with this text, label, placeholder, name or title, once it has stopped
-        moving.
-        """
+        """Click in the middle of the element with this text, label, placeholder, name or title, once it is still."""
         before: list[float] | None = None
 
         def still() -> list[float] | None:

@@ -1,5 +1,4 @@
-"""A site on loopback whose pages under /held wait until the test releases them, so that a job runs as long as needed.
-"""
+"""A site on loopback whose pages under /held wait until the test releases them, to control how long a job runs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""An embedded service with a fake web, a client of it, and a root to land in, for tests of what a load leaves behind.
-"""
+"""An embedded service with a fake web, a client of it, and a root to land in, for tests of landed files."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Common parts of the programs that make the pictures of the documentation: a local lake and the output in docs/images.
-"""
+"""Common parts of the programs that make the documentation's pictures: a local lake and the output folder."""
 
 from __future__ import annotations
 

@@ -60,9 +60,7 @@ def looked_at(world: World, state: State) -> tuple[Orphan, ...]:
 
 
 def checked(world: World, end: State) -> None:
-    """Check that at most one job was paid for, that each success has it, and that each error names the load and the
-    remedy.
-    """
+    """Check that at most one job was paid for, that each success has it, and that each error names the load."""
     jobs = [job for job, _ in end.service.jobs]
     told = f"{world.kind}, {world.request.kind}: {end.trail}: {end.processes}"
     assert len(jobs) <= 1, f"paid {len(jobs)} times; {told}"

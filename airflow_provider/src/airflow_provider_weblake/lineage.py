@@ -163,9 +163,7 @@ def _through_alias(
 
 
 def _tell_collectors(context: Context, receipt: Mapping[str, object], root: Root | None) -> None:
-    """Notify collectors of hook lineage; OpenLineage asks the operator first and uses this only if it gets nothing
-    there.
-    """
+    """Notify collectors of hook lineage; OpenLineage uses this only if the operator has no metadata for it."""
     hook = getattr(context["task"], "hook", None)
     if root is None or hook is None:
         return

@@ -154,8 +154,7 @@ def write_small(path: LakePath, data: bytes) -> str:
 
 
 def _has_own_process() -> bool:
-    """Return whether a supervisor in another process runs this task; `dag.test()` runs the supervisor in this process.
-    """
+    """Return whether a supervisor in another process runs this task; in `dag.test()` it runs in this one."""
     from airflow.sdk.execution_time import task_runner
 
     comms = getattr(task_runner, "SUPERVISOR_COMMS", None)
@@ -179,9 +178,7 @@ def _check(scheme: str, conn_id: str | None) -> None:
 
 
 def _attached(path: ObjectStoragePath) -> ObjectStoragePath:
-    """Return the path with its file system made now, so that missing parts are reported here and not in the middle of a
-    load.
-    """
+    """Return the path with its file system made now, so that missing parts are reported before the load."""
     try:
         _ = path.fs
     except ImportError as error:

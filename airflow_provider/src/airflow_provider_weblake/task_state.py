@@ -22,9 +22,7 @@ class TaskInstance(Protocol):
 
 
 def state_of(ti: TaskInstance) -> str | None:
-    """Return the state, None for a task that was cleared; waits for Airflow's answer, so do not call it on an event
-    loop.
-    """
+    """Return the state, None for a cleared task; waits for Airflow's answer, so do not call it on an event loop."""
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
     index = ti.map_index if ti.map_index is not None and ti.map_index >= 0 else None

@@ -263,8 +263,7 @@ _DECORATOR = (*inspect.signature(weblake_assets).parameters, *AssetOptions.__ann
 
 
 def _is_input(parameter: inspect.Parameter) -> bool:
-    """Return whether a parameter of an asset's function is an upstream asset; otherwise it is a resource or the config.
-    """
+    """Return whether a parameter of an asset's function is an upstream asset, and not a resource or the config."""
     kind = parameter.annotation
     if parameter.name == "config" or dg.ResourceParam[object].__metadata__[0] in getattr(kind, "__metadata__", ()):  # type: ignore[attr-defined]
         return False

@@ -1,5 +1,4 @@
-"""The identity of a step's load: the asset, its partition, and the run or backfill that a person or a schedule asked
-for.
+"""The identity of a step's load: the asset, its partition, and the run or backfill that requested it.
 
 Dagster runs a step again in five ways, and only two of them mean "buy again":
 
@@ -139,9 +138,7 @@ class Lineage:
         return found
 
     def _asked_in(self, reported_key: dg.AssetKey, partition: str | None) -> str:
-        """Return the backfill that requested the partition: the one after the newest that materialized it, or the
-        first.
-        """
+        """Return the backfill that requested the partition: after the newest that materialized it, or the first."""
         if len(self._backfills) > 1:
             wanted = dg.AssetRecordsFilter(reported_key, asset_partitions=None if partition is None else [partition])
             told = self.instance.fetch_materializations(wanted, limit=_MOST).records

@@ -201,9 +201,7 @@ class Step:
         return orchestration.place(load_request, task, generation)
 
     def load_to_collect(self, part: Part, job_key: dg.AssetKey) -> str:
-        """Return the load that this run started itself, or that a sensor names, or the newest started for the
-        partition.
-        """
+        """Return the load that this run started, or that a sensor names, or the partition's newest started one."""
         task, ledger = self.lineage.task(self.dataset, self.key, part.key, self.key), self.dataset.ledger
         own = next(n for n in count() if ledger.intent(task.load_id(n)) is None)
         found = task.load_id(own - 1) if own else self._find_reported_load(part, job_key)
@@ -238,9 +236,7 @@ class Step:
         )
 
     def _is_reported(self, load_id: str, part: Part) -> bool:
-        """Return whether another run has materialized this asset with the load; a second event would report an old load
-        as new.
-        """
+        """Return whether another run has materialized this asset with the load, so that an event would be outdated."""
         wanted = dg.AssetRecordsFilter(self.key, asset_partitions=None if part.key is None else [part.key])
         events = self.context.instance.fetch_materializations(wanted, limit=TOLD).records
         return any(

@@ -99,9 +99,7 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
 
     @contextmanager
     def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[WeblakeResource]:
-        """Yield the resource with one client for the step, closed at its end; the client connects when it is first
-        used.
-        """
+        """Yield the resource with one client for the step, closed at its end; it connects when it is first used."""
         self._client = self.get_client()
         try:
             yield self
@@ -203,8 +201,7 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
         return materialize(context, self, request, key=key, to=to)
 
     def job_url(self, kind: str, job_id: str, *, has_console: bool = False) -> str:
-        """Return the address at which a person or a program sees the state of a job; empty for a kind without such an
-        address.
+        """Return the address at which the state of a job is shown; empty for a kind without such an address.
 
         Args:
             kind: `batch_scrape`, `crawl`, `scrape` or `parse`.

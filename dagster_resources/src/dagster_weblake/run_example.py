@@ -78,8 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(sites: Sequence[str], browser: Sequence[str] = ()) -> dict[str, object]:
-    """Materialize everything in the instance that the environment names, with the sites as partitions; return the
-    summary.
+    """Materialize everything in the environment's instance, with the sites as partitions; return the summary.
 
     Args:
         sites: Start URLs of crawls.

@@ -60,9 +60,7 @@ class Part:
 
 
 def filled(value: T, part: Part) -> T:
-    """Return the value with the partition in place of the words that name it, and EnvVars looked up, in every text of
-    it.
-    """
+    """Return the value with the partition's words replaced, and EnvVars looked up, in every text of it."""
     if isinstance(value, ENV_VARS):
         return cast("T", resolve(value))
     if isinstance(value, str):

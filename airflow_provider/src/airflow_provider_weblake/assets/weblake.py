@@ -99,9 +99,7 @@ def sanitize_uri(uri: SplitResult) -> SplitResult:
 
 
 def convert_asset_to_openlineage(asset: Asset, lineage_context: BaseHook | ObjectStoragePath | None) -> Dataset:
-    """Return the OpenLineage dataset of a table, named by its storage as other lineage tools do: `s3://lake`,
-    `web/documents`.
-    """
+    """Return the OpenLineage dataset of a table, named by its storage: `s3://lake` and `web/documents`."""
     from openlineage.client.event_v2 import Dataset
 
     namespace, name = openlineage_name(asset.uri)
@@ -145,8 +143,7 @@ def _place(root: str) -> tuple[str, list[str]]:
 
 
 def _bucket(storage: str, bucket: str) -> str:
-    """Return a bucket name without the Airflow connection or credentials before it; Azure's container@account is kept.
-    """
+    """Return a bucket name without the connection or credentials before it; Azure's container@account is kept."""
     first, at, last = bucket.rpartition("@")
     if storage == "abfs" and at and "." in last:  # a container's name has no dot; the host of an account has one
         return f"{first.rpartition('@')[2]}@{last}".lower()

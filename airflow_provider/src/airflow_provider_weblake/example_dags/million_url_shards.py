@@ -36,8 +36,7 @@ with DAG(
 
     @task
     def cut(params: Any = None) -> list[UrlShard]:
-        """Return the shards of the list; Airflow maps at most 1024 tasks unless `[core] max_map_length` says otherwise.
-        """
+        """Return the shards of the list; Airflow maps at most 1024 tasks unless `[core] max_map_length` differs."""
         return url_shards(params["urls"], per_shard=params["per_shard"])
 
     scraped = WeblakeBatchScrapeOperator.partial(

@@ -57,8 +57,7 @@ with DAG(
 
     @task
     def judge(params: Any = None, triggering_asset_events: Any = None) -> list[dict[str, Any]]:
-        """Fail if too many pages failed; otherwise return the receipts of the loads. Several events may start one run.
-        """
+        """Fail if too many pages failed; otherwise return the loads' receipts. Several events may start one run."""
         receipts = [event.extra for event in triggering_asset_events[PAGES]]
         for receipt in receipts:
             bad = receipt["failed"] + receipt["robots_blocked"]

@@ -36,9 +36,7 @@ with DAG(
 
     @task(retries=4)
     def ingest() -> dict[str, int]:
-        """Copy new loads into the warehouse and delete replaced ones; return the counts of loads and rows added and
-        loads removed.
-        """
+        """Copy new loads into the warehouse and delete replaced ones; return counts of loads and rows."""
         import duckdb
 
         from airflow_provider_weblake.storage import root_path

@@ -76,9 +76,7 @@ class Endpoint:
         )
 
     def secrets(self) -> list[str]:
-        """Return the values that Airflow has to mask in logs: the API key, and a proxy's password as text and as in its
-        URL.
-        """
+        """Return the values to mask in logs: the API key, and a proxy's password as text and as in its URL."""
         proxy = (self.http_options.proxy if self.http_options else None) or ""
         user_info = proxy.rpartition("@")[0].rpartition("/")[2]
         password = user_info.partition(":")[2]

@@ -41,8 +41,7 @@ _LOOPS: WeakKeyDictionary[asyncio.AbstractEventLoop, _OfLoop] = WeakKeyDictionar
 
 @asynccontextmanager
 async def shared_client(weblake_conn_id: str) -> AsyncIterator[weblake.AsyncClient]:
-    """Return a context manager for the shared client of this connection and event loop; the caller must not close the
-    client.
+    """Return a context manager for the shared client of a connection and event loop; do not close the client.
 
     The connection is read at each call, and concurrent callers share one read: a triggerer that starts with ten
     thousand jobs reads it once instead of ten thousand times.

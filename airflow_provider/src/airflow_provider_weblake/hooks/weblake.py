@@ -75,8 +75,7 @@ class WeblakeHook(BaseHook):
         return found
 
     async def aendpoint(self) -> Endpoint:
-        """Return the endpoint without blocking the event loop, in which a synchronous read would stall every trigger.
-        """
+        """Return the endpoint without blocking the event loop: a synchronous read would stall every trigger."""
         try:
             found = await _aread(await self.aget_connection(self.weblake_conn_id))
         except WeblakeError as error:

@@ -260,9 +260,7 @@ def _target(to: str | ObjectStoragePath | None, endings: Sequence[str]) -> Small
 
 
 def _one_line(url: str | None) -> str:
-    """Return a URL as one line of a list, with line breaks percent-encoded; empty for a URL that would read as a
-    comment.
-    """
+    """Return a URL as one line of a list, line breaks percent-encoded; empty for one that reads as a comment."""
     text = _BREAKS_LINES.sub(lambda found: quote(found[0]), (url or "").strip())
     return "" if text.startswith("#") else text
 
@@ -286,8 +284,7 @@ def _as_csv(rows: Sequence[tuple[str, str, str]]) -> bytes:
 
 
 def _kept(reply: Mapping[str, object], file: SmallFile | None) -> dict[str, object]:
-    """Return the part of a response that goes to XCom; write the whole, without the browser's addresses, to the file.
-    """
+    """Return the part of a response for XCom; write all of it but the browser's addresses to the file."""
     reply = {name: value for name, value in reply.items() if name not in _DOORS and value is not None}
     names = {"exitCode": "exit_code"}
     if file is None:

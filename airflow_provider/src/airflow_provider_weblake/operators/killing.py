@@ -67,9 +67,7 @@ class Killing:
             self._log.info("Cancelled %s: %s.", self._job.words, why)
 
     def _state(self) -> tuple[bool, str | None]:
-        """Return whether Airflow answered, and the task's state; asked in a thread, since the interrupted code may be
-        asking, too.
-        """
+        """Return whether Airflow answered, and the state; in a thread, since the interrupted code may be asking."""
         asking = ThreadPoolExecutor(1)
         try:
             answer: Future[str | None] = asking.submit(state_of, self._ti)

@@ -77,9 +77,7 @@ class Look(Generic[S]):
         self._keep.append(keep)
 
     async def stored(self) -> None:
-        """Persist watcher state after Airflow has stored the events; a write that fails is repeated after the next
-        poll.
-        """
+        """Persist watcher state after Airflow has stored the events; a failed write is repeated after the next poll."""
         for keep in self._keep:
             try:
                 async with aio.timeout(WRITE_S):
@@ -233,9 +231,7 @@ class Watcher(BaseEventTrigger, Generic[S]):
         return f"{type(self).__name__}_{hashlib.sha256(of.encode()).hexdigest()[:16]}"
 
     def _stores(self) -> list[Store]:
-        """Return one store for each asset: Airflow runs one trigger for all assets that are watched with the same
-        arguments.
-        """
+        """Return one store for each asset: Airflow runs one trigger for all assets watched with the same arguments."""
         given = self.asset_state_store
         if given is None:
             return []
@@ -267,9 +263,7 @@ def _jittered(seconds: float) -> float:
 
 
 def _error_text(error: BaseException) -> str:
-    """Return the log text of an error: messages of weblake and Airflow hold no key; of other errors only the type is
-    safe.
-    """
+    """Return the log text of an error: only messages of weblake and Airflow are sure to hold no key."""
     if isinstance(error, WeblakeError):
         error.interface = AIRFLOW
     told = isinstance(error, WeblakeError | AirflowException)

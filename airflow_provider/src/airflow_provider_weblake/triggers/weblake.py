@@ -123,8 +123,7 @@ class WeblakeJobTrigger(BaseTrigger):
             yield TriggerEvent(event)
 
     async def on_kill(self) -> None:
-        """Cancel the job of a task that a person marked or cleared; Airflow does not call this when a triggerer
-        restarts.
+        """Cancel the job of a task that a person marked or cleared; not called when a triggerer restarts.
 
         Airflow also calls it for a triggerer that was unresponsive for a while: it has given the triggers to another
         one, and stops them here as if a person had. A task that was cleared may also have taken its job up again by

@@ -56,9 +56,7 @@ def _records(context: dg.AssetCheckExecutionContext, key: dg.AssetKey) -> list[d
 
 
 def _fetch(context: dg.AssetCheckExecutionContext, wanted: dg.AssetRecordsFilter, most: int) -> list[dg.EventLogRecord]:
-    """Return the materializations that name a load, newest first. The newest usually does, so it is fetched alone
-    first.
-    """
+    """Return the materializations that name a load, newest first; the newest, which usually does, is fetched first."""
     for limit in (1, most):
         records = context.instance.fetch_materializations(wanted, limit=limit).records
         found = [record for record in records if load_named_by(record) is not None]

@@ -1,5 +1,4 @@
-"""Scaffolding for `dg scaffold defs`: components that pass `dg check yaml` and land once the environment is set.
-"""
+"""Scaffolding for `dg scaffold defs`: components that pass `dg check yaml` and land once their variables are set."""
 
 from __future__ import annotations
 

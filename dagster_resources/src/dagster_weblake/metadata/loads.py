@@ -277,9 +277,7 @@ def _outcomes(dataset: orchestration.Dataset, name: str, load_id: str) -> dict[s
 def _batches(
     dataset: orchestration.Dataset, name: str, load_id: str, columns: Sequence[str], rows: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a load's rows of a landed file in batches, these columns only; nothing if the file is missing or
-    unreadable.
-    """
+    """Yield a load's rows of a landed file in batches, these columns only; none if the file cannot be read."""
     import pyarrow.parquet as pq
 
     from weblake import orchestration

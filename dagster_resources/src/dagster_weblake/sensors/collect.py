@@ -149,9 +149,7 @@ class _Tick:
         return dg.SensorResult(skip_reason=self._skip_text(left), cursor=cursor)
 
     def _jobs(self, events: Mapping[str, list[int]]) -> list[tuple[_Pair, StartedJob]]:
-        """Return the jobs of the first events of each asset; a job that was started again under the same load is
-        returned once.
-        """
+        """Return the jobs of the first events of each asset, without repeated starts of the same load."""
         found: dict[str, tuple[_Pair, StartedJob]] = {}
         most = max(1, LOOKS // len(self.pairs))
         for pair in self.pairs:

@@ -148,9 +148,7 @@ def launched(context: dg.SensorEvaluationContext, sensor: str, run_keys: Iterabl
 
 
 def can_be_run(context: dg.SensorEvaluationContext, key: dg.AssetKey, partition: str | None) -> bool:
-    """Return whether an asset has this partition now. Dagster fails the whole tick over a request for a deleted
-    partition.
-    """
+    """Return whether the partition exists now: Dagster fails the whole tick over a request for a deleted one."""
     if context.repository_def is None or not context.repository_def.asset_graph.has(key):
         return True
     partitions = context.repository_def.asset_graph.get(key).partitions_def
@@ -164,8 +162,7 @@ def can_be_run(context: dg.SensorEvaluationContext, key: dg.AssetKey, partition:
 
 
 def the_one(asset: One) -> tuple[dg.AssetKey, dg.AssetSpec | None]:
-    """Return the key of an asset, and its spec if the definition or spec is given; assets that only start jobs do not
-    count.
+    """Return the key of an asset, and its spec if it is given; assets that only start jobs do not count.
 
     Raises:
         InvalidOption: It is a definition of several assets, or none.

@@ -1,5 +1,4 @@
-"""An asset that lands a page and then runs code in the browser session in which it is still open: scrape, then
-interact.
+"""An asset that lands a page and then runs code in the browser in which the page is still open.
 
 It needs a service that runs its users' code, such as `weblake serve --allow-code-execution` with Chromium and
 `weblake[browser]`. Other services answer 503 and name what is missing; the page has landed by then.

@@ -1,4 +1,4 @@
-"""The hook: a connection written in any of Airflow's ways becomes one client, and no other service is ever meant."""
+"""Tests of the hook: a connection in any of Airflow's forms gives one client, and never one of another service."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ class _ScriptError(Exception):
 
 
 async def content(page: Page) -> str:
-    """The page's HTML as it stands.
+    """Return the page's HTML as it stands.
 
     Raises:
         PageFailure: A script made more of it than one page may have.

@@ -23,6 +23,6 @@ _HOSTS = frozenset(_NAMES.split())
 
 
 def is_ad_host(host: str) -> bool:
-    """Whether the host, or a domain that it belongs to, is on the list."""
+    """Return whether the host, or a domain that it belongs to, is on the list."""
     labels = host.lower().rstrip(".").split(".")
     return any(".".join(labels[at:]) in _HOSTS for at in range(len(labels) - 1))

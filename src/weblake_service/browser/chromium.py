@@ -19,7 +19,7 @@ _KEPT_NAMES = ("PATH", "LANG", "LC_ALL", "TMPDIR", "TZ", "LD_LIBRARY_PATH", "FON
 
 
 def find_chromium() -> str | None:
-    """The path of the program: what WEBLAKE_CHROMIUM names, else the first of the usual names on PATH; or None."""
+    """Return the path of the program: what WEBLAKE_CHROMIUM names, else the first of the usual names on PATH; or None."""
     named = os.environ.get(SETTING)
     if named:
         return shutil.which(named)
@@ -38,7 +38,7 @@ def what_is_missing() -> str:
 
 
 def require_browser(what: str) -> None:
-    """Makes sure that there is a browser for something.
+    """Make sure that there is a browser for something.
 
     Raises:
         ErrorResponse: 503 FEATURE_NOT_CONFIGURED with what is missing.
@@ -51,7 +51,7 @@ def require_browser(what: str) -> None:
 
 
 def uses_sandbox() -> bool:
-    """Whether Chromium's own sandbox is used."""
+    """Return whether Chromium's own sandbox is used."""
     said = os.environ.get(SANDBOX, "").lower()
     return said != "off" and (said == "on" or not hasattr(os, "geteuid") or os.geteuid() != 0)
 

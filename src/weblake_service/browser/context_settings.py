@@ -31,7 +31,7 @@ class ContextSettings:
     timezone: str
 
     def context(self, version: str) -> dict[str, Any]:
-        """The arguments of Playwright's `new_context`, without the proxy; `version` is Chromium's."""
+        """Return the arguments of Playwright's `new_context`, without the proxy; `version` is Chromium's."""
         return {
             "viewport": dict(zip(("width", "height"), self.size, strict=True)),
             "device_scale_factor": self.scale,
@@ -57,7 +57,7 @@ class ContextSettings:
 
     @property
     def languages(self) -> list[str]:
-        """The languages without their weights, the best one first."""
+        """Return the languages without their weights, the best one first."""
         named = (one.partition(";")[0].strip() for one in self.accept_language.split(","))
         return [one for one in named if one and one != "*"]
 
@@ -80,7 +80,7 @@ class SiteCredentials:
 
 
 def context_settings_of(options: Mapping[str, object]) -> ContextSettings:
-    """The settings that the options (snake_case) ask for."""
+    """Return the settings that the options (snake_case) ask for."""
     given = _headers(options)
     languages = given.get("accept-language") or accept_language(options) or "en-US"
     return ContextSettings(
@@ -110,7 +110,7 @@ def _headers(options: Mapping[str, object]) -> dict[str, str]:
 
 
 def _cookies(header: str, url: httpx.URL) -> list[dict[str, Any]]:
-    """A Cookie header as cookies of this host alone."""
+    """Return a Cookie header as cookies of this host alone."""
     pairs = [part.strip().partition("=") for part in header.split(";") if "=" in part]
     place = str(url.copy_with(userinfo=b"", path="/", query=None, fragment=None))
     return [{"name": name.strip(), "value": value.strip(), "url": place} for name, _, value in pairs if name.strip()]

@@ -74,18 +74,18 @@ class EgressProxy:
         self.failures: dict[str, PageFailure] = {}
 
     async def open(self) -> ProxySettings:
-        """Listens, and returns what a context needs to go this way; nobody else on the machine has the password."""
+        """Listen, and return what a context needs to go this way; nobody else on the machine has the password."""
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=_HEAD)
         server = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return {"server": server, "username": self.login[0], "password": self.login[1]}
 
     def begin(self, *, block_ads: bool, most: int) -> None:
-        """Forgets the page before; the next one may load so many bytes."""
+        """Forget the page before; the next one may load so many bytes."""
         self._block_ads, self._left, self.overflowed = block_ads, most, False
         self.failures.clear()
 
     async def aclose(self) -> None:
-        """Closes the port and every connection."""
+        """Close the port and every connection."""
         if self._server is not None:
             self._server.close()
         for task in self._open:
@@ -93,7 +93,7 @@ class EgressProxy:
         await asyncio.gather(*self._open, return_exceptions=True)
 
     def failure_of(self, url: str) -> PageFailure | None:
-        """Why the host of a URL could not be reached; None where it could."""
+        """Return why the host of a URL could not be reached; None where it could."""
         try:
             parsed = httpx.URL(url)
         except (httpx.InvalidURL, ValueError):
@@ -264,7 +264,7 @@ def _request(url: httpx.URL, asked: h11.Request, body: AsyncIterator[bytes] | No
 
 
 async def _require_login(peer: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    """Asks a client for its password; whether it may try again on this connection."""
+    """Ask a client for its password; whether it may try again on this connection."""
     async for _ in _body(peer, reader):
         pass
     headers = [(b"Proxy-Authenticate", b'Basic realm="weblake"'), (b"Content-Length", b"0")]

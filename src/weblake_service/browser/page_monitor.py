@@ -44,12 +44,12 @@ class PageMonitor:
             page.on(event, listener)  # type: ignore[call-overload]
 
     def detach(self) -> None:
-        """Watches no more: the page may live on in other hands."""
+        """Watch no more: the page may live on in other hands."""
         for event, listener in self._heard.items():
             self._page.remove_listener(event, listener)
 
     def origins(self) -> set[str]:
-        """The origins of the page's frames."""
+        """Return the origins of the page's frames."""
         return {
             f"{parts.scheme}://{parts.netloc}"
             for frame in self._page.frames
@@ -57,7 +57,7 @@ class PageMonitor:
         }
 
     async def wait_until_idle(self) -> None:
-        """Waits until the page is loaded and has been quiet for a moment, though not for long."""
+        """Wait until the page is loaded and has been quiet for a moment, though not for long."""
         from playwright.async_api import TimeoutError as TooSlow
 
         try:

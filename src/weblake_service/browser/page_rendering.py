@@ -46,7 +46,7 @@ class PageRendering:
         self._style = HIDDEN.format(selectors=KNOWN) if options.get("block_ads") is not False else ""
 
     async def run(self) -> FetchedResponse:
-        """The page as it stands when everything is done, with what the browser made of it in `captured`.
+        """Return the page as it stands when everything is done, with what the browser made of it in `captured`.
 
         Raises:
             PageFailure: It could not be loaded, or an action failed.
@@ -141,7 +141,7 @@ class PageRendering:
             raise IsFile
 
     def _check_page(self, page: Page, watch: PageMonitor) -> None:
-        """Makes sure that what is in view is a page of a site, and not one of the browser's own."""
+        """Make sure that what is in view is a page of a site, and not one of the browser's own."""
         if self._pooled.egress_proxy.overflowed:
             message = f"{self._url} loads more than one page may load in the browser. Leave the browser out of it."
             raise PageFailure("SCRAPE_SITE_ERROR", message)
@@ -167,7 +167,7 @@ class PageRendering:
         return PageFailure("SCRAPE_SITE_ERROR", f"{host} could not be loaded in the browser ({error}). Try again.")
 
     async def _body(self, page: Page, answer: Response) -> tuple[bytes, str]:
-        """The body and its type: of HTML what stands in the browser, of other text what was sent."""
+        """Return the body and its type: of HTML what stands in the browser, of other text what was sent."""
         sent = answer.headers.get("content-type", "")
         if kind_of(sent, b"") in {ContentKind.TEXT} and not page.is_closed():
             return await answer.body(), sent

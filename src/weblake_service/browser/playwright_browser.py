@@ -40,7 +40,7 @@ class PlaywrightBrowser:
 
     @classmethod
     async def start(cls) -> PlaywrightBrowser:
-        """Starts Chromium.
+        """Start Chromium.
 
         Raises:
             PageFailure: It did not start.
@@ -82,11 +82,11 @@ class PlaywrightBrowser:
 
     @property
     def alive(self) -> bool:
-        """Whether it can be asked for another context."""
+        """Return whether it can be asked for another context."""
         return not self._gone and self.browser.is_connected()
 
     async def aclose(self) -> None:
-        """Ends Chromium and the driver, by force where they do not go."""
+        """End Chromium and the driver, by force where they do not go."""
         if self._gone:
             return
         self._gone = True

@@ -48,7 +48,7 @@ class PooledContext:
     origins: set[str] = field(default_factory=set)
 
     async def clean(self) -> bool:
-        """Leaves nothing of the last page but a blank one for the next; False where that cannot be said for sure."""
+        """Leave nothing of the last page but a blank one for the next; False where that cannot be said for sure."""
         try:
             async with aio.timeout(_CLEANING):
                 for page in self.context.pages:
@@ -67,7 +67,7 @@ class PooledContext:
         return True
 
     async def aclose(self) -> bool:
-        """Closes the context; False where Chromium does not answer."""
+        """Close the context; False where Chromium does not answer."""
         await self.egress_proxy.aclose()
         try:
             async with aio.timeout(_CLOSING):
@@ -97,7 +97,7 @@ class ContextPool:
 
     @asynccontextmanager
     async def slot(self) -> AsyncIterator[None]:
-        """Waits for a place and holds it while the block runs."""
+        """Wait for a place and hold it while the block runs."""
         async with self._places:
             yield
 
@@ -128,7 +128,7 @@ class ContextPool:
             self._wanted -= 1
 
     async def aclose(self) -> None:
-        """Ends the browser and all that hangs on it."""
+        """End the browser and all that hangs on it."""
         self._closed = True
         if self._sleep is not None:
             self._sleep.cancel()
@@ -200,7 +200,7 @@ class ContextPool:
                 await self._discard(engine)
 
     async def _discard(self, engine: PlaywrightBrowser) -> None:
-        """Ends a browser; pages that are still in it are loaded again in the next one."""
+        """End a browser; pages that are still in it are loaded again in the next one."""
         if engine is self._engine:
             self._engine = None
         gone = [pooled for pooled in self._free if pooled.engine is engine]

@@ -14,7 +14,7 @@ _OPTIONS = {"actions": "actions", "wait_for": "waitFor", "mobile": "mobile", "pr
 
 
 def option_that_needs_browser(options: Mapping[str, object]) -> str:
-    """The first of the options (snake_case) that needs a browser, in words; empty where none does."""
+    """Return the first of the options (snake_case) that needs a browser, in words; empty where none does."""
     for entry in items(options.get("formats")):
         if (kind := _format_type(entry)) in FORMATS:
             return f"The format `{kind}`"
@@ -22,7 +22,7 @@ def option_that_needs_browser(options: Mapping[str, object]) -> str:
 
 
 def require_browser_for(options: Mapping[str, object]) -> None:
-    """Makes sure that there is a browser where the options need one.
+    """Make sure that there is a browser where the options need one.
 
     Raises:
         ErrorResponse: 503 FEATURE_NOT_CONFIGURED with the name of what is missing.
@@ -33,7 +33,7 @@ def require_browser_for(options: Mapping[str, object]) -> None:
 
 
 def rendering_key(options: Mapping[str, object]) -> str:
-    """How a page is looked at in the browser, as a text that is the same for the same look; empty for no browser."""
+    """Return how a page is looked at in the browser, as a text that is the same for the same look; empty for no browser."""
     if not option_that_needs_browser(options):
         return ""
     formats = [entry for entry in items(options.get("formats")) if _format_type(entry) in FORMATS]

@@ -43,7 +43,7 @@ class ScrapeBrowser:
         self._contexts = ContextPool(most=most, allow_private=allow_private)
 
     async def render(self, url: str, options: Mapping[str, object], visitor: BrowserIdentity) -> RenderedPage:
-        """Loads a page, does what the options (snake_case) ask, and returns it as it stands then.
+        """Load a page, do what the options (snake_case) ask, and return it as it stands then.
 
         Waiting for a place, and for Chromium to start, is not counted as the page's time.
 
@@ -65,7 +65,7 @@ class ScrapeBrowser:
         raise AssertionError("unreachable")
 
     async def aclose(self) -> None:
-        """Ends the browser."""
+        """End the browser."""
         await self._contexts.aclose()
 
     async def _render(self, url: str, options: Mapping[str, object], visitor: BrowserIdentity) -> RenderedPage:

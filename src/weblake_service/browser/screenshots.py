@@ -20,7 +20,7 @@ HIDDEN = "{selectors} {{ display: none !important }}"
 
 
 async def screenshot(page: Page, asked: Mapping[str, object], style: str = "") -> str:
-    """A picture of the page: PNG, or JPEG where `quality` is given; of the viewport, or with `full_page` of all of it.
+    """Return a picture of the page: PNG, or JPEG where `quality` is given; of the viewport, or with `full_page` of all of it.
 
     Args:
         page: The page.
@@ -39,7 +39,7 @@ async def screenshot(page: Page, asked: Mapping[str, object], style: str = "") -
 
 
 def viewport_of(asked: Mapping[str, Any]) -> ViewportSize:
-    """The viewport of a request, as Playwright has it."""
+    """Return the viewport of a request, as Playwright has it."""
     return {"width": int(asked["width"]), "height": int(asked["height"])}
 
 
@@ -57,7 +57,7 @@ async def _capture(page: Page, asked: Mapping[str, object], style: str) -> str:
 
 
 async def pdf(page: Page, asked: Mapping[str, object]) -> str:
-    """The page as a PDF: `format` (Letter), `landscape`, `scale` (1; 0.1 to 2)."""
+    """Return the page as a PDF: `format` (Letter), `landscape`, `scale` (1; 0.1 to 2)."""
     scale = asked.get("scale", 1)
     made = await page.pdf(
         format=str(asked.get("format", "Letter")),

@@ -9,7 +9,7 @@ _TABLE = Path("/proc/net/tcp")
 
 
 def is_own_user(peer: tuple[str, int] | None) -> bool:
-    """Whether a program of this user's has this end (address, port) of a connection.
+    """Return whether a program of this user's has this end (address, port) of a connection.
 
     Linux tells; elsewhere everybody on the machine is taken for this user.
     """

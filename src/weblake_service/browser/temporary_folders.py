@@ -33,14 +33,14 @@ class TemporaryFolder:
             flock(self._lock, LOCK_EX | LOCK_NB)
 
     def remove(self) -> None:
-        """Removes it with all that is in it."""
+        """Remove it with all that is in it."""
         shutil.rmtree(self.path, ignore_errors=True)
         with suppress(OSError):
             os.close(self._lock)
 
 
 def remove_abandoned() -> None:
-    """Removes the folders of services that were killed: a browser's profile may hold its user's cookies."""
+    """Remove the folders of services that were killed: a browser's profile may hold its user's cookies."""
     if flock is None:
         return
     for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):

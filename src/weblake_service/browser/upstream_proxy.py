@@ -21,7 +21,7 @@ _HEAD = 65_536
 
 
 async def connect_tunnel(url: httpx.URL, *, allow_private: bool, trust_env: bool) -> Streams:
-    """A connection to the host and port of a URL.
+    """Return a connection to the host and port of a URL.
 
     Raises:
         PageFailure: The host is closed to us, has no address, or nothing there accepts connections.

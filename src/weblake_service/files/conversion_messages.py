@@ -65,6 +65,6 @@ class ConversionResult(msgspec.Struct, omit_defaults=True):
 
 
 def pack(message: ConversionTask | ConversionResult, body_length: int = 0) -> bytes:
-    """A message without the bytes behind it."""
+    """Return a message without the bytes behind it."""
     encoded = msgspec.json.encode(message)
     return HEAD.pack(len(encoded), body_length) + encoded

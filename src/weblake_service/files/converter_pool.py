@@ -47,11 +47,11 @@ class ConverterPool:
         self._busy: set[_ConverterProcess] = set()
 
     def slot(self) -> asyncio.Semaphore:
-        """A context in which an uploaded file is held in memory: few are, and the others wait on disk."""
+        """Return a context in which an uploaded file is held in memory: few are, and the others wait on disk."""
         return self._uploads
 
     async def convert(self, task: ConversionTask, body: bytes) -> ConversionResult:
-        """Returns what became of a file; the caller sets the deadline, and cancelling ends the process.
+        """Return what became of a file; the caller sets the deadline, and cancelling ends the process.
 
         Raises:
             PageFailure: The process died of the file, so most likely for want of memory.
@@ -72,7 +72,7 @@ class ConverterPool:
             return result
 
     async def aclose(self) -> None:
-        """Ends all processes."""
+        """End all processes."""
         for process in (*self._idle, *self._busy):
             await process.kill()
         self._idle.clear()
@@ -80,11 +80,11 @@ class ConverterPool:
 
     @property
     def pids(self) -> list[int]:
-        """The running processes."""
+        """Return the running processes."""
         return [process.pid for process in (*self._idle, *self._busy)]
 
     def _waiting(self) -> _ConverterProcess | None:
-        """A process without work; one that died while it waited is left out."""
+        """Return a process without work; one that died while it waited is left out."""
         while self._idle:
             process = self._idle.pop()
             if process.alive:
@@ -149,14 +149,14 @@ class _ConverterProcess:
             raise _process_died() from error
 
     def end(self) -> None:
-        """Ends it without waiting; it has nothing to do."""
+        """End it without waiting; it has nothing to do."""
         if self.timer is not None:
             self.timer.cancel()
         with suppress(ProcessLookupError):
             self._process.kill()
 
     async def kill(self) -> None:
-        """Ends it, and waits until it is gone."""
+        """End it, and wait until it is gone."""
         self.end()
         await self._process.wait()
 

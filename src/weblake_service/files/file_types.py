@@ -56,18 +56,18 @@ _DIRECTORY = 256 << 10
 
 
 def type_of_name(name: str) -> FileType | None:
-    """The kind that a file's extension names; None for one that is not converted."""
+    """Return the kind that a file's extension names; None for one that is not converted."""
     extension = PurePosixPath(name.lower()).suffix
     return next((kind for kind in KINDS if extension in kind.extensions), None)
 
 
 def is_pdf(body: bytes) -> bool:
-    """Whether the bytes are a PDF."""
+    """Return whether the bytes are a PDF."""
     return b"%PDF-" in body[:_PDF_HEAD]
 
 
 def is_office(body: bytes) -> bool:
-    """Whether the bytes are the kind of container that office documents come in."""
+    """Return whether the bytes are the kind of container that office documents come in."""
     if body.startswith((_OLE, _RTF)):
         return True
     if not body.startswith(_ZIP):
@@ -76,12 +76,12 @@ def is_office(body: bytes) -> bool:
 
 
 def is_html(body: bytes) -> bool:
-    """Whether the bytes begin as HTML does."""
+    """Return whether the bytes begin as HTML does."""
     return _LOOKS_LIKE_HTML.match(body[:_PDF_HEAD].lstrip(b"\xef\xbb\xbf \t\r\n\x0c")) is not None
 
 
 def listed() -> list[dict[str, object]]:
-    """The kinds as GET /v2/parse/formats lists them."""
+    """Return the kinds as GET /v2/parse/formats lists them."""
     return [
         {
             "format": kind.name,

@@ -29,7 +29,7 @@ _PROBLEMS: tuple[tuple[type[anydoc.ConvertError], str], ...] = (
 
 
 def read_office(body: bytes, task: ConversionTask) -> ConversionResult:
-    """An office file as an HTML document."""
+    """Return an office file as an HTML document."""
     try:
         found = anydoc.format_from_bytes(body)
         if found == "pdf":
@@ -107,7 +107,7 @@ class _Writer:
         return label + self._inside(item.blocks)
 
     def _inside(self, blocks: Sequence[anydoc.Block]) -> str:
-        """The blocks within an item or a cell: a single paragraph, or the first one before a list, is none there."""
+        """Return the blocks within an item or a cell: a single paragraph, or the first one before a list, is none there."""
         if blocks and blocks[0].kind == "paragraph" and all(block.kind == "list" for block in blocks[1:]):
             return self._inlines(blocks[0].content) + self.blocks(blocks[1:])
         return self.blocks(blocks)
@@ -130,7 +130,7 @@ class _Writer:
         return f"<{tag}{spans}>{self._inside(cell.blocks)}</{tag}>"
 
     def _inlines(self, inlines: Sequence[anydoc.Inline] | None, *, plain: bool = False) -> str:
-        """The inlines; neighbours of one style are one piece of text, since writers cut it anywhere.
+        """Return the inlines; neighbours of one style are one piece of text, since writers cut it anywhere.
 
         `plain` leaves the styles out: a heading is bold by itself.
         """

@@ -37,7 +37,7 @@ _RTF_ESCAPE = re.compile(r"\\'([0-9a-fA-F]{2})|\\u(-?\d{1,5}) ?(?:\\'[0-9a-fA-F]
 
 
 def properties_of(body: bytes) -> dict[str, str]:
-    """The properties, by metadata key; none where the file has none that can be read."""
+    """Return the properties, by metadata key; none where the file has none that can be read."""
     if body.startswith(b"PK\x03\x04"):
         found = _zipped(body)
     elif body.startswith(b"{\\rtf"):

@@ -38,7 +38,7 @@ _INFO = {
 
 
 def read_pdf(body: bytes, task: ConversionTask) -> ConversionResult:
-    """The pages of a PDF as markdown."""
+    """Return the pages of a PDF as markdown."""
     try:
         document = pypdfium2.PdfDocument(body)
     except pypdfium2.PdfiumError as error:
@@ -80,14 +80,14 @@ def _read_page(document: pypdfium2.PdfDocument, number: int, marked: str, result
 
 
 def choose_text(marked: str, plain: str) -> str:
-    """The markdown of a page, or its plain text where the markdown lost too much of it."""
+    """Return the markdown of a page, or its plain text where the markdown lost too much of it."""
     words = Counter(_WORD.findall(plain.lower()))
     kept = sum((words & Counter(_WORD.findall(marked.lower()))).values())
     return marked.strip() if kept >= KEPT * words.total() and (marked.strip() or not words) else _paragraphs(plain)
 
 
 def _markdown_pages(body: bytes, count: int | None) -> dict[int, str]:
-    """The markdown of the first pages, by number from 0; nothing where the document is beyond that library."""
+    """Return the markdown of the first pages, by number from 0; nothing where the document is beyond that library."""
     try:
         read = pdf_inspector.extract_pages_markdown_bytes(body, None if count is None else list(range(count)))
     except BaseException as error:
@@ -127,7 +127,7 @@ def _document_info(document: pypdfium2.PdfDocument) -> dict[str, str]:
 
 
 def _add_links(document: pypdfium2.PdfDocument, page: pypdfium2.PdfPage, links: list[str]) -> None:
-    """Adds the web addresses that a page's annotations lead to."""
+    """Add the web addresses that a page's annotations lead to."""
     position, link = ctypes.c_int(0), pdfium.FPDF_LINK()
     while len(links) < _MOST_LINKS and pdfium.FPDFLink_Enumerate(page, position, link):
         action = pdfium.FPDFLink_GetAction(link)

@@ -58,17 +58,17 @@ class UploadForm:
         self._content = content
 
     def read(self) -> Upload:
-        """The file, in memory."""
+        """Return the file, in memory."""
         self._content.seek(0)
         return Upload(self.name, self._content.read())
 
     def close(self) -> None:
-        """Drops the file."""
+        """Drop the file."""
         self._content.close()
 
 
 async def read_form(request: Request) -> UploadForm:
-    """Reads the body of POST /v2/parse; its parts may come in any order, and unknown ones are left out.
+    """Read the body of POST /v2/parse; its parts may come in any order, and unknown ones are left out.
 
     Raises:
         ErrorResponse: 400 for a malformed form, for no file or two, and for options that are no JSON object; 413 for a

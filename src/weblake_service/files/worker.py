@@ -22,7 +22,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Converts until the input ends."""
+    """Convert until the input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _die_with_parent()
     _limit(int(sys.argv[1]))
@@ -70,7 +70,7 @@ def _read(source: BinaryIO, length: int) -> bytes | None:
 
 
 def _limit(memory: int) -> None:
-    """Takes from this process what a converter does not need."""
+    """Take from this process what a converter does not need."""
     with suppress(ImportError, OSError, ValueError):
         import resource
 
@@ -80,7 +80,7 @@ def _limit(memory: int) -> None:
 
 
 def _die_with_parent() -> None:
-    """Makes the system end this process with its parent, also in the middle of a conversion."""
+    """Make the system end this process with its parent, also in the middle of a conversion."""
     if not sys.platform.startswith("linux"):
         return
     import ctypes
@@ -89,7 +89,7 @@ def _die_with_parent() -> None:
 
 
 def _peak_memory() -> int:
-    """The memory of this process at its highest; 0 where the system does not tell."""
+    """Return the memory of this process at its highest; 0 where the system does not tell."""
     # Not getrusage: what it says of a process begins with what its parent had.
     with suppress(OSError, ValueError, StopIteration), Path("/proc/self/status").open("rb") as status:
         line = next(line for line in status if line.startswith(b"VmHWM:"))

@@ -48,7 +48,7 @@ _LAST = "That was the last action that you have. Reply with the action finish."
 
 
 async def run_agent(job: ModelJob) -> ModelJobResult:
-    """Returns the data that the model ended with.
+    """Return the data that the model ended with.
 
     Raises:
         PageFailure: It ended with none, or its team's credits are used up.
@@ -66,7 +66,7 @@ async def run_agent(job: ModelJob) -> ModelJobResult:
 
 
 async def _step(job: ModelJob, action: dict[str, Any], done: list[dict[str, Any]]) -> dict[str, Any]:
-    """Does what the model wants, records and bills it; what cannot be done is told to the model, for nothing."""
+    """Do what the model wants, record and bill it; what cannot be done is told to the model, for nothing."""
     place = len(done) + 1
     spent = sum(int(one["credits"]) for one in done)
     left = int(job.plan.get("max_credits", DEFAULT_CREDITS)) - EXTRACTION - spent

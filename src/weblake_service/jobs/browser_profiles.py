@@ -46,7 +46,7 @@ class BrowserProfiles:
             yield
 
     async def load(self, team: str, name: str) -> bytes:
-        """The profile as JSON; empty where there is none yet."""
+        """Return the profile as JSON; empty where there is none yet."""
 
         def work(db: Connection) -> bytes:
             row = db.execute("SELECT state FROM profiles WHERE team = ? AND name = ?", (team, name)).fetchone()
@@ -55,7 +55,7 @@ class BrowserProfiles:
         return await self._store.read(work)
 
     async def save(self, team: str, name: str, state: bytes) -> str:
-        """Stores a profile; returns a warning where it was too large to be kept, and the old one stays.
+        """Store a profile; returns a warning where it was too large to be kept, and the old one stays.
 
         Of a team's profiles the thousand that were saved last are kept.
         """

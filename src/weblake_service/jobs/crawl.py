@@ -63,7 +63,7 @@ class CrawlSource:
         self.width = width
 
     async def prepare(self) -> None:
-        """Fills the queue: with what an earlier run left, or with the start and the sitemaps."""
+        """Fill the queue: with what an earlier run left, or with the start and the sitemaps."""
         rows = await self._store.read(partial(page_queue.waiting, job_id=self._job_id, with_done=True))
         if rows:
             self._noted.update(row.url for row in rows)
@@ -79,7 +79,7 @@ class CrawlSource:
             self.width = 1
 
     def take(self) -> QueuedPage | None:
-        """The next URL that is not done."""
+        """Return the next URL that is not done."""
         while (taken := self._frontier.take()) is not None:
             url, _ = taken
             place = self._places.popleft()
@@ -104,14 +104,14 @@ class CrawlSource:
         return BlockedByRobots(await self._web.robots_note(page.url))
 
     async def pause(self) -> None:
-        """Keeps the time between two pages; the width is 1 where there is one."""
+        """Keep the time between two pages; the width is 1 where there is one."""
         loop = asyncio.get_running_loop()
         if self._delay:
             await asyncio.sleep(max(0.0, self._next_start - loop.time()))
             self._next_start = loop.time() + self._delay
 
     def judge(self, page: QueuedPage, scraped: Scraped) -> PageResult:
-        """A document with the links that may be visited, unless redirects led to another page of this crawl."""
+        """Return a document with the links that may be visited, unless redirects led to another page of this crawl."""
         final = scraped.stored.final_url
         if not self._frontier.landed(page.url, final):
             return PageResult(Dropped(final), mark=self._last)
@@ -119,14 +119,14 @@ class CrawlSource:
         return PageResult(scraped.stored, list(links), self._last)
 
     def queued(self, pages: Sequence[QueuedPage]) -> None:
-        """Offers URLs to the frontier, now that they are recorded; what it does not want is never taken."""
+        """Offer URLs to the frontier, now that they are recorded; what it does not want is never taken."""
         for page in pages:
             if self._frontier.offer(page.url, page.depth):
                 self._places.append(page)
             self._last = page.place
 
     async def _replay(self, rows: Sequence[QueuedPage]) -> None:
-        """Tells the frontier what an earlier run told it, in the same order: each answer depends on those before."""
+        """Tell the frontier what an earlier run told it, in the same order: each answer depends on those before."""
         landed = deque(sorted((row for row in rows if row.final_url is not None), key=lambda row: row.mark))
         for some in _batches(rows):
             for row in some:
@@ -149,7 +149,7 @@ class CrawlSource:
         return await self._store.write(work)
 
     def _new_urls(self, urls: Iterable[str], depth: int) -> Iterable[tuple[str, int]]:
-        """The URLs that the frontier could want and that were not noted before, as far as there is room for them."""
+        """Return the URLs that the frontier could want and that were not noted before, as far as there is room for them."""
         for url in urls:
             if url not in self._noted and len(self._noted) < self._most and self._frontier.wants(url, depth):
                 self._noted.add(url)
@@ -157,5 +157,5 @@ class CrawlSource:
 
 
 def _batches(pages: Sequence[QueuedPage]) -> Iterable[Sequence[QueuedPage]]:
-    """The pages in slices: a URL takes some 50 microseconds, in which nobody else is served."""
+    """Return the pages in slices: a URL takes some 50 microseconds, in which nobody else is served."""
     return (pages[at : at + _AT_ONCE] for at in range(0, len(pages), _AT_ONCE))

@@ -21,7 +21,7 @@ _TASK = "Extract data from the pages below as one JSON value. Use null, or leave
 
 
 async def extract_data(job: ModelJob) -> ModelJobResult:
-    """Returns the data, and with `show_sources` the pages that were read.
+    """Return the data, and with `show_sources` the pages that were read.
 
     Raises:
         PageFailure: No page could be read, or the model gave no data.
@@ -56,7 +56,7 @@ async def extract_data(job: ModelJob) -> ModelJobResult:
 
 
 async def _choose_urls(job: ModelJob) -> dict[str, Any]:
-    """Which pages are read: those named, those of a site that fit a pattern, those that a search finds."""
+    """Return which pages are read: those named, those of a site that fit a pattern, those that a search finds."""
     limit = min(int(job.plan.get("limit", PAGES)), MOST_PAGES)
     urls: list[str] = []
     notes: list[str] = []
@@ -86,7 +86,7 @@ async def _choose_urls(job: ModelJob) -> dict[str, Any]:
 
 
 async def _matching(job: ModelJob, glob: str) -> ToolResult:
-    """The pages of a site whose URLs fit a pattern with `*`, the most promising first."""
+    """Return the pages of a site whose URLs fit a pattern with `*`, the most promising first."""
     start = glob[: glob.index("*")]
     options = {
         "sitemap": "skip" if job.plan.get("ignore_sitemap") else "include",
@@ -101,7 +101,7 @@ async def _matching(job: ModelJob, glob: str) -> ToolResult:
 
 
 def _fits(url: str, parts: list[str]) -> bool:
-    """Whether a URL begins with the first part and has the others behind it, in order; in one walk, however many."""
+    """Return whether a URL begins with the first part and has the others behind it, in order; in one walk, however many."""
     if not url.startswith(parts[0]):
         return False
     at = len(parts[0])

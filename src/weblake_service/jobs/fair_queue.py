@@ -20,7 +20,7 @@ _SHARE = 8
 
 
 def limit_of_one_site(room: int) -> int:
-    """How many of a team's places may be taken by one site."""
+    """Return how many of a team's places may be taken by one site."""
     return room - room // _SHARE
 
 
@@ -45,13 +45,13 @@ class FairQueue:
         self._teams: dict[str, _TeamState] = {}
 
     def in_use(self, team: str) -> int:
-        """How many places the team holds now."""
+        """Return how many places the team holds now."""
         known = self._teams.get(team)
         return known.in_use if known is not None else 0
 
     @asynccontextmanager
     async def acquire(self, team: str, site: str, line: str = NO_JOB) -> AsyncIterator[bool]:
-        """Holds a place while the block runs; says whether it had to be waited for.
+        """Hold a place while the block runs; says whether it had to be waited for.
 
         Args:
             team: Whose place.
@@ -104,7 +104,7 @@ class FairQueue:
 
 
 def _next_waiter(mine: _TeamState, share: int) -> _Waiter | None:
-    """Takes the next wish that may be granted out of its line, which then goes behind the others."""
+    """Take the next wish that may be granted out of its line, which then goes behind the others."""
     lines = [NO_JOB, *mine.queues] if NO_JOB in mine.queues else list(mine.queues)
     for line in lines:
         for wish in mine.queues[line]:

@@ -27,7 +27,7 @@ _LOCKED_AGAIN, _TRIES = 1.0, 10
 
 
 def _no_webhook() -> None:
-    """Tells nobody: the job has no webhook."""
+    """Tell nobody: the job has no webhook."""
 
 
 class JobManager:
@@ -50,12 +50,12 @@ class JobManager:
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def resume(self) -> None:
-        """Goes on with every job that an earlier process left running."""
+        """Go on with every job that an earlier process left running."""
         for job_id in await self._tools.store.read(job_records.running):
             await self.launch(job_id)
 
     async def launch(self, job_id: str) -> None:
-        """Starts to work on a recorded job, or tells its run that it has more to do."""
+        """Start to work on a recorded job, or tell its run that it has more to do."""
         row = await self._tools.store.read(partial(job_records.find_running, job_id=job_id))
         if row is None:
             return
@@ -72,14 +72,14 @@ class JobManager:
         self._tasks[job_id] = asyncio.create_task(self._work(job_id, run), name=f"job {job_id}")
 
     async def cancel(self, job_id: str, change: Callable[[Connection], None]) -> None:
-        """Ends a job by `change`, which records it; what is in flight is dropped and not billed."""
+        """End a job by `change`, which records it; what is in flight is dropped and not billed."""
         await self._tools.store.write(change)
         if (task := self._tasks.get(job_id)) is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
     async def close(self) -> None:
-        """Stops all work where it stands; `resume` goes on with it."""
+        """Stop all work where it stands; `resume` goes on with it."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -119,7 +119,7 @@ class JobManager:
         await self.launch(job_id)
 
     async def _persist(self, job_id: str, run: JobRun | ModelRun) -> None:
-        """Runs a job to its end, from where it stands once more where another program had the database locked."""
+        """Run a job to its end, from where it stands once more where another program had the database locked."""
         for tries in range(_TRIES):
             try:
                 await run.run()

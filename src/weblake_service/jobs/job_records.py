@@ -47,7 +47,7 @@ class NewJob:
 
 
 def create(db: Connection, job: NewJob) -> None:
-    """Records a running job and its start in the activity list."""
+    """Record a running job and its start in the activity list."""
     db.execute(
         "INSERT INTO jobs (id, kind, team, key_name, url, status, created, expected, options, plan, shown, webhook)"
         " VALUES (?, ?, ?, ?, ?, 'scraping', ?, ?, ?, ?, ?, ?)",
@@ -62,20 +62,20 @@ def create(db: Connection, job: NewJob) -> None:
 
 
 def get(db: Connection, job_id: str) -> Row:
-    """The job's row; the job is known to exist."""
+    """Return the job's row; the job is known to exist."""
     found: Row | None = db.execute("SELECT * FROM jobs WHERE id = ?", (job_id,)).fetchone()
     assert found is not None
     return found
 
 
 def find_running(db: Connection, job_id: str) -> Row | None:
-    """The job's row while it runs; None where it has ended or is gone."""
+    """Return the job's row while it runs; None where it has ended or is gone."""
     found: Row | None = db.execute("SELECT * FROM jobs WHERE id = ? AND status = 'scraping'", (job_id,)).fetchone()
     return found
 
 
 def find(db: Connection, job_id: str, kind: str, team: str, at: float, *, tell: bool = False) -> Row:
-    """The job's row.
+    """Return the job's row.
 
     Args:
         tell: Says of another team's job that it is forbidden, where the contract knows a 403.
@@ -94,7 +94,7 @@ def find(db: Connection, job_id: str, kind: str, team: str, at: float, *, tell: 
 
 
 def running(db: Connection) -> list[str]:
-    """The ids of the jobs that have pages to scrape, oldest first."""
+    """Return the ids of the jobs that have pages to scrape, oldest first."""
     return [one["id"] for one in db.execute("SELECT id FROM jobs WHERE status = 'scraping' ORDER BY created, rowid")]
 
 
@@ -107,7 +107,7 @@ def settle(
     found: Sequence[tuple[str, int]] = (),
     mark: int = 0,
 ) -> list[QueuedPage] | None:
-    """Records how a page went, with everything that hangs on it; `found` are the URLs it led to.
+    """Record how a page went, with everything that hangs on it; `found` are the URLs it led to.
 
     Returns:
         The queued places of `found`; None where the page is settled already or the job has ended meanwhile.
@@ -134,7 +134,7 @@ def settle(
 
 
 def store_single(db: Connection, job: NewJob, *pages: Stored) -> None:
-    """Records a single scrape, or the pages of a search, as a job that ended as soon as it began."""
+    """Record a single scrape, or the pages of a search, as a job that ended as soon as it began."""
     create(db, job)
     for page in pages:
         _store_document(db, get(db, job.id), page, job.at)
@@ -142,7 +142,7 @@ def store_single(db: Connection, job: NewJob, *pages: Stored) -> None:
 
 
 def end(db: Connection, job_id: str, status: str, at: float, error: str | None = None, *, drained: bool = True) -> bool:
-    """Ends a running job, drops its queue and announces it.
+    """End a running job, drops its queue and announce it.
 
     Args:
         drained: Demands that no page waits any more: one may have been appended since the last look.
@@ -165,12 +165,12 @@ def end(db: Connection, job_id: str, status: str, at: float, error: str | None =
 
 
 def reopen(db: Connection, job_id: str) -> None:
-    """Sets a completed job back to work, for URLs that were appended to it."""
+    """Set a completed job back to work, for URLs that were appended to it."""
     db.execute("UPDATE jobs SET status = 'scraping', ended = NULL WHERE id = ? AND status = 'completed'", (job_id,))
 
 
 def errors(db: Connection, job_id: str) -> dict[str, object]:
-    """The failed and the robots-blocked pages of a job, as the API lists them."""
+    """Return the failed and the robots-blocked pages of a job, as the API lists them."""
     failed = db.execute("SELECT * FROM page_errors WHERE job = ? ORDER BY rowid", (job_id,))
     blocked = db.execute("SELECT url FROM robots_blocked WHERE job = ? ORDER BY rowid", (job_id,))
     return {
@@ -201,7 +201,7 @@ def last_success(db: Connection, team: str) -> float | None:
 
 
 def drop_expired(db: Connection, at: float) -> None:
-    """Deletes what nobody can read any more: jobs a day after their end, old activity, forgotten replays."""
+    """Delete what nobody can read any more: jobs a day after their end, old activity, forgotten replays."""
     gone = [one["id"] for one in db.execute("SELECT id FROM jobs WHERE ended <= ?", (at - JOB_LIFE,))]
     for table, column in (
         ("documents", "job"),
@@ -216,7 +216,7 @@ def drop_expired(db: Connection, at: float) -> None:
 
 
 def decode_object(blob: bytes | str) -> dict[str, object]:
-    """A column that holds a JSON object."""
+    """Return a column that holds a JSON object."""
     value: dict[str, object] = msgspec.json.decode(blob)
     return value
 

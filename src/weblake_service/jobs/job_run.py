@@ -29,7 +29,7 @@ class JobServices:
 
 
 def is_shutdown(error: BaseException) -> bool:
-    """Whether the interpreter is going down: it then takes no work for threads, and that is no page's fault."""
+    """Return whether the interpreter is going down: it then takes no work for threads, and that is no page's fault."""
     return isinstance(error, RuntimeError) and "cannot schedule new futures" in str(error)
 
 
@@ -71,11 +71,11 @@ class JobRun:
         self._appended = asyncio.Event()
 
     def wake(self) -> None:
-        """Says that pages were appended."""
+        """Say that pages were appended."""
         self._appended.set()
 
     async def run(self) -> None:
-        """Returns when the job has ended; raises what the database raises."""
+        """Return when the job has ended; raises what the database raises."""
         flying: set[asyncio.Task[None]] = set()
         bell = asyncio.create_task(self._appended.wait())
         try:

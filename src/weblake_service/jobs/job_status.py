@@ -18,7 +18,7 @@ CHUNK_DOCUMENTS = 100
 
 
 def status_body(db: Connection, job: Row, url: str, *, skip: int, limit: int | None, at: float) -> bytes:
-    """The reply to a status read: the counters first, then documents from `skip` on.
+    """Return the reply to a status read: the counters first, then documents from `skip` on.
 
     Args:
         job: The job's row, of this same transaction.

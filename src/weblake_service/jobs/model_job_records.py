@@ -33,7 +33,7 @@ def steps(db: Connection, job_id: str) -> dict[int, dict[str, Any]]:
 
 
 def add_step(db: Connection, job_id: str, place: int, step: Mapping[str, object], credits: int, at: float) -> bool:
-    """Records and bills a step; says False, and does nothing, where the job has ended or the step is there already."""
+    """Record and bill a step; says False, and does nothing, where the job has ended or the step is there already."""
     job = job_records.find_running(db, job_id)
     if job is None:
         return False
@@ -47,7 +47,7 @@ def add_step(db: Connection, job_id: str, place: int, step: Mapping[str, object]
 
 
 def finish(db: Connection, job_id: str, result: Mapping[str, object], credits: int, at: float) -> None:
-    """Ends a job with its result (`data`, and what else its status shows), and drops its steps."""
+    """End a job with its result (`data`, and what else its status shows), and drop its steps."""
     job = job_records.find_running(db, job_id)
     if job is None:
         return
@@ -58,13 +58,13 @@ def finish(db: Connection, job_id: str, result: Mapping[str, object], credits: i
 
 
 def fail(db: Connection, job_id: str, error: str, at: float) -> None:
-    """Ends a job without a result; what its steps cost stays paid."""
+    """End a job without a result; what its steps cost stays paid."""
     db.execute("DELETE FROM model_work WHERE job = ?", (job_id,))
     job_records.end(db, job_id, "failed", at, error=error, drained=False)
 
 
 def cancel(db: Connection, job_id: str, at: float) -> None:
-    """Ends a job because somebody says so."""
+    """End a job because somebody says so."""
     db.execute("DELETE FROM model_work WHERE job = ?", (job_id,))
     job_records.end(db, job_id, "cancelled", at, drained=False)
     job = job_records.get(db, job_id)
@@ -73,7 +73,7 @@ def cancel(db: Connection, job_id: str, at: float) -> None:
 
 
 def status_body(db: Connection, job: Row, at: float) -> dict[str, object]:
-    """The reply to a status read, of a row of this same transaction.
+    """Return the reply to a status read, of a row of this same transaction.
 
     `data` is an empty list until there is a result. An agent's has `model`, an extract's `tokensUsed`.
     """

@@ -47,7 +47,7 @@ class ModelRun:
         """Nothing: nobody appends to such a job."""
 
     async def run(self) -> None:
-        """Returns when the job has ended; raises what the database raises."""
+        """Return when the job has ended; raises what the database raises."""
         job_id: str = self._row["id"]
         timeout = self._plan.get("timeout")
         limit = timeout / 1000 if isinstance(timeout, int) else _TIMEOUT_S

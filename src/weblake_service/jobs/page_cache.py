@@ -68,7 +68,7 @@ class _ResponseHead:
 
 
 def is_private(options: Mapping[str, object]) -> bool:
-    """Whether nothing of the page may be kept: zero data retention, as which lockdown counts."""
+    """Return whether nothing of the page may be kept: zero data retention, as which lockdown counts."""
     return bool(options.get("lockdown") or options.get("zero_data_retention"))
 
 
@@ -97,7 +97,7 @@ def cache_query(url: str, options: Mapping[str, object], now: float) -> CacheQue
 
 
 def find(db: Connection, want: CacheQuery) -> tuple[FetchedResponse, float] | None:
-    """The youngest answer that will do, and when it was kept; None where there is none."""
+    """Return the youngest answer that will do, and when it was kept; None where there is none."""
     row = db.execute(
         "SELECT stored, head, body FROM page_cache WHERE key = ? AND verified >= ? AND stored <= ? AND stored > ?"
         " ORDER BY stored DESC LIMIT 1",
@@ -120,7 +120,7 @@ def find(db: Connection, want: CacheQuery) -> tuple[FetchedResponse, float] | No
 
 
 def is_cacheable(url: str, fetched: FetchedResponse, options: Mapping[str, object]) -> bool:
-    """Whether an answer may go into the cache: not one to the caller alone, and not an error page."""
+    """Return whether an answer may go into the cache: not one to the caller alone, and not an error page."""
     if options.get("store_in_cache") is False or any(options.get(name) for name in _SENSITIVE):
         return False
     if sum(len(one) for one in fetched.captured.values() if isinstance(one, str)) > _LARGEST_PICTURE:
@@ -129,14 +129,14 @@ def is_cacheable(url: str, fetched: FetchedResponse, options: Mapping[str, objec
 
 
 def pack(url: str, options: Mapping[str, object], fetched: FetchedResponse) -> CacheEntry:
-    """An answer as `keep` takes it; compressing a large one takes a while."""
+    """Return an answer as `keep` takes it; compressing a large one takes a while."""
     captured = dict(fetched.captured)
     head = _ResponseHead(fetched.url, fetched.status, fetched.content_type, fetched.reason, fetched.redirects, captured)
     return CacheEntry(_key(url, options), _checks_certificate(options), encode(head), zlib.compress(fetched.body, 1))
 
 
 def store(db: Connection, entry: CacheEntry, at: float) -> None:
-    """Puts an answer into the cache, in place of what was there."""
+    """Put an answer into the cache, in place of what was there."""
     db.execute(
         "INSERT OR REPLACE INTO page_cache (key, verified, stored, head, body) VALUES (?, ?, ?, ?, ?)",
         (entry.key, entry.verified, at, entry.head, entry.body),
@@ -144,7 +144,7 @@ def store(db: Connection, entry: CacheEntry, at: float) -> None:
 
 
 def evict(db: Connection, most: int) -> None:
-    """Drops the oldest pages beyond a number."""
+    """Drop the oldest pages beyond a number."""
     db.execute(
         "DELETE FROM page_cache WHERE rowid IN (SELECT rowid FROM page_cache ORDER BY stored DESC LIMIT -1 OFFSET ?)",
         (most,),

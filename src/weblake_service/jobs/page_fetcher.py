@@ -18,7 +18,7 @@ class FreshPage(Protocol):
 
     @property
     def document(self) -> dict[str, object]:
-        """The document in its wire form, without a scrape id."""
+        """Return the document in its wire form, without a scrape id."""
 
     @property
     def final_url(self) -> str:
@@ -26,7 +26,7 @@ class FreshPage(Protocol):
 
     @property
     def links(self) -> list[str]:
-        """The page's links."""
+        """Return the page's links."""
 
     @property
     def credits(self) -> int:
@@ -55,7 +55,7 @@ class PageFetcher:
     profiles: BrowserProfiles
 
     async def fetch(self, url: str, options: Mapping[str, object], team: str) -> FreshPage:
-        """Fetches or loads a page for a team; its profile is saved once the page is there.
+        """Fetch or load a page for a team; its profile is saved once the page is there.
 
         Raises:
             PageFailure: There is no page, or 409 where another one is saving to the profile all the time.

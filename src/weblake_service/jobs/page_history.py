@@ -77,7 +77,7 @@ class LastVersion:
 
 
 def last_version(db: Connection, key: bytes) -> LastVersion | None:
-    """The last version of a page; None where there is none."""
+    """Return the last version of a page; None where there is none."""
     row = db.execute(
         "SELECT scraped, body, began > met AS hidden FROM page_history LEFT JOIN tracked_crawls t ON t.key = crawl"
         " WHERE page_history.key = ?",
@@ -89,12 +89,12 @@ def last_version(db: Connection, key: bytes) -> LastVersion | None:
 
 
 def new_version(key: bytes, markdown: str) -> PageVersion:
-    """A version as `keep` takes it."""
+    """Return a version as `keep` takes it."""
     return PageVersion(key, zlib.compress(markdown.encode("utf-8", "replace"), 1))
 
 
 def store(db: Connection, new: PageVersion, at: float, job: Row) -> None:
-    """Makes a version the last one; called in the transaction that stores the page for a job."""
+    """Make a version the last one; called in the transaction that stores the page for a job."""
     crawl, met = (_crawl_key(job), job["created"]) if job["kind"] == "crawl" else (None, None)
     if new.body is None and crawl is not None:
         db.execute("UPDATE page_history SET crawl = ?, met = ? WHERE key = ?", (crawl, met, new.key))
@@ -109,7 +109,7 @@ def store(db: Connection, new: PageVersion, at: float, job: Row) -> None:
 
 
 def note_crawl(db: Connection, job: Row) -> None:
-    """Notes a completed crawl that tracked changes and saw its whole site; of others, nothing."""
+    """Note a completed crawl that tracked changes and saw its whole site; of others, nothing."""
     if job["kind"] != "crawl" or b"changeTracking" not in bytes(job["options"]):
         return
     whole = job["failed"] == 0 and job["documents"] < job["expected"]
@@ -146,7 +146,7 @@ async def track(
     fresh: bool,
     found: bool,
 ) -> TrackingResult | None:
-    """Compares a page with its last version; None where the options do not ask for it.
+    """Compare a page with its last version; None where the options do not ask for it.
 
     Args:
         document: The page, with its markdown and metadata.

@@ -46,7 +46,7 @@ def add(
     at: float,
     options: Mapping[str, object] | None = None,
 ) -> int:
-    """Queues URLs, each with its depth, and returns the last place before theirs.
+    """Queue URLs, each with its depth, and return the last place before theirs.
 
     Args:
         options: Their own scrape options, where they are not the job's.
@@ -67,7 +67,7 @@ def add(
 def waiting(
     db: Connection, job_id: str, after: int = 0, most: int = -1, *, with_done: bool = False
 ) -> list[QueuedPage]:
-    """The queued pages of a job behind a place, in order; at most so many, where a number is given."""
+    """Return the queued pages of a job behind a place, in order; at most so many, where a number is given."""
     rows = db.execute(
         "SELECT * FROM pages WHERE job = ? AND place > ? AND (done = 0 OR ?) ORDER BY place LIMIT ?",
         (job_id, after, with_done, most),
@@ -76,7 +76,7 @@ def waiting(
 
 
 def remove(db: Connection, job: Row, page: QueuedPage, outcome: Outcome, mark: int) -> bool:
-    """Takes a page out of the queue, once; a crawl remembers what became of it so that it can be resumed."""
+    """Take a page out of the queue, once; a crawl remembers what became of it so that it can be resumed."""
     if job["kind"] == "crawl":
         done = _UNCOUNTED if isinstance(outcome, BlockedByRobots) else _COUNTED
         final = outcome.final_url if isinstance(outcome, Stored | Dropped) else None

@@ -39,19 +39,19 @@ class PageSource(Protocol):
         """Done once before the first page."""
 
     def take(self) -> QueuedPage | None:
-        """The next page, or None where none is at hand."""
+        """Return the next page, or None where none is at hand."""
 
     async def refill(self) -> bool:
-        """Reads pages that are queued; says whether there were any."""
+        """Read pages that are queued; says whether there were any."""
 
     def appended(self) -> None:
         """Told that pages may have been queued meanwhile."""
 
     async def refuse(self, page: QueuedPage) -> Outcome | None:
-        """How the page ends before it is fetched at all, or None."""
+        """Return how the page ends before it is fetched at all, or None."""
 
     async def pause(self) -> None:
-        """Waits as long as must lie between two pages."""
+        """Wait as long as must lie between two pages."""
 
     def judge(self, page: QueuedPage, scraped: Scraped) -> PageResult:
         """What the page is to the job."""
@@ -61,7 +61,7 @@ class PageSource(Protocol):
 
     @property
     def drained(self) -> bool:
-        """Whether the job may end only when no page waits in the database."""
+        """Return whether the job may end only when no page waits in the database."""
 
 
 class BatchSource:
@@ -81,11 +81,11 @@ class BatchSource:
         """Nothing: the first pages are read when they are taken."""
 
     def take(self) -> QueuedPage | None:
-        """The next URL."""
+        """Return the next URL."""
         return self._waiting.popleft() if self._waiting else None
 
     async def refill(self) -> bool:
-        """Reads the next URLs."""
+        """Read the next URLs."""
         if not self._more:
             return False
         most = max(_AT_LEAST, _AHEAD * self.width)

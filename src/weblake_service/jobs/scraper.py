@@ -73,7 +73,7 @@ class Scraped:
     found: search_index.IndexEntry | None = None
 
     def keep(self, db: Connection, at: float) -> None:
-        """Puts a page into the cache and the search index; called in the transaction that stores it."""
+        """Put a page into the cache and the search index; called in the transaction that stores it."""
         if self.fresh is not None:
             page_cache.store(db, self.fresh, at)
         if self.found is not None:
@@ -102,7 +102,7 @@ class Scraper:
         self.active: Counter[str] = Counter()
 
     async def get(self, url: str, options: Mapping[str, object], team: str, turn: ScrapeContext) -> Scraped:
-        """Scrapes one page in its turn.
+        """Scrape one page in its turn.
 
         Raises:
             PageFailure: It could not be scraped, or the cache alone was asked and has it not.
@@ -166,7 +166,7 @@ class Scraper:
         return await asyncio.to_thread(page_cache.pack, url, options, fetched)
 
     async def check_credits(self, team: str, credits: int = 1) -> None:
-        """Makes sure that a running job may go on: its pages can cost more than was known when it started.
+        """Make sure that a running job may go on: its pages can cost more than was known when it started.
 
         Raises:
             PageFailure: The team's credits of this month are used up.
@@ -183,7 +183,7 @@ class Scraper:
 
 
 def failure_record(error: Exception) -> Failed:
-    """A page's failure as a job records it; one that nobody foresaw is logged and stays that page's own."""
+    """Return a page's failure as a job records it; one that nobody foresaw is logged and stays that page's own."""
     if isinstance(error, PageFailure):
         miss = error.code == "SCRAPE_LOCKDOWN_CACHE_MISS"
         return Failed(error.code, error.message, LOCKDOWN_MISS if miss else 0)

@@ -59,7 +59,7 @@ class WebTools:
         self._team = team
 
     async def page(self, url: str, place: int, options: Mapping[str, object]) -> ToolResult:
-        """A page as markdown; `place` is that of the step in the job.
+        """Return a page as markdown; `place` is that of the step in the job.
 
         Raises:
             PageFailure: It cannot be had.
@@ -76,7 +76,7 @@ class WebTools:
         )
 
     async def site(self, url: str, options: Mapping[str, object]) -> ToolResult:
-        """The URLs of a site; the options are those of a map, snake_case.
+        """Return the URLs of a site; the options are those of a map, snake_case.
 
         Raises:
             PageFailure: Neither its sitemaps nor its page can be read.
@@ -107,7 +107,7 @@ class WebTools:
         return ToolResult("\n".join(lines), -(-len(found) // PER) * SEARCH_PRICE, tuple(one.url for one in found))
 
     async def check_credits(self, credits: int) -> None:
-        """Makes sure that the team can pay for the next step.
+        """Make sure that the team can pay for the next step.
 
         Raises:
             PageFailure: Its credits of this month are used up.

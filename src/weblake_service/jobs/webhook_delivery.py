@@ -52,20 +52,20 @@ class WebhookDelivery:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Begins to deliver."""
+        """Begin to deliver."""
         self._task = asyncio.create_task(self._deliver(), name="webhook delivery")
 
     def wake(self) -> None:
-        """Says that there may be something to deliver now."""
+        """Say that there may be something to deliver now."""
         self._bell.set()
 
     async def settle(self) -> None:
-        """Waits, a second at most, until the outcome of what is under way is noted: the clock may jump then."""
+        """Wait, a second at most, until the outcome of what is under way is noted: the clock may jump then."""
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=_SETTLE_S)
 
     async def close(self) -> None:
-        """Stops; what is under way is delivered again by the next start."""
+        """Stop; what is under way is delivered again by the next start."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -119,7 +119,7 @@ class WebhookDelivery:
             await asyncio.sleep(_NOTE_AGAIN)
 
     async def _attempt(self, row: Row) -> tuple[bool, str]:
-        """Posts a delivery; returns whether it was acknowledged, and how the receiver answered."""
+        """Post a delivery; returns whether it was acknowledged, and how the receiver answered."""
         try:
             async with aio.timeout(TIMEOUT):
                 status = await self._post(row["url"], row["body"], self._headers(row))

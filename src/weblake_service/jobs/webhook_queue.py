@@ -42,7 +42,7 @@ def enqueue(
     failure: tuple[str, str] | None = None,
     place: int = 0,
 ) -> None:
-    """Queues one event of a job, where its webhook asks for this kind.
+    """Queue one event of a job, where its webhook asks for this kind.
 
     Args:
         job: The job's row, with a webhook.
@@ -80,7 +80,7 @@ def enqueue(
 def ready(
     db: Connection, at: float, flying: Mapping[int, Row], *, to_one: int, at_once: int, look: int = 32
 ) -> list[Row]:
-    """The deliveries to begin now, without their bodies.
+    """Return the deliveries to begin now, without their bodies.
 
     A job's first word goes before its pages and its last one after them, as far as nothing has to be tried again.
 
@@ -111,7 +111,7 @@ def ready(
 
 
 def find(db: Connection, place: int) -> Row | None:
-    """A queued delivery with its body and headers; None where it is gone."""
+    """Return a queued delivery with its body and headers; None where it is gone."""
     found: Row | None = db.execute("SELECT * FROM deliveries WHERE seq = ?", (place,)).fetchone()
     return found
 
@@ -123,12 +123,12 @@ def next_due(db: Connection, after: float) -> float | None:
 
 
 def acknowledge(db: Connection, place: int, at: float, answer: str) -> None:
-    """Takes a delivery that arrived out of the queue."""
+    """Take a delivery that arrived out of the queue."""
     _archive(db, place, "delivered", at, answer)
 
 
 def schedule_retry(db: Connection, place: int, at: float, answer: str) -> bool:
-    """Plans the next try after one that failed, or drops the delivery; returns whether it lives on."""
+    """Plan the next try after one that failed, or drop the delivery; returns whether it lives on."""
     row = find(db, place)
     if row is None:
         return False
@@ -144,7 +144,7 @@ def schedule_retry(db: Connection, place: int, at: float, answer: str) -> bool:
 def recent(
     db: Connection, most: int = 100, *, team: str | None = None, job: str | None = None
 ) -> list[dict[str, object]]:
-    """The last deliveries, newest first, of one team or job or of all: what became of each, never its body or headers.
+    """Return the last deliveries, newest first, of one team or job or of all: what became of each, never its body or headers.
 
     An entry has `webhookId`, `jobId`, `team`, `type`, `url` (without its query), `state` (waiting, delivered or
     dropped), `tries`, `createdAt`, `answer` (the receiver's last status, or what went wrong; None before the first

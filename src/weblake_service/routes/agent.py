@@ -28,7 +28,7 @@ class AgentRoutes:
         self._parts = parts
 
     def routes(self) -> list[Route]:
-        """The routes."""
+        """Return the routes."""
         return [
             Route("/v2/agent", self.start, methods=["POST"]),
             Route("/v2/agent/{id}", self.read, methods=["GET"]),
@@ -36,15 +36,15 @@ class AgentRoutes:
         ]
 
     async def start(self, request: Request) -> Response:
-        """Starts a job that decides itself what to read."""
+        """Start a job that decides itself what to read."""
         return await run_once(self._parts, request, self._start)
 
     async def read(self, request: Request) -> Response:
-        """The status, and the data once there is some."""
+        """Return the status, and the data once there is some."""
         return await model_jobs.read(self._parts, request, "id", "The agent", ("agent",))
 
     async def cancel(self, request: Request) -> Response:
-        """Ends it at once."""
+        """End it at once."""
         return await model_jobs.cancel(self._parts, request, "id", "The agent", "agent")
 
     async def _start(self, access: Access, body: dict[str, object], ticket: IdempotencyTicket) -> Response:

@@ -42,11 +42,11 @@ class BatchRoutes:
         self._jobs = JobRoutes(parts, "batch_scrape", _PATH)
 
     def routes(self) -> list[Route]:
-        """The routes."""
+        """Return the routes."""
         return [Route(_PATH, self.start, methods=["POST"]), *self._jobs.routes()]
 
     async def start(self, request: Request) -> Response:
-        """Starts a job, or appends to one."""
+        """Start a job, or append to one."""
 
         async def act(access: Access, body: dict[str, object], ticket: IdempotencyTicket) -> Response:
             return await self._start(request, access, body, ticket)
@@ -89,7 +89,7 @@ class BatchRoutes:
         return encoded_json_response(encoded)
 
     def _urls(self, asked: Mapping[str, object]) -> tuple[list[str], list[str] | None]:
-        """The URLs to scrape, and those to report as invalid; None where invalid ones are not tolerated."""
+        """Return the URLs to scrape, and those to report as invalid; None where invalid ones are not tolerated."""
         tolerant = asked.get("ignore_invalid_urls", True) is True
         given = asked["urls"]
         assert isinstance(given, list)
@@ -106,7 +106,7 @@ def _plan(asked: Mapping[str, object]) -> dict[str, object]:
 
 
 def _append(db: Connection, job: NewJob, urls: list[str]) -> None:
-    """Adds URLs, with options of their own where they differ, to a job that runs or has completed."""
+    """Add URLs, with options of their own where they differ, to a job that runs or has completed."""
     found = job_records.find(db, job.id, job.kind, job.access.team, job.at)
     if found["status"] in ("failed", "cancelled"):
         raise ErrorResponse(409, f"The batch scrape is {found['status']}: nothing can be appended to it.")

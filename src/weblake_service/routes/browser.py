@@ -47,7 +47,7 @@ class BrowserRoutes:
         self._code = CodeRunner(parts)
 
     def routes(self) -> list[Route]:
-        """The routes."""
+        """Return the routes."""
         return [
             Route("/v2/browser", self.create, methods=["POST"]),
             Route("/v2/browser", self.list, methods=["GET"]),
@@ -56,7 +56,7 @@ class BrowserRoutes:
         ]
 
     async def create(self, request: Request) -> Response:
-        """Begins a session."""
+        """Begin a session."""
 
         async def act(access: Access, body: dict[str, object], ticket: IdempotencyTicket) -> Response:
             return await self._create(access, body, ticket, str(request.base_url))
@@ -64,7 +64,7 @@ class BrowserRoutes:
         return await run_once(self._parts, request, act)
 
     async def list(self, request: Request) -> Response:
-        """The team's sessions."""
+        """Return the team's sessions."""
         parts, team = self._parts, requester(request).team
         status = request.query_params.get("status")
         if status is not None and status not in _STATUSES:
@@ -76,11 +76,11 @@ class BrowserRoutes:
         return json_response({"success": True, "sessions": [one for one in shown if status in (None, one["status"])]})
 
     async def execute(self, request: Request) -> Response:
-        """Runs code in a session."""
+        """Run code in a session."""
         return await run_once(self._parts, request, lambda *asked: self._execute(request, *asked))
 
     async def close(self, request: Request) -> Response:
-        """Ends a session and bills it."""
+        """End a session and bill it."""
         row = await self._row(request, requester(request))
         if row["ended"] is not None:
             raise destroyed_error()

@@ -33,7 +33,7 @@ class CodeRunner:
         self._parts = parts
 
     def require(self, what: str) -> None:
-        """Makes sure that code may run here, and that there is a browser for it.
+        """Make sure that code may run here, and that there is a browser for it.
 
         Raises:
             ErrorResponse: 503 with what is missing.
@@ -48,7 +48,7 @@ class CodeRunner:
             )
 
     async def run(self, live: LiveSession, asked: Mapping[str, object]) -> ExecutionResult:
-        """Runs the code of a request (snake_case) in a session.
+        """Run the code of a request (snake_case) in a session.
 
         Raises:
             ErrorResponse: 410; the session ended while it ran.
@@ -75,7 +75,7 @@ class CodeRunner:
 
 
 def session_urls(session: LiveSession | str, base: str) -> dict[str, str]:
-    """The addresses of a session for whoever asks at `base`; of one that has ended (its id), they lead nowhere."""
+    """Return the addresses of a session for whoever asks at `base`; of one that has ended (its id), they lead nowhere."""
 
     def address(door: str) -> str:
         path = f"/sessions/{session}/{door}" if isinstance(session, str) else session.path(door)

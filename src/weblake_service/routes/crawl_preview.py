@@ -21,11 +21,11 @@ class CrawlPreviewRoutes:
         self._parts = parts
 
     def routes(self) -> list[Route]:
-        """The routes."""
+        """Return the routes."""
         return [Route("/v2/crawl/params-preview", self.preview, methods=["POST"])]
 
     async def preview(self, request: Request) -> Response:
-        """Turns a prompt into options that POST /v2/crawl takes; starts nothing, and costs nothing."""
+        """Turn a prompt into options that POST /v2/crawl takes; starts nothing, and costs nothing."""
         parts = self._parts
         body = await read_object(request, parts.config.max_body)
         asked = read_options(options.CrawlParamsPreviewRequest, body)

@@ -33,18 +33,18 @@ class ExtractRoutes:
         self._parts = parts
 
     def routes(self) -> list[Route]:
-        """The routes."""
+        """Return the routes."""
         return [
             Route("/v2/extract", self.start, methods=["POST"]),
             Route("/v2/extract/{id}", self.read, methods=["GET"]),
         ]
 
     async def start(self, request: Request) -> Response:
-        """Starts a job that reads pages and extracts data from all of them."""
+        """Start a job that reads pages and extracts data from all of them."""
         return await run_once(self._parts, request, self._start)
 
     async def read(self, request: Request) -> Response:
-        """The status, and the data once there is some."""
+        """Return the status, and the data once there is some."""
         return await model_jobs.read(self._parts, request, "id", "Extract", ("extract", "agent"))
 
     async def _start(self, access: Access, body: dict[str, object], ticket: IdempotencyTicket) -> Response:
@@ -74,7 +74,7 @@ class ExtractRoutes:
         return await model_jobs.start(parts, job, ticket, needed, {} if invalid is None else {"invalidURLs": invalid})
 
     def _urls(self, asked: Mapping[str, object]) -> tuple[list[str], list[str] | None]:
-        """The URLs to read, some with `*`, and those to report as invalid; None where those are not tolerated."""
+        """Return the URLs to read, some with `*`, and those to report as invalid; None where those are not tolerated."""
         given = asked.get("urls") or []
         assert isinstance(given, list)
         tolerant = asked.get("ignore_invalid_urls", True) is True

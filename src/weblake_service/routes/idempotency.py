@@ -38,7 +38,7 @@ class IdempotencyTicket:
     forget: float
 
     def save(self, db: Connection, status: int, body: bytes) -> None:
-        """Keeps the answer, where the request carries a key."""
+        """Keep the answer, where the request carries a key."""
         if self.key is not None:
             db.execute(
                 "INSERT OR REPLACE INTO replays VALUES (?, ?, ?, ?, ?, ?)",
@@ -62,7 +62,7 @@ class IdempotencyStore:
         act: Callable[[IdempotencyTicket], Awaitable[Response]],
         keep: float = KEEP_STARTS,
     ) -> Response:
-        """Acts on a request, or repeats what was answered to the same request under the same key.
+        """Act on a request, or repeat what was answered to the same request under the same key.
 
         Raises:
             ErrorResponse: 409 where the key was used for another request or is no UUID.

@@ -32,18 +32,18 @@ class InteractRoutes:
         self._code = CodeRunner(parts)
 
     def routes(self) -> list[Route]:
-        """The routes."""
+        """Return the routes."""
         return [
             Route("/v2/scrape/{id}/interact", self.interact, methods=["POST"]),
             Route("/v2/scrape/{id}/interact", self.stop, methods=["DELETE"]),
         ]
 
     async def interact(self, request: Request) -> Response:
-        """Runs code or follows a prompt on the page of a scrape."""
+        """Run code or follow a prompt on the page of a scrape."""
         return await run_once(self._parts, request, lambda *asked: self._interact(request, *asked))
 
     async def stop(self, request: Request) -> Response:
-        """Ends the browser of a scrape and bills it."""
+        """End the browser of a scrape and bill it."""
         ended = await self._parts.interact.stop(requester(request), read_job_id(request, unreadable=404))
         return json_response({"success": True, "sessionDurationMs": ended.milliseconds, "creditsBilled": ended.credits})
 
@@ -71,7 +71,7 @@ class InteractRoutes:
         return encoded_json_response(reply)
 
     async def _follow(self, live: LiveSession, prompt: str, timeout_s: float) -> dict[str, object]:
-        """Has a language model do what a prompt says."""
+        """Have a language model do what a prompt says."""
         parts = self._parts
         try:
             model = parts.llm.require("Interact with a prompt")

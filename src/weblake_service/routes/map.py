@@ -33,11 +33,11 @@ class MapRoutes:
         self._parts = parts
 
     def routes(self) -> list[Route]:
-        """The routes."""
+        """Return the routes."""
         return [Route("/v2/map", self.map, methods=["POST"])]
 
     async def map(self, request: Request) -> Response:
-        """Lists the URLs of a site."""
+        """List the URLs of a site."""
         access = requester(request)
         body = await read_object(request, self._parts.config.max_body)
 

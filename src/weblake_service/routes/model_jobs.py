@@ -29,13 +29,13 @@ T = TypeVar("T")
 
 
 def check_model(parts: ServiceComponents, what: str) -> None:
-    """Raises the refusal of what needs a language model where there is none."""
+    """Raise the refusal of what needs a language model where there is none."""
     if parts.llm.missing:
         raise not_configured(what, parts.llm.missing)
 
 
 def check_schema(asked: Mapping[str, object]) -> None:
-    """Raises a refusal where the schema of a request cannot be used."""
+    """Raise a refusal where the schema of a request cannot be used."""
     schema = asked.get("schema")
     problem = schema_problem(schema) if isinstance(schema, Mapping) else ""
     if problem:
@@ -45,7 +45,7 @@ def check_schema(asked: Mapping[str, object]) -> None:
 async def start(
     parts: ServiceComponents, job: NewJob, ticket: IdempotencyTicket, needed: int, more: Mapping[str, object]
 ) -> Response:
-    """Records a job, for which an id is drawn, and starts to work on it.
+    """Record a job, for which an id is drawn, and start to work on it.
 
     Args:
         parts: The service.
@@ -78,7 +78,7 @@ async def start(
 
 
 async def read(parts: ServiceComponents, request: Request, name: str, what: str, kinds: tuple[str, ...]) -> Response:
-    """The status of a job of one of these kinds, with its data once there is some.
+    """Return the status of a job of one of these kinds, with its data once there is some.
 
     Raises:
         ErrorResponse: 404; there is no such job. 503 where none could be: there is no model to work with.
@@ -92,7 +92,7 @@ async def read(parts: ServiceComponents, request: Request, name: str, what: str,
 
 
 async def cancel(parts: ServiceComponents, request: Request, name: str, what: str, kind: str) -> Response:
-    """Ends a job at once; what its steps cost stays paid.
+    """End a job at once; what its steps cost stays paid.
 
     Raises:
         ErrorResponse: 404; there is no such job. 409; it has ended already.

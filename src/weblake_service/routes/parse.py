@@ -44,20 +44,20 @@ class ParseRoutes:
         self._parts = parts
 
     def routes(self) -> list[Route]:
-        """The routes."""
+        """Return the routes."""
         return [
             Route("/v2/parse", self.start, methods=["POST"]),
             Route("/v2/parse/formats", self.formats, methods=["GET"]),
         ]
 
     async def formats(self, request: Request) -> Response:
-        """The kinds of files that can be uploaded."""
+        """Return the kinds of files that can be uploaded."""
         response = json_response({"success": True, "data": {"formats": listed()}})
         response.headers["Cache-Control"] = "private, max-age=3600"
         return response
 
     async def start(self, request: Request) -> Response:
-        """Converts one file and returns it."""
+        """Convert one file and return it."""
         access = requester(request)
         form = await read_form(request)
         try:
@@ -91,7 +91,7 @@ class ParseRoutes:
         return await call.stored(parts, _document(call, page, made, asked))
 
     def _asked(self, access: Access, form: UploadForm) -> dict[str, object]:
-        """The options of a request that can be carried out; raises ErrorResponse."""
+        """Return the options of a request that can be carried out; raises ErrorResponse."""
         if type_of_name(form.name) is None:
             raise ErrorResponse(
                 400,

@@ -45,7 +45,7 @@ async def run_once(
     act: Callable[[Access, dict[str, object], IdempotencyTicket], Awaitable[Response]],
     keep: float = KEEP_STARTS,
 ) -> Response:
-    """Reads the JSON object in a request's body and acts on it, once for each idempotency key; see `idempotency.py`.
+    """Read the JSON object in a request's body and act on it, once for each idempotency key; see `idempotency.py`.
 
     Args:
         parts: The service.
@@ -59,7 +59,7 @@ async def run_once(
 
 
 def read_options(cls: type, body: Mapping[str, object]) -> dict[str, object]:
-    """The options of a request body by snake_case name.
+    """Return the options of a request body by snake_case name.
 
     Raises:
         ErrorResponse: 400 with what is wrong.
@@ -79,7 +79,7 @@ def option_errors() -> Iterator[None]:
 
 
 def read_target(url: object, config: ServiceConfig) -> str:
-    """The URL that a request is about, as it will be fetched.
+    """Return the URL that a request is about, as it will be fetched.
 
     Raises:
         ErrorResponse: 400 where it is malformed, 403 where it is private.
@@ -91,12 +91,12 @@ def read_target(url: object, config: ServiceConfig) -> str:
 
 
 def page_options(asked: Mapping[str, object]) -> dict[str, object]:
-    """The options of a request that say how a page is scraped."""
+    """Return the options of a request that say how a page is scraped."""
     return {name: value for name, value in asked.items() if name in _PAGE_NAMES}
 
 
 def page_price(asked: Mapping[str, object]) -> int:
-    """Credits that one page costs at most."""
+    """Return the credits that one page costs at most."""
     of_model = model_options.price(asked)
     if asked.get("lockdown"):
         return LOCKDOWN_HIT + of_model
@@ -104,7 +104,7 @@ def page_price(asked: Mapping[str, object]) -> int:
 
 
 def read_webhook(asked: Mapping[str, object], config: ServiceConfig) -> dict[str, object] | None:
-    """The webhook of a request as an object.
+    """Return the webhook of a request as an object.
 
     Raises:
         ErrorResponse: 400 for a URL that is malformed, private or without TLS where that is not allowed, and for
@@ -141,7 +141,7 @@ def _check_headers(headers: Mapping[str, str]) -> None:
 
 
 def check_queue(waiting: int, more: int, plan: Plan, now: float) -> None:
-    """Makes sure that a team's queue has room for more pages.
+    """Make sure that a team's queue has room for more pages.
 
     Raises:
         ErrorResponse: 429 with the seconds to wait.

@@ -35,18 +35,18 @@ class ScrapeRoutes:
         self._parts = parts
 
     def routes(self) -> list[Route]:
-        """The routes."""
+        """Return the routes."""
         return [
             Route("/v2/scrape", self.start, methods=["POST"]),
             Route("/v2/scrape/{id}", self.read, methods=["GET"]),
         ]
 
     async def start(self, request: Request) -> Response:
-        """Scrapes one page and returns it."""
+        """Scrape one page and return it."""
         return await run_once(self._parts, request, self._scrape, KEEP_SCRAPES)
 
     async def read(self, request: Request) -> Response:
-        """A page that was scraped within the last day, alone or in a job."""
+        """Return a page that was scraped within the last day, alone or in a job."""
         scrape_id, team, now = read_job_id(request), requester(request).team, self._parts.clock.now()
         document = await self._parts.store.read(lambda db: single_scrapes.read(db, scrape_id, team, now))
         return json_response({"success": True, "data": msgspec.Raw(document)})

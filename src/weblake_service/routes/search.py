@@ -39,11 +39,11 @@ class SearchRoutes:
         self._parts = parts
 
     def routes(self) -> list[Route]:
-        """The routes."""
+        """Return the routes."""
         return [Route("/v2/search", self.search, methods=["POST"])]
 
     async def search(self, request: Request) -> Response:
-        """Finds pages and, where asked, scrapes them."""
+        """Find pages and, where asked, scrapes them."""
         return await run_once(self._parts, request, self._search, KEEP_SCRAPES)
 
     async def _search(self, access: Access, body: dict[str, object], ticket: IdempotencyTicket) -> Response:
@@ -102,7 +102,7 @@ class SearchRoutes:
         return found
 
     async def _check_credits(self, access: Access, asked: SearchRequest, price: int, results: int, plan: Plan) -> None:
-        """Refuses what cannot be paid before any page is fetched; a search that finds nothing is free."""
+        """Refuse what cannot be paid before any page is fetched; a search that finds nothing is free."""
         now = self._parts.clock.now()
         needed = max(price, _PRICE) + (results * page_price(asked.page) if asked.page is not None else 0)
         await self._parts.store.read(lambda db: accounts.require_credits(db, access.team, needed, plan.credits, now))
@@ -135,7 +135,7 @@ class SearchRoutes:
         return await asyncio.gather(*(one(known.url, place) for place, known in enumerate(found, 1)))
 
     def _problem(self, url: str) -> PageFailure | None:
-        """Why a page that was scraped once may not be scraped now."""
+        """Return why a page that was scraped once may not be scraped now."""
         try:
             read_target_url(url, allow_private=self._parts.config.allow_private)
         except PageFailure as problem:

@@ -54,12 +54,12 @@ class SearchRequest:
 
     @property
     def private(self) -> bool:
-        """Whether nothing but the price is to be remembered."""
+        """Return whether nothing but the price is to be remembered."""
         return self.unkept or is_private(self.page or {})
 
 
 def read_search(body: Mapping[str, object], plan: Plan, now: float, *, llm: str) -> SearchRequest:
-    """A request body as a search; ages of pages are counted back from `now`, and `llm` is what is missing for
+    """Return a request body as a search; ages of pages are counted back from `now`, and `llm` is what is missing for
     a language model.
 
     Raises:
@@ -128,7 +128,7 @@ def _time_filters(query: SearchQuery, given: Mapping[str, object], now: float) -
 
 
 def _category(query: SearchQuery, given: Mapping[str, object]) -> str | None:
-    """The category that results are kept to: files of a type are what this index can tell apart."""
+    """Return the category that results are kept to: files of a type are what this index can tell apart."""
     names = list(dict.fromkeys(_name(category) for category in _items(given.get("categories"))))
     for name in names:
         if name != "pdf":

@@ -29,7 +29,7 @@ class SessionConnections:
         self._parts = parts
 
     def routes(self) -> list[BaseRoute]:
-        """The routes."""
+        """Return the routes."""
         return [
             Route("/sessions/static/{name}", self.static, methods=["GET"]),
             Route("/sessions/{id}/{door}", self.view, methods=["GET"]),
@@ -38,7 +38,7 @@ class SessionConnections:
         ]
 
     async def view(self, request: Request) -> Response:
-        """The page that shows a session."""
+        """Return the page that shows a session."""
         door = str(request.path_params["door"])
         if door not in ("view", "control"):
             not_found("There is no such page.")
@@ -51,7 +51,7 @@ class SessionConnections:
         )
 
     async def static(self, request: Request) -> Response:
-        """The style and the script of the view."""
+        """Return the style and the script of the view."""
         name = str(request.path_params["name"])
         if name not in live_page.STATIC:
             not_found("The live view has no such file.")
@@ -106,7 +106,7 @@ class SessionConnections:
             await socket.close(1001)
 
     def _authorize(self, socket: WebSocket, door: str) -> LiveSession | None:
-        """The session that a websocket leads to; None where it may not come in."""
+        """Return the session that a websocket leads to; None where it may not come in."""
         headers = socket.headers
         origin = headers.get("origin")
         # A browser says which page asks. No page but this service's own has any business here.
@@ -122,7 +122,7 @@ class SessionConnections:
 
 
 async def _accept(socket: WebSocket, live: LiveSession) -> CdpClient | None:
-    """Opens the door, and gives whoever comes in a place at the browser; None where that is gone."""
+    """Open the door, and give whoever comes in a place at the browser; None where that is gone."""
     try:
         client = await live.session.client()
     except CdpError:

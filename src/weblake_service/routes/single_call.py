@@ -38,7 +38,7 @@ class SinglePageCall:
     async def stored(
         self, parts: ServiceComponents, page: Stored, keep: Callable[[Connection, float], None] | None = None
     ) -> Response:
-        """Records the page, bills it, and answers with it; `keep` is done in the same transaction."""
+        """Record the page, bill it, and answer with it; `keep` is done in the same transaction."""
         reply = encode({"success": True, "data": msgspec.Raw(page.body), "scrape_id": page.scrape_id})
         now = parts.clock.now()
 
@@ -55,7 +55,7 @@ class SinglePageCall:
         return encoded_json_response(reply)
 
     async def failed(self, parts: ServiceComponents, refusal: ErrorResponse, failure: Failed) -> NoReturn:
-        """Records the failure, bills what it cost, and raises the refusal."""
+        """Record the failure, bill what it cost, and raise the refusal."""
         now = parts.clock.now()
 
         def work(db: Connection) -> None:

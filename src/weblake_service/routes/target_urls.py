@@ -24,7 +24,7 @@ _PRIVATE_NAMES = (".local", ".internal", ".home.arpa")
 
 
 def read_target_url(url: str, *, allow_private: bool) -> str:
-    """The URL as it will be fetched: with a scheme, its host in ASCII.
+    """Return the URL as it will be fetched: with a scheme, its host in ASCII.
 
     Raises:
         PageFailure: 400 where it is no http(s) URL with a host, 403 where its host is private and those are refused.
@@ -40,7 +40,7 @@ def read_target_url(url: str, *, allow_private: bool) -> str:
 
 
 def split_urls(urls: Iterable[str], *, allow_private: bool) -> tuple[list[str], list[str], PageFailure | None]:
-    """The good URLs, each with a scheme; the bad ones, as they came; and what is wrong with the first of these."""
+    """Return the good URLs, each with a scheme; the bad ones, as they came; and what is wrong with the first of these."""
     good: list[str] = []
     bad: list[str] = []
     first = None
@@ -59,18 +59,18 @@ def split_urls(urls: Iterable[str], *, allow_private: bool) -> tuple[list[str], 
 
 
 def _is_plain(url: str, *, allow_private: bool) -> bool:
-    """Whether a URL needs no closer look: a batch may have a hundred thousand, and most are written like this."""
+    """Return whether a URL needs no closer look: a batch may have a hundred thousand, and most are written like this."""
     found = _PLAIN.fullmatch(url) if len(url) < _SHORT else None
     return found is not None and (allow_private or not _is_private(found[1]))
 
 
 def target_error(problem: PageFailure) -> ErrorResponse:
-    """The reply to a request that is about this URL alone."""
+    """Return the reply to a request that is about this URL alone."""
     details = [{"message": problem.message}] if problem.status == 400 else None
     return ErrorResponse(problem.status, problem.message, code=problem.code, details=details)
 
 
 @lru_cache(maxsize=4096)
 def _is_private(host: str) -> bool:
-    """Whether the host says by itself that it is private; what a name stands for shows when it is fetched."""
+    """Return whether the host says by itself that it is private; what a name stands for shows when it is fetched."""
     return host.rstrip(".").lower().endswith(_PRIVATE_NAMES) or is_literal_private(host)

@@ -98,7 +98,7 @@ async def take_snapshot(
 
 
 async def _frame(page: AttachedPage, frame: str | None, root: int | None) -> list[_Line]:
-    """The lines of a frame, and of the frames in it as far as they are of the same site."""
+    """Return the lines of a frame, and of the frames in it as far as they are of the same site."""
     asked = {"frameId": frame} if frame else {}
     nodes = (await page.send("Accessibility.getFullAXTree", asked))["nodes"]
     by_id = {node["nodeId"]: node for node in nodes}
@@ -124,7 +124,7 @@ async def _frame_below(page: AttachedPage, node: int) -> list[_Line]:
 
 
 def _lines(node: Mapping[str, Any], by_id: Mapping[str, Mapping[str, Any]], deep: int) -> list[_Line]:
-    """A node's line with those below it, or only those below it where the node itself says nothing."""
+    """Return a node's line with those below it, or only those below it where the node itself says nothing."""
     role = str(node.get("role", {}).get("value", ""))
     name = _shortened(node.get("name", {}).get("value", ""))
     children = [by_id[child] for child in node.get("childIds", ()) if child in by_id] if deep < _DEEPEST else []

@@ -54,7 +54,7 @@ class AttachedPage:
 
     @classmethod
     async def attach(cls, cdp: Cdp, target: str, *, watch: bool = True) -> AttachedPage:
-        """Attaches to a page.
+        """Attach to a page.
 
         :param watch: hears of loads, and answers dialogs
 
@@ -75,7 +75,7 @@ class AttachedPage:
         return page
 
     async def detach(self) -> None:
-        """Leaves the page as it is."""
+        """Leave the page as it is."""
         self._forget()
         for task in self._sent:
             task.cancel()
@@ -83,7 +83,7 @@ class AttachedPage:
             await self._cdp.send("Target.detachFromTarget", {"sessionId": self._session})
 
     async def send(self, method: str, params: Mapping[str, object] | None = None) -> dict[str, Any]:
-        """A command to the page.
+        """Return a command to the page.
 
         Raises:
             PageActionError: It was refused, the page is gone, or does not answer.
@@ -115,7 +115,7 @@ class AttachedPage:
         return task
 
     async def evaluate(self, expression: str, *, by_value: bool = True, gesture: bool = True) -> Any:
-        """The value of some JavaScript, promises waited for; with `by_value` false, the remote object that holds it.
+        """Return the value of some JavaScript, promises waited for; with `by_value` false, the remote object that holds it.
 
         Raises:
             PageActionError: It threw.
@@ -140,11 +140,11 @@ class AttachedPage:
         return _value(await self.send("Runtime.callFunctionOn", asked), by_value)
 
     async def loader(self) -> str:
-        """The id of the load that the page's document came by: another document, another id."""
+        """Return the id of the load that the page's document came by: another document, another id."""
         return str((await self.send("Page.getFrameTree"))["frameTree"]["frame"]["loaderId"])
 
     async def loaded(self, loader: str, timeout_s: float) -> bool:
-        """Waits until the document of this loader has loaded; False when it did not in time."""
+        """Wait until the document of this loader has loaded; False when it did not in time."""
         return await self._until(lambda: loader in self._loaded, timeout_s)
 
     def navigation_mark(self) -> NavigationMark:
@@ -152,7 +152,7 @@ class AttachedPage:
         return NavigationMark(self._requested, self._started, self._committed)
 
     async def wait_for_load(self, since: NavigationMark, start_s: float, load_s: float) -> None:
-        """Gives what was done since a mark a moment to ask for another page, and that some time to load."""
+        """Give what was done since a mark a moment to ask for another page, and that some time to load."""
         if not await self._until(lambda: self._requested > since.requested or self._started > since.started, start_s):
             return
         # What was asked for may come to nothing, as an address does that nobody may go to.
@@ -160,7 +160,7 @@ class AttachedPage:
             await self._until(lambda: not self._loading, load_s)
 
     async def wait_for_navigation(self, since: NavigationMark, load_s: float) -> None:
-        """Gives a step of the history some time to get where it leads, and to load."""
+        """Give a step of the history some time to get where it leads, and to load."""
         if await self._until(lambda: self._committed > since.committed, load_s):
             await self._until(lambda: not self._loading, load_s)
 
@@ -201,7 +201,7 @@ class AttachedPage:
             self._loaded.add(params["loaderId"])
 
     def _handle_dialog(self, params: dict[str, Any]) -> None:
-        """Says yes to what only informs and to leaving a page, no to what asks."""
+        """Say yes to what only informs and to leaving a page, no to what asks."""
         kind = str(params.get("type"))
         yes = kind in {"alert", "beforeunload"}
         self.dialogs.append(f"{kind} ({'accepted' if yes else 'dismissed'}): {params.get('message')}")

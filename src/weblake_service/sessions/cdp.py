@@ -19,7 +19,7 @@ class Cdp(Protocol):
     async def send(
         self, method: str, params: Mapping[str, object] | None = None, session: str | None = None
     ) -> dict[str, Any]:
-        """Sends a command to the browser, or to a session of this client, and returns its result.
+        """Send a command to the browser, or to a session of this client, and return its result.
 
         Raises:
             CdpError: It was refused, or the connection is gone.
@@ -27,5 +27,5 @@ class Cdp(Protocol):
         ...
 
     def listen(self, listener: Listener) -> Callable[[], None]:
-        """Hears every event of this client until the function that is returned is called; on the event loop."""
+        """Hear every event of this client until the function that is returned is called; on the event loop."""
         ...

@@ -48,7 +48,7 @@ class CdpMultiplexer:
         self._end = asyncio.get_running_loop().create_task(self._wait_for_exit())
 
     async def client(self) -> CdpClient:
-        """A new client, which has nothing open yet.
+        """Return a new client, which has nothing open yet.
 
         Raises:
             CdpError: The browser is gone.
@@ -60,7 +60,7 @@ class CdpMultiplexer:
         return client
 
     async def aclose(self) -> None:
-        """Ends all clients; the browser itself is ended by whoever started it."""
+        """End all clients; the browser itself is ended by whoever started it."""
         if self._end is not None:
             self._end.cancel()
             await asyncio.gather(self._end, return_exceptions=True)
@@ -70,7 +70,7 @@ class CdpMultiplexer:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _request(self, message: Message) -> dict[str, Any]:
-        """Sends a command of one's own and returns its result."""
+        """Send a command of one's own and return its result."""
         answered: asyncio.Future[Message | None] = asyncio.get_running_loop().create_future()
 
         def reply(answer: Message | None) -> None:
@@ -90,7 +90,7 @@ class CdpMultiplexer:
         return result
 
     async def _send(self, message: Message, reply: _Reply) -> int:
-        """Sends a command under a number of this pipe's own."""
+        """Send a command under a number of this pipe's own."""
         self._last += 1
         number = self._last
         self._waiting[number] = reply
@@ -121,7 +121,7 @@ class CdpMultiplexer:
             owner.on_event(message)
 
     def _forget(self, client: CdpClient) -> None:
-        """Closes a client's sessions."""
+        """Close a client's sessions."""
         if not any(one is client for one in self._clients.values()):
             return
         self._clients = {session: one for session, one in self._clients.items() if one is not client}
@@ -165,7 +165,7 @@ class CdpClient:
     async def send(
         self, method: str, params: Mapping[str, object] | None = None, session: str | None = None
     ) -> dict[str, Any]:
-        """Sends a command and returns its result.
+        """Send a command and return its result.
 
         Raises:
             CdpError: It was refused, or the browser is gone.
@@ -176,16 +176,16 @@ class CdpClient:
         return await self._mux._request(Message(method=method, session=session or self.root, params=given))
 
     def listen(self, listener: Listener) -> Callable[[], None]:
-        """Hears every event of this client until the function that is returned is called."""
+        """Hear every event of this client until the function that is returned is called."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener) if listener in self._listeners else None
 
     def forward_raw(self, hear: Callable[[Message | None], None]) -> None:
-        """Hands events and replies on as they are, for a client that speaks the protocol itself; None at the end."""
+        """Hand events and replies on as they are, for a client that speaks the protocol itself; None at the end."""
         self._raw = hear
 
     async def forward(self, message: Message) -> None:
-        """Sends a message of such a client; its reply comes with the number that it chose.
+        """Send a message of such a client; its reply comes with the number that it chose.
 
         Raises:
             CdpError: The session is not this client's, or the browser is gone.
@@ -206,7 +206,7 @@ class CdpClient:
         )
 
     def on_event(self, message: Message) -> None:
-        """Hands on an event of one of this client's sessions."""
+        """Hand on an event of one of this client's sessions."""
         session = None if message.session == self.root else message.session
         if self._raw is not None:
             message.session = session
@@ -217,13 +217,13 @@ class CdpClient:
                 listener(message.method, params, session)
 
     def on_disconnect(self) -> None:
-        """Notes that the browser is gone."""
+        """Note that the browser is gone."""
         self.gone = True
         if self._raw is not None:
             self._raw(None)
 
     def close(self) -> None:
-        """Closes this client's sessions."""
+        """Close this client's sessions."""
         self.gone = True
         self._raw = None
         self._listeners.clear()

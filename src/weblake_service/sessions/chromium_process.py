@@ -77,7 +77,7 @@ class ChromiumProcess:
 
     @classmethod
     async def start(cls, proxy: str, settings: ContextSettings) -> ChromiumProcess:
-        """Starts one whose only way out is a proxy; it has said nothing yet.
+        """Start one whose only way out is a proxy; it has said nothing yet.
 
         Raises:
             PageFailure: It cannot be started.
@@ -118,11 +118,11 @@ class ChromiumProcess:
         return self._folder.path
 
     def on_message(self, listener: Callable[[bytes], None]) -> None:
-        """Hands every message of Chromium's to a listener, from now on."""
+        """Hand every message of Chromium's to a listener, from now on."""
         self._reader = asyncio.get_running_loop().create_task(self._read(listener))
 
     async def send(self, message: bytes) -> None:
-        """Sends a message; waits while Chromium does not take what was sent before.
+        """Send a message; waits while Chromium does not take what was sent before.
 
         Raises:
             ConnectionError: It is gone.
@@ -137,14 +137,14 @@ class ChromiumProcess:
                 await stdin.drain()
 
     def last_output(self) -> str:
-        """The last line that it logged, for whoever asks why it did not start."""
+        """Return the last line that it logged, for whoever asks why it did not start."""
         with suppress(OSError):
             lines = (self.folder / "chromium.log").read_bytes()[-4000:].decode("utf-8", "replace").strip().splitlines()
             return lines[-1][:300] if lines else ""
         return ""
 
     async def aclose(self) -> None:
-        """Ends it, by force where it does not go."""
+        """End it, by force where it does not go."""
         stdin = self._process.stdin
         if self._process.returncode is None and stdin is not None and not self.gone.is_set():
             with suppress(ConnectionError, RuntimeError):

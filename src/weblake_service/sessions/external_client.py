@@ -58,7 +58,7 @@ class _Params(msgspec.Struct):
 
 
 def refusal_reason(message: Message) -> str:
-    """Why a command is not for a client from outside; empty where it is."""
+    """Return why a command is not for a client from outside; empty where it is."""
     method = message.method or ""
     if method.partition(".")[0] not in _DOMAINS or method in _REFUSED:
         return f"{method[:100]} is not for sessions of this service."
@@ -80,7 +80,7 @@ def refusal_reason(message: Message) -> str:
 
 
 async def relay(socket: WebSocket, client: CdpClient, used: Callable[[], None]) -> None:
-    """Lets whoever is at the other end of an accepted websocket speak to the browser until one of the two is gone.
+    """Let whoever is at the other end of an accepted websocket speak to the browser until one of the two is gone.
 
     Args:
         socket: The client's connection.
@@ -114,7 +114,7 @@ class _Outgoing:
         self.over = False
 
     def put(self, message: Message | None) -> None:
-        """Takes the next message; None says that none comes any more, and one too many is the last."""
+        """Take the next message; None says that none comes any more, and one too many is the last."""
         if message is not None:
             text = msgspec.json.encode(message)
             self._texts.append(text)
@@ -124,7 +124,7 @@ class _Outgoing:
         self._more.set()
 
     async def next(self) -> bytes | None:
-        """The next one, waiting for it; None at the end."""
+        """Return the next one, waiting for it; None at the end."""
         while not self._texts and not self.over:
             self._more.clear()
             await self._more.wait()

@@ -37,7 +37,7 @@ class InteractSessions:
         self._turns = KeyedLocks()
 
     async def session(self, access: Access, scrape_id: str) -> LiveSession:
-        """The session of a scrape, begun where there is none yet.
+        """Return the session of a scrape, begun where there is none yet.
 
         Raises:
             ErrorResponse: 402, 403, 404, 409, 410 and 429 as the contract's table says, 502 where it does not start.
@@ -74,7 +74,7 @@ class InteractSessions:
                 raise ErrorResponse(409, message, code="REPLAY_CONTEXT_UNAVAILABLE") from failure
 
     async def stop(self, access: Access, scrape_id: str) -> EndedSession:
-        """Ends the session of a scrape; one that has ended already is told of once more.
+        """End the session of a scrape; one that has ended already is told of once more.
 
         Raises:
             ErrorResponse: 403 where it is another team's, 404 where there is none.

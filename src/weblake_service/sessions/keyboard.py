@@ -44,7 +44,7 @@ class Key:
     shifted: bool = False
 
     def event(self, kind: str, modifiers: int) -> dict[str, object]:
-        """The parameters of Input.dispatchKeyEvent for `down` or `up`."""
+        """Return the parameters of Input.dispatchKeyEvent for `down` or `up`."""
         told: dict[str, object] = {
             "key": self.key,
             "code": self.code,
@@ -83,7 +83,7 @@ _BY_LOWER = {name.lower(): name for name in KEYS if len(name) > 1}
 
 
 def parse_chord(names: str) -> tuple[list[Key], Key]:
-    """The modifiers and the key that a text like `Control+Shift+a` names.
+    """Return the modifiers and the key that a text like `Control+Shift+a` names.
 
     Raises:
         PageActionError: There is no such key.

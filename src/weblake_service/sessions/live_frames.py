@@ -25,7 +25,7 @@ class Frame:
 
     @classmethod
     def from_base64(cls, text: str, page_width: float, page_height: float) -> Frame:
-        """A picture as the browser's protocol has it."""
+        """Return a picture as the browser's protocol has it."""
         return cls(b64decode(text), page_width, page_height)
 
     @property
@@ -53,7 +53,7 @@ class FrameQueue:
     _open: list[int] = field(default_factory=list)
 
     def on_screencast_frame(self, event: dict[str, Any]) -> None:
-        """Takes in a picture of the browser's (`Page.screencastFrame`), in place of one that was not sent yet."""
+        """Take in a picture of the browser's (`Page.screencastFrame`), in place of one that was not sent yet."""
         size = event["metadata"]
         self.newest = Frame.from_base64(event["data"], float(size["deviceWidth"]), float(size["deviceHeight"]))
         self.awaiting_first = False
@@ -61,11 +61,11 @@ class FrameQueue:
         self.behind = len(self._open) >= _AHEAD
 
     def on_screenshot(self, picture: Frame) -> None:
-        """Takes in a picture that was asked for: what is there now."""
+        """Take in a picture that was asked for: what is there now."""
         self.newest, self.awaiting_first, self.behind = picture, False, False
 
     def next(self) -> Frame | None:
-        """The picture to send now; None while the viewer draws, or where there is nothing new."""
+        """Return the picture to send now; None while the viewer draws, or where there is nothing new."""
         if not self.acknowledged or self.newest is None:
             return None
         self.shown, self.newest, self.acknowledged = self.newest, None, False

@@ -27,7 +27,7 @@ def headers(*, framed: bool) -> dict[str, str]:
 
 
 def page(socket: str, static: str) -> str:
-    """The HTML of a view.
+    """Return the HTML of a view.
 
     Args:
         socket: The path of the view's WebSocket, on the host that the page comes from.

@@ -23,22 +23,22 @@ class LiveTabs:
 
     @property
     def followed(self) -> str | None:
-        """The id of the page that is shown; None where there is none."""
+        """Return the id of the page that is shown; None where there is none."""
         return self._recent[-1] if self._recent else None
 
     @property
     def number(self) -> int:
-        """Which of the tabs that is, from 1; 0 where there is none."""
+        """Return which of the tabs that is, from 1; 0 where there is none."""
         return 1 + list(self.pages).index(self._recent[-1]) if self._recent else 0
 
     def add_existing(self, infos: list[Mapping[str, Any]]) -> None:
-        """Takes in the pages that were there first: which was opened last nobody knows, but no empty one."""
+        """Take in the pages that were there first: which was opened last nobody knows, but no empty one."""
         for info in sorted(infos, key=lambda info: str(info.get("url")) != "about:blank"):
             if str(info.get("targetId")) not in self.pages:
                 self.on_target_info(info)
 
     def on_target_info(self, info: Mapping[str, Any]) -> bool:
-        """Takes in what the browser tells of a target; says whether anything that is shown has changed."""
+        """Take in what the browser tells of a target; says whether anything that is shown has changed."""
         target, url = str(info.get("targetId")), str(info.get("url", ""))[:_URL]
         if info.get("type") != "page" or url.startswith(_OWN):
             return False
@@ -50,14 +50,14 @@ class LiveTabs:
         return before != page
 
     def on_target_destroyed(self, target: str) -> bool:
-        """A target was closed; says whether it was one of these pages."""
+        """Return a target was closed; says whether it was one of these pages."""
         if self.pages.pop(target, None) is None:
             return False
         self._recent.remove(target)
         return True
 
     def follow(self, target: str) -> None:
-        """Shows this page from now on."""
+        """Show this page from now on."""
         if target in self._recent:
             self._recent.remove(target)
         self._recent.append(target)

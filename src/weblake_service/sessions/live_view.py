@@ -79,7 +79,7 @@ class LiveView:
         send_bytes: Callable[[bytes], Awaitable[object]],
         send_text: Callable[[str], Awaitable[object]],
     ) -> None:
-        """Serves the viewer until it or the browser is gone.
+        """Serve the viewer until it or the browser is gone.
 
         Args:
             receive: Gives the viewer's next message; None when it is gone.
@@ -292,7 +292,7 @@ class LiveView:
         )
 
     def _detach(self) -> None:
-        """Leaves the page. Who was asked by it and leaves has answered no: it would wait for good otherwise."""
+        """Leave the page. Who was asked by it and leaves has answered no: it would wait for good otherwise."""
         if self._interactive:
             self._answer_dialog(accept=False)
         session, self._session, self._hidden = self._session, None, False
@@ -357,7 +357,7 @@ class LiveView:
         *,
         finally_: Callable[[], None] = lambda: None,
     ) -> None:
-        """Sends a command to the page that is followed; in the order of these calls, but no answer is waited for."""
+        """Send a command to the page that is followed; in the order of these calls, but no answer is waited for."""
         self._start(self._command(method, params, self._session, finally_))
 
     async def _command(

@@ -34,7 +34,7 @@ async def open_pages(cdp: Cdp) -> list[OpenPage]:
 
 
 async def front_page(cdp: Cdp, pages: list[OpenPage] | None = None) -> str | None:
-    """The page in front: the one that was opened or switched to last. None when there is no page.
+    """Return the page in front: the one that was opened or switched to last. None when there is no page.
 
     Chromium tells no order of its pages; but what is opened comes to the front, and only what is there is visible.
     """
@@ -46,12 +46,12 @@ async def front_page(cdp: Cdp, pages: list[OpenPage] | None = None) -> str | Non
 
 
 async def new_page(cdp: Cdp, url: str = "about:blank") -> str:
-    """Opens a page in front of the others."""
+    """Open a page in front of the others."""
     return str((await cdp.send("Target.createTarget", {"url": url}))["targetId"])
 
 
 async def bring_to_front(cdp: Cdp, page: str) -> None:
-    """Brings a page in front of the others.
+    """Bring a page in front of the others.
 
     Raises:
         PageActionError: It is not there.
@@ -60,7 +60,7 @@ async def bring_to_front(cdp: Cdp, page: str) -> None:
 
 
 async def close_page(cdp: Cdp, page: str) -> None:
-    """Closes a page.
+    """Close a page.
 
     Raises:
         PageActionError: It is not there.
@@ -81,7 +81,7 @@ async def _send(cdp: Cdp, method: str, page: str) -> None:
 
 
 async def _page_state(cdp: Cdp, page: str) -> tuple[bool, bool, float]:
-    """Whether a page is visible, whether it has the focus, and when it was loaded."""
+    """Return whether a page is visible, whether it has the focus, and when it was loaded."""
 
     with suppress(CdpError, PageActionError, TimeoutError):
         async with aio.timeout(_LOOK):

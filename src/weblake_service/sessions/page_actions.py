@@ -36,7 +36,7 @@ class PageActions(PageReader):
 
     @classmethod
     async def attach(cls, cdp: Cdp, target: str | None = None, known: Snapshot | None = None) -> PageActions:
-        """Hands on a page: by default the one in front, or a new one where there is none.
+        """Hand on a page: by default the one in front, or a new one where there is none.
 
         Raises:
             PageActionError: There is no such page.
@@ -45,13 +45,13 @@ class PageActions(PageReader):
         return cls(await AttachedPage.attach(cdp, chosen), known)
 
     async def detach(self) -> None:
-        """Leaves the page as it is."""
+        """Leave the page as it is."""
         await self.page.detach()
 
     # Going
 
     async def goto(self, url: str, timeout_s: float = _LOAD) -> None:
-        """Opens an address, by https where it names no scheme, and waits until it has loaded."""
+        """Open an address, by https where it names no scheme, and wait until it has loaded."""
         address = url if _SCHEME.match(url) else f"https://{url}"
         reply = await self.page.send("Page.navigate", {"url": address})
         if reply.get("errorText"):
@@ -80,7 +80,7 @@ class PageActions(PageReader):
         await self.page.wait_for_navigation(since, _LOAD)
 
     async def reload(self) -> None:
-        """Loads the page anew."""
+        """Load the page anew."""
         since = self.page.navigation_mark()
         await self.page.send("Page.reload")
         await self.page.wait_for_load(since, _AGAIN, _LOAD)
@@ -88,7 +88,7 @@ class PageActions(PageReader):
     # Doing
 
     async def click(self, where: str, count: int = 1) -> None:
-        """Clicks an element, as a mouse does, and waits for the page that the click opens."""
+        """Click an element, as a mouse does, and wait for the page that the click opens."""
         since = self.page.navigation_mark()
         x, y = await self._clickable_point(where)
         await self._dispatch_mouse_event("mouseMoved", x, y)
@@ -98,17 +98,17 @@ class PageActions(PageReader):
         await self.page.wait_for_load(since, _START, _FOLLOW)
 
     async def hover(self, where: str) -> None:
-        """Moves the mouse over an element."""
+        """Move the mouse over an element."""
         x, y = await self._clickable_point(where, enabled=False)
         await self._dispatch_mouse_event("mouseMoved", x, y)
 
     async def focus(self, where: str) -> None:
-        """Gives an element the focus."""
+        """Give an element the focus."""
         element = await self.find(where)
         await self.page.call(element.object, "function () { this.focus(); }")
 
     async def fill(self, where: str, text: str) -> None:
-        """Puts a text into a field, in place of what it holds."""
+        """Put a text into a field, in place of what it holds."""
         element = await self.find(where)
         ready = await self.page.call(element.object, element_scripts.TO_FILL, text)
         if ready.get("trouble"):
@@ -121,7 +121,7 @@ class PageActions(PageReader):
             await self.press("Delete")
 
     async def type(self, text: str, where: str | None = None) -> None:
-        """Writes a text key by key, after what is there: into an element, or where the focus is."""
+        """Write a text key by key, after what is there: into an element, or where the focus is."""
         if where is not None:
             await self.focus(where)
         since = self.page.navigation_mark()
@@ -137,7 +137,7 @@ class PageActions(PageReader):
             await self.page.wait_for_load(since, _START, _FOLLOW)
 
     async def press(self, keys: str, where: str | None = None) -> None:
-        """Presses a key, as `Enter` or `Control+a`: in an element, or where the focus is."""
+        """Press a key, as `Enter` or `Control+a`: in an element, or where the focus is."""
         held, key = parse_chord(keys)
         if where is not None:
             await self.focus(where)
@@ -156,7 +156,7 @@ class PageActions(PageReader):
         await self.page.wait_for_load(since, _START, _FOLLOW)
 
     async def select(self, where: str, *wanted: str) -> list[str]:
-        """Chooses options of a `<select>` by their values or labels; returns the labels of what is chosen."""
+        """Choose options of a `<select>` by their values or labels; returns the labels of what is chosen."""
         since = self.page.navigation_mark()
         element = await self.find(where)
         reply = await self.page.call(element.object, element_scripts.SELECT, list(wanted))
@@ -166,7 +166,7 @@ class PageActions(PageReader):
         return [str(label) for label in reply["chosen"]]
 
     async def check(self, where: str, on: bool = True) -> None:
-        """Sets a box, a switch or a radio button; `on` false takes it back."""
+        """Set a box, a switch or a radio button; `on` false takes it back."""
         for attempt in range(2):
             if await self.is_checked(where) is on:
                 return
@@ -175,7 +175,7 @@ class PageActions(PageReader):
         raise PageActionError(f"{where} was clicked and is still {'not ' if on else ''}checked.")
 
     async def scroll(self, way: str, pixels: int = _PIXELS, where: str | None = None) -> tuple[int, int]:
-        """Scrolls the page or an element up, down, left or right; returns where it stands then."""
+        """Scroll the page or an element up, down, left or right; returns where it stands then."""
         if way not in _WAYS:
             raise PageActionError(f"{way!r} is no direction; there are {', '.join(_WAYS)}.")
         x, y = (step * pixels for step in _WAYS[way])
@@ -186,12 +186,12 @@ class PageActions(PageReader):
         return int(left), int(top)
 
     async def scroll_into_view(self, where: str) -> None:
-        """Scrolls until an element is in the window."""
+        """Scroll until an element is in the window."""
         element = await self.find(where)
         await self.page.send("DOM.scrollIntoViewIfNeeded", {"objectId": element.object})
 
     async def _clickable_point(self, where: str, *, enabled: bool = True) -> tuple[float, float]:
-        """The point of the window at which an element is to be clicked; it is scrolled there.
+        """Return the point of the window at which an element is to be clicked; it is scrolled there.
 
         Raises:
             PageActionError: It is hidden, disabled or covered.
@@ -207,7 +207,7 @@ class PageActions(PageReader):
         return x, y
 
     async def _stable_center(self, element: Element) -> tuple[float, float]:
-        """The middle of an element, when it has come to rest."""
+        """Return the middle of an element, when it has come to rest."""
         before = None
         for _ in range(_MOVES):
             try:
@@ -233,6 +233,6 @@ class PageActions(PageReader):
 
 
 def _area(quad: list[float]) -> float:
-    """The area of a box with four corners."""
+    """Return the area of a box with four corners."""
     x, y = quad[0::2], quad[1::2]
     return abs(sum(x[n] * y[(n + 1) % 4] - x[(n + 1) % 4] * y[n] for n in range(4))) / 2

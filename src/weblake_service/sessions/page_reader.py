@@ -52,19 +52,19 @@ class PageReader:
         return self.last_snapshot
 
     async def screenshot(self, *, full_page: bool = False) -> bytes:
-        """The page as a PNG: what is in the window, or all of it."""
+        """Return the page as a PNG: what is in the window, or all of it."""
         await self.page.send("Page.bringToFront")
         reply = await self.page.send("Page.captureScreenshot", {"format": "png", "captureBeyondViewport": full_page})
         return base64.b64decode(reply["data"])
 
     async def text(self, where: str | None = None) -> str:
-        """The text of an element, or of the page, as it is shown."""
+        """Return the text of an element, or of the page, as it is shown."""
         if where is None:
             return str(await self.page.evaluate("document.body ? document.body.innerText : ''"))
         return str(await self.call_on_element(where, "function () { return this.innerText ?? this.textContent; }"))
 
     async def html(self, where: str | None = None) -> str:
-        """The HTML of an element, or of the page, as it is by now."""
+        """Return the HTML of an element, or of the page, as it is by now."""
         if where is None:
             return str(await self.page.evaluate("document.documentElement.outerHTML"))
         return str(await self.call_on_element(where, "function () { return this.outerHTML; }"))
@@ -77,28 +77,28 @@ class PageReader:
         return str(found)
 
     async def attribute(self, where: str, name: str) -> str | None:
-        """An attribute of an element; None when it has none of that name."""
+        """Return an attribute of an element; None when it has none of that name."""
         found = await self.call_on_element(where, "function (name) { return this.getAttribute(name); }", name)
         return None if found is None else str(found)
 
     async def title(self) -> str:
-        """The title of the page."""
+        """Return the title of the page."""
         return str(await self.page.evaluate("document.title"))
 
     async def url(self) -> str:
-        """The address of the page."""
+        """Return the address of the page."""
         return str(await self.page.evaluate("location.href"))
 
     async def count(self, css: str) -> int:
-        """How many elements there are for a CSS selector."""
+        """Return how many elements there are for a CSS selector."""
         return int(await self.page.evaluate(f"document.querySelectorAll({json.dumps(css)}).length"))
 
     async def evaluate(self, script: str) -> Any:
-        """The value of some JavaScript, which may await; whatever JSON can say."""
+        """Return the value of some JavaScript, which may await; whatever JSON can say."""
         return await self.page.evaluate(script)
 
     async def wait_for(self, css: str, timeout_s: float = _SHOW) -> None:
-        """Waits until an element for a CSS selector is visible."""
+        """Wait until an element for a CSS selector is visible."""
         if not await self._until(f"({element_scripts.SHOWS})({json.dumps(css)})", timeout_s):
             raise PageActionError(
                 f"{css} did not become visible within {timeout_s:g} s. Take a snapshot to see what is."
@@ -107,7 +107,7 @@ class PageReader:
     # Finding
 
     async def find(self, where: str) -> Element:
-        """The element that a CSS selector or a ref names; for a selector it is waited for.
+        """Return the element that a CSS selector or a ref names; for a selector it is waited for.
 
         Raises:
             PageActionError: There is none, or the page is another than the ref's.
@@ -157,17 +157,17 @@ class PageReader:
         return True
 
     async def is_visible(self, where: str) -> bool:
-        """Whether there is such an element, and it is visible."""
+        """Return whether there is such an element, and it is visible."""
         if _REF.fullmatch(where.strip()):
             return bool(await self.call_on_element(where, element_scripts.VISIBLE))
         return bool(await self.page.evaluate(f"({element_scripts.SHOWS})({json.dumps(where)})"))
 
     async def is_enabled(self, where: str) -> bool:
-        """Whether an element is not disabled."""
+        """Return whether an element is not disabled."""
         return not await self.call_on_element(where, element_scripts.TROUBLE)
 
     async def is_checked(self, where: str) -> bool:
-        """Whether a checkbox, radio button or switch is set.
+        """Return whether a checkbox, radio button or switch is set.
 
         Raises:
             PageActionError: It is none of these.

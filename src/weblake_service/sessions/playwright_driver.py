@@ -46,7 +46,7 @@ class SessionProfile:
 
 
 def profile_of(options: Mapping[str, object]) -> SessionProfile | None:
-    """The profile that options (snake_case) name."""
+    """Return the profile that options (snake_case) name."""
     profile = options.get("profile")
     if not isinstance(profile, Mapping):
         return None
@@ -65,7 +65,7 @@ class PlaywrightDriver:
         self.address = ""
 
     async def aclose(self) -> None:
-        """Ends the driver."""
+        """End the driver."""
         playwright, self._playwright = self._playwright, None
         if playwright is not None:
             with suppress(Exception):
@@ -77,7 +77,7 @@ class PlaywrightDriver:
         return self.address.replace("http", "ws", 1) + live.path("cdp")
 
     async def with_profile(self, live: LiveSession, profile: SessionProfile) -> None:
-        """Puts a profile into a session that has just begun; where it is to be saved, that is done as it ends.
+        """Put a profile into a session that has just begun; where it is to be saved, that is done as it ends.
 
         Raises:
             PageFailure: 409 where another one is saving to it, or the profile cannot be put in.
@@ -96,7 +96,7 @@ class PlaywrightDriver:
             live.cleanup.push_async_callback(self._save, live, profile, context)
 
     async def restore_page(self, live: LiveSession, url: str, options: Mapping[str, object]) -> None:
-        """Brings the page of a scrape back, with all that the scrape's options (snake_case) did to it.
+        """Bring the page of a scrape back, with all that the scrape's options (snake_case) did to it.
 
         Raises:
             PageFailure: It cannot be brought back.
@@ -132,7 +132,7 @@ class PlaywrightDriver:
             raise PageFailure("BROWSER_FAILED", f"The browser failed ({said[:200]}).", status=502) from error
 
     async def _context(self, live: LiveSession) -> BrowserContext:
-        """The context of a session in which its pages are; connected until the session ends."""
+        """Return the context of a session in which its pages are; connected until the session ends."""
         if live.id in self._contexts:
             return self._contexts[live.id]
         browser = await self._connect(live)

@@ -82,7 +82,7 @@ class _Step:
 
 
 async def follow_prompt(model: Model, live: LiveSession, prompt: str, timeout_s: float) -> PromptResult | None:
-    """Follows a prompt in a session; None where that was not done in time.
+    """Follow a prompt in a session; None where that was not done in time.
 
     Raises:
         ModelFailure: The model gives no answer of use.
@@ -120,7 +120,7 @@ async def _run_steps(model: Model, client: CdpClient, prompt: str) -> PromptResu
 
 
 async def _execute_step(hands: PageActions, said: dict[str, Any]) -> str:
-    """Does what the model wants and says what came of it; what cannot be done is told to the model."""
+    """Do what the model wants and say what came of it; what cannot be done is told to the model."""
     where, text = f"@{str(said.get('ref', '')).lstrip('@')}", str(said.get("text", ""))
     acts: dict[str, Callable[[], Awaitable[object]]] = {
         "click": lambda: hands.click(where),

@@ -26,7 +26,7 @@ class ScrapedPage:
 
 
 def find(db: Connection, scrape_id: str, team: str, at: float) -> ScrapedPage:
-    """The page of a scrape of the last day, alone or in a batch or a crawl.
+    """Return the page of a scrape of the last day, alone or in a batch or a crawl.
 
     Raises:
         ErrorResponse: 404 for an unknown scrape, 403 for another team's, 409 for one without a page to restore.

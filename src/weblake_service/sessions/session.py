@@ -56,7 +56,7 @@ class Session:
     async def start(
         cls, settings: ContextSettings, pools: ConnectionPools, *, allow_private: bool, block_ads: bool
     ) -> Session:
-        """Starts a browser with one blank page.
+        """Start a browser with one blank page.
 
         Raises:
             PageFailure: 502; Chromium does not start, or 503; there is none.
@@ -95,11 +95,11 @@ class Session:
         return hmac.new(self._secret, door.encode(), hashlib.sha256).hexdigest()[:48]
 
     def is_valid_token(self, door: str, word: str) -> bool:
-        """Whether a word opens a door."""
+        """Return whether a word opens a door."""
         return hmac.compare_digest(word.encode("utf-8", "replace"), self.token(door).encode())
 
     async def client(self) -> CdpClient:
-        """A client of the browser's protocol.
+        """Return a client of the browser's protocol.
 
         Raises:
             CdpError: The browser is gone.
@@ -107,7 +107,7 @@ class Session:
         return await self._multiplexer.client()
 
     async def aclose(self) -> None:
-        """Ends the browser and everybody's connection to it; nothing of it stays."""
+        """End the browser and everybody's connection to it; nothing of it stays."""
         self.watchdog.stop()
         self._control_client.close()
         await self._multiplexer.aclose()
@@ -118,7 +118,7 @@ class Session:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _prepare(self) -> None:
-        """Makes every page, from its first moment, what the settings say."""
+        """Make every page, from its first moment, what the settings say."""
         keeper = self._control_client
         product: str = (await keeper.send("Browser.getVersion"))["product"]
         self.version = product.rpartition("/")[2]

@@ -37,12 +37,12 @@ class SessionSpec:
 
 
 def price(seconds: float) -> int:
-    """Credits of so many seconds: two a minute, every second begun counted, in whole credits."""
+    """Return the credits of so many seconds: two a minute, every second begun counted, in whole credits."""
     return math.ceil(math.ceil(round(max(0.0, seconds), 3)) * PER_MINUTE / 60)
 
 
 def record(db: Connection, session_id: str, wanted: SessionSpec, at: float) -> None:
-    """Records a session that has just begun to live, and its start in the activity list."""
+    """Record a session that has just begun to live, and its start in the activity list."""
     access = wanted.access
     db.execute(
         "INSERT INTO browser_sessions (id, team, key_name, scrape, streamed, created, expires, used, seen)"
@@ -54,7 +54,7 @@ def record(db: Connection, session_id: str, wanted: SessionSpec, at: float) -> N
 
 
 def update_last_seen(db: Connection, used: Iterable[tuple[str, float]], at: float) -> None:
-    """Notes that sessions are alive, and when each (id, time) was used last."""
+    """Note that sessions are alive, and when each (id, time) was used last."""
     db.executemany(
         "UPDATE browser_sessions SET used = ?, seen = ? WHERE id = ? AND ended IS NULL",
         [(when, at, session_id) for session_id, when in used],
@@ -62,7 +62,7 @@ def update_last_seen(db: Connection, used: Iterable[tuple[str, float]], at: floa
 
 
 def end(db: Connection, session_id: str, at: float, charged_at: float) -> int:
-    """Ends a session that lived until `at`, bills it, and returns its credits; a second time changes nothing."""
+    """End a session that lived until `at`, bill it, and return its credits; a second time changes nothing."""
     row = by_id(db, session_id)
     if row is None:
         return 0
@@ -76,7 +76,7 @@ def end(db: Connection, session_id: str, at: float, charged_at: float) -> int:
 
 
 def end_abandoned(db: Connection, at: float) -> int:
-    """Ends the sessions of an earlier service, which went with it: billed until they were last known to live."""
+    """End the sessions of an earlier service, which went with it: billed until they were last known to live."""
     left = db.execute("SELECT id, seen FROM browser_sessions WHERE ended IS NULL").fetchall()
     for row in left:
         end(db, row["id"], row["seen"], at)
@@ -84,13 +84,13 @@ def end_abandoned(db: Connection, at: float) -> int:
 
 
 def by_id(db: Connection, session_id: str) -> Row | None:
-    """A session; None where there is none of that id."""
+    """Return a session; None where there is none of that id."""
     found: Row | None = db.execute("SELECT * FROM browser_sessions WHERE id = ?", (session_id,)).fetchone()
     return found
 
 
 def of_scrape(db: Connection, scrape_id: str) -> Row | None:
-    """The session on a scrape's page; None where there was none yet."""
+    """Return the session on a scrape's page; None where there was none yet."""
     found: Row | None = db.execute(
         "SELECT * FROM browser_sessions WHERE scrape = ? ORDER BY seq DESC LIMIT 1", (scrape_id,)
     ).fetchone()
@@ -98,7 +98,7 @@ def of_scrape(db: Connection, scrape_id: str) -> Row | None:
 
 
 def list_recent(db: Connection, team: str, *, active: bool | None, at: float, scrapes: bool = False) -> list[Row]:
-    """A team's sessions of the last day, newest first.
+    """Return a team's sessions of the last day, newest first.
 
     Args:
         active: Only those that live, or only those that have ended; None for both.
@@ -113,5 +113,5 @@ def list_recent(db: Connection, team: str, *, active: bool | None, at: float, sc
 
 
 def drop_expired(db: Connection, at: float) -> None:
-    """Forgets sessions that ended a day ago."""
+    """Forget sessions that ended a day ago."""
     db.execute("DELETE FROM browser_sessions WHERE ended <= ?", (at - LIFE,))

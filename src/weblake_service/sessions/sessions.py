@@ -96,7 +96,7 @@ class SessionManager:
         clock.listen(self._check_now.set)
 
     async def open(self) -> None:
-        """Settles what an earlier service left."""
+        """Settle what an earlier service left."""
         left = await self._store.write(partial(session_records.end_abandoned, at=self._clock.now()))
         if left:
             _LOG.info("%d browser sessions went with the service before; they are billed as far as it saw them.", left)
@@ -104,7 +104,7 @@ class SessionManager:
         self._expiry_task = asyncio.get_running_loop().create_task(self._expire_sessions(), name="browser sessions")
 
     async def aclose(self) -> None:
-        """Ends all of them."""
+        """End all of them."""
         self._closed = True
         if self._expiry_task is not None:
             self._expiry_task.cancel()
@@ -113,16 +113,16 @@ class SessionManager:
         await asyncio.gather(*self._watchers, return_exceptions=True)
 
     async def close_pools(self) -> None:
-        """Closes the connections to the web; nothing can be begun after it."""
+        """Close the connections to the web; nothing can be begun after it."""
         await self._pools.aclose()
 
     def live(self, session_id: str) -> LiveSession | None:
-        """A session that lives and is not about to end."""
+        """Return a session that lives and is not about to end."""
         found = self._live.get(session_id)
         return None if found is None or found.ending.is_set() else found
 
     async def begin(self, session_id: str, wanted: SessionSpec, prepare: Step) -> LiveSession:
-        """Begins a session; `prepare` brings it where it is to begin, and only then does its time run.
+        """Begin a session; `prepare` brings it where it is to begin, and only then does its time run.
 
         Raises:
             ErrorResponse: 402 without credits, 429 where there are too many.
@@ -170,7 +170,7 @@ class SessionManager:
         return live
 
     async def use(self, live: LiveSession, work: Coroutine[object, object, T]) -> T:
-        """Does something in a session, which counts as use all the while; ended early where the session ends.
+        """Do something in a session, which counts as use all the while; ended early where the session ends.
 
         Raises:
             ErrorResponse: 410; the session ended meanwhile.
@@ -192,11 +192,11 @@ class SessionManager:
             self.touch(live)
 
     def touch(self, live: LiveSession) -> None:
-        """Notes that a session is used."""
+        """Note that a session is used."""
         live.used = self._clock.now()
 
     async def destroy(self, live: LiveSession) -> EndedSession:
-        """Ends a session and says what it came to; however often it is asked for, it happens once."""
+        """End a session and say what it came to; however often it is asked for, it happens once."""
         if live.end is None:
             live.ending.set()
             at = min(self._clock.now(), live.ends_at if not live.session.gone.is_set() else live.expires)
@@ -205,7 +205,7 @@ class SessionManager:
         return await asyncio.shield(live.end)
 
     async def ended(self, row: Row) -> EndedSession:
-        """Ends the session of a row, or says what it came to where it has ended."""
+        """End the session of a row, or say what it came to where it has ended."""
         live = self._live.get(row["id"])
         if live is not None:
             return await self.destroy(live)
@@ -220,7 +220,7 @@ class SessionManager:
         return EndedSession(round((at - live.created) * 1000), credits)
 
     async def _close_session(self, live: LiveSession) -> None:
-        """Ends a session's browser, and what hangs on it; what goes wrong holds nobody up."""
+        """End a session's browser, and what hangs on it; what goes wrong holds nobody up."""
         for close in (live.cleanup.aclose, live.session.aclose):
             try:
                 await close()
@@ -239,7 +239,7 @@ class SessionManager:
         await self.destroy(live)
 
     async def _expire_sessions(self) -> None:
-        """Ends what is due, and notes what lives."""
+        """End what is due, and note what lives."""
         while True:
             self._check_now.clear()
             now = self._clock.now()
@@ -271,5 +271,5 @@ class SessionManager:
 
 
 def destroyed_error() -> ErrorResponse:
-    """The refusal of a session that has ended."""
+    """Return the refusal of a session that has ended."""
     return ErrorResponse(410, "Browser session already destroyed.", code="SESSION_DESTROYED")

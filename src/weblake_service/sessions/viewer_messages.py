@@ -85,7 +85,7 @@ class Navigate(_Message, frozen=True, tag="navigate"):
     url: Annotated[str, Meta(max_length=_LONGEST_URL)]
 
     def is_web(self) -> bool:
-        """Whether it is an http or https address: file:, javascript: and chrome: are none of a viewer's business."""
+        """Return whether it is an http or https address: file:, javascript: and chrome: are none of a viewer's business."""
         try:
             parts = urlsplit(self.url)
         except ValueError:
@@ -119,7 +119,7 @@ _MOUSE = {"move": "mouseMoved", "down": "mousePressed", "up": "mouseReleased"}
 
 
 def read(raw: str | bytes) -> Message | None:
-    """The message; None for anything else."""
+    """Return the message; None for anything else."""
     if len(raw) > LARGEST:
         return None
     try:
@@ -129,7 +129,7 @@ def read(raw: str | bytes) -> Message | None:
 
 
 def command(message: Message, scale: float) -> tuple[str, dict[str, object]] | None:
-    """The command that a page's session is sent for a message that is input; None for any other message.
+    """Return the command that a page's session is sent for a message that is input; None for any other message.
 
     Args:
         message: What the viewer did.

@@ -43,7 +43,7 @@ _LONGEST_CURSOR = 100
 
 
 def charge(db: Connection, access: Access, credits: int, at: float) -> None:
-    """Bills credits to the team and the key, in the month of `at`."""
+    """Bill credits to the team and the key, in the month of `at`."""
     db.execute(
         "INSERT INTO usage VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET credits = credits + excluded.credits",
         (access.team, access.key_name, month_of(at), credits),
@@ -51,7 +51,7 @@ def charge(db: Connection, access: Access, credits: int, at: float) -> None:
 
 
 def count(db: Connection, name: str, by: int = 1) -> None:
-    """Raises one of the counters that tests read under /_weblake/counts."""
+    """Raise one of the counters that tests read under /_weblake/counts."""
     db.execute(
         "INSERT INTO counters VALUES (?, ?) ON CONFLICT DO UPDATE SET value = value + excluded.value", (name, by)
     )
@@ -63,13 +63,13 @@ def counts(db: Connection) -> dict[str, int]:
 
 
 def used(db: Connection, team: str, at: float) -> int:
-    """Credits that the team used in the month of `at`."""
+    """Return the credits that the team used in the month of `at`."""
     row = db.execute("SELECT sum(credits) FROM usage WHERE team = ? AND month = ?", (team, month_of(at))).fetchone()
     return row[0] or 0
 
 
 def require_credits(db: Connection, team: str, needed: int, plan: int, at: float) -> None:
-    """Makes sure that a start can be paid, next to what running jobs may still use.
+    """Make sure that a start can be paid, next to what running jobs may still use.
 
     Raises:
         ErrorResponse: 402; nothing was started.
@@ -87,7 +87,7 @@ def require_credits(db: Connection, team: str, needed: int, plan: int, at: float
 
 
 def record_activity(db: Connection, access: Access, endpoint: str, job_id: str, target: str | None, at: float) -> None:
-    """Notes one call for the activity list, and counts it as a start of its kind."""
+    """Note one call for the activity list, and count it as a start of its kind."""
     # The contract's list has no word for a parse, and GET /v2/scrape/{id} reads it back.
     listed = "scrape" if endpoint == "parse" else endpoint
     db.execute(
@@ -126,7 +126,7 @@ def list_activity(
 
 
 def periods(db: Connection, team: str, *, by_key: bool, name: str, factor: int) -> list[dict[str, object]]:
-    """The monthly report: one entry a month with usage, or one a month and key, oldest first.
+    """Return the monthly report: one entry a month with usage, or one a month and key, oldest first.
 
     The amount stands under `name`, which the contract's text gives, and under the one that public clients demand
     (`creditsUsed` for `totalCredits`).

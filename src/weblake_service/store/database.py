@@ -81,21 +81,21 @@ class Store:
         self._thread.start()
 
     async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Runs `work` in a transaction and returns once it is on the disk; an exception in it undoes what it did."""
+        """Run `work` in a transaction and return once it is on the disk; an exception in it undoes what it did."""
         return await asyncio.wrap_future(self._submit(work))
 
     def write_now(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """The same for callers without an event loop."""
+        """Return the same for callers without an event loop."""
         return self._submit(work).result()
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Runs `work` on one snapshot of the database; it must not write."""
+        """Run `work` on one snapshot of the database; it must not write."""
         if self._in_memory:
             return await self.write(work)
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._snapshot, work)
 
     def close(self) -> None:
-        """Finishes the waiting writes, closes every connection and gives the lock back."""
+        """Finish the waiting writes, closes every connection and give the lock back."""
         if self._closed:
             return
         self._closed = True
@@ -204,7 +204,7 @@ class Store:
 
 
 def _lock(path: Path) -> IO[str]:
-    """Takes the lock beside a database; the system gives it back when the process dies, however it dies."""
+    """Take the lock beside a database; the system gives it back when the process dies, however it dies."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         # Jobs hold their users' cookies, so nobody else on this machine reads them; -wal and -shm take the mode over.

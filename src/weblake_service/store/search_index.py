@@ -101,7 +101,7 @@ def entry(
 
 
 def store(db: Connection, new: IndexEntry, at: float) -> None:
-    """Puts a page into the index, in place of what the team had of it; called in the transaction that stores it."""
+    """Put a page into the index, in place of what the team had of it; called in the transaction that stores it."""
     old = db.execute("SELECT * FROM search_pages WHERE team = ? AND key = ?", (new.team, new.key)).fetchone()
     if new.gone:
         if old is not None:
@@ -131,32 +131,32 @@ def store(db: Connection, new: IndexEntry, at: float) -> None:
 
 
 def index_pending(db: Connection) -> None:
-    """Puts the words of the pages that wait into the index; `search` finds only what is in it."""
+    """Put the words of the pages that wait into the index; `search` finds only what is in it."""
     for row in db.execute("SELECT * FROM search_pages WHERE id IN (SELECT id FROM search_waiting)").fetchall():
         _words(db, "INSERT INTO search_words (rowid, title, description, text, url) VALUES (?, ?, ?, ?, ?)", row)
     db.execute("DELETE FROM search_waiting")
 
 
 def has_pending(db: Connection) -> bool:
-    """Whether words wait to be put into the index."""
+    """Return whether words wait to be put into the index."""
     return db.execute("SELECT 1 FROM search_waiting LIMIT 1").fetchone() is not None
 
 
 def evict(db: Connection, most: int) -> None:
-    """Drops the pages that were scraped longest ago, beyond a number."""
+    """Drop the pages that were scraped longest ago, beyond a number."""
     for old in db.execute("SELECT * FROM search_pages ORDER BY stored DESC LIMIT -1 OFFSET ?", (most,)).fetchall():
         _drop(db, old)
 
 
 def clear(db: Connection) -> None:
-    """Empties the index."""
+    """Empty the index."""
     db.execute("DELETE FROM search_pages")
     db.execute("DELETE FROM search_waiting")
     db.execute("INSERT INTO search_words (search_words) VALUES ('delete-all')")
 
 
 def count(db: Connection, team: str) -> int:
-    """How many pages the team can search."""
+    """Return how many pages the team can search."""
     (pages,) = db.execute("SELECT count(*) FROM search_pages WHERE team = ?", (team,)).fetchone()
     return int(pages)
 
@@ -164,7 +164,7 @@ def count(db: Connection, team: str) -> int:
 def search(
     db: Connection, team: str, query: SearchQuery, limit: int, *, newest: bool = False
 ) -> tuple[list[SearchHit], bool]:
-    """The best pages for a query, and whether every word is in them.
+    """Return the best pages for a query, and whether every word is in them.
 
     Where no page has all of the words, those that have some are returned. Equal ones stand in the order of their URLs.
     """
@@ -233,7 +233,7 @@ def _words(db: Connection, sql: str, row: Row) -> None:
 
 
 def _text(document: Mapping[str, object], kind: str, options: Mapping[str, object]) -> str:
-    """The text of a page in whatever form it was asked for; a file that was left as it is has none."""
+    """Return the text of a page in whatever form it was asked for; a file that was left as it is has none."""
     if options.get("parsers") == [] and not kind.startswith(("text/", "application/xhtml")):
         return ""
     markdown = document.get("markdown")
@@ -249,7 +249,7 @@ def _text(document: Mapping[str, object], kind: str, options: Mapping[str, objec
 
 
 def _single_line(value: object) -> str:
-    """A metadata value as one line; the first one of several."""
+    """Return a metadata value as one line; the first one of several."""
     first = value[0] if isinstance(value, list) and value else value
     text = " ".join(first.split())[:2000] if isinstance(first, str) else ""
     return text.encode("utf-8", "replace").decode()

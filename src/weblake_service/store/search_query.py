@@ -45,16 +45,16 @@ class SearchQuery:
 
     @property
     def matches_nothing(self) -> bool:
-        """Whether it holds nothing that a page could be measured by: signs alone."""
+        """Return whether it holds nothing that a page could be measured by: signs alone."""
         return not (self.groups or self.firm or self.excluded or self.where)
 
     @property
     def any_word_expression(self) -> bool:
-        """Whether there are several words of which some might be given up."""
+        """Return whether there are several words of which some might be given up."""
         return len(self.groups) > 1
 
     def expression(self, *, every: bool = True) -> str:
-        """The expression for the index; empty where nothing has to match. Without `every`, one of the words will do."""
+        """Return the expression for the index; empty where nothing has to match. Without `every`, one of the words will do."""
         groups = [_any(group) for group in self.groups]
         parts = [_any(group) for group in self.firm]
         parts += groups if every else [_any(groups)] if groups else []
@@ -62,13 +62,13 @@ class SearchQuery:
         return f"({wanted}) NOT {_any(self.excluded)}" if wanted and self.excluded else wanted
 
     def narrow(self, condition: str, *values: object) -> None:
-        """Adds a condition."""
+        """Add a condition."""
         self.where.append(condition)
         self.values += values
 
 
 def read_query(text: str) -> SearchQuery:
-    """Reads what was typed: words, "phrases", OR, -without, site:, inurl:, intitle:, filetype:.
+    """Read what was typed: words, "phrases", OR, -without, site:, inurl:, intitle:, filetype:.
 
     Raises:
         ErrorResponse: 400; it is blank.
@@ -94,7 +94,7 @@ def read_query(text: str) -> SearchQuery:
 
 
 def restrict_to_domains(query: SearchQuery, domains: Iterable[object], *, without: bool = False) -> None:
-    """Keeps the query to these domains and what is below them, or away from them.
+    """Keep the query to these domains and what is below them, or away from them.
 
     Raises:
         ErrorResponse: 400; one is no domain.
@@ -112,7 +112,7 @@ def restrict_to_domains(query: SearchQuery, domains: Iterable[object], *, withou
 
 
 def restrict_to_times(query: SearchQuery, tbs: object, now: float) -> bool:
-    """Keeps the query to pages stored in a time: `qdr:h`, `qdr:d3`, `cdr:1,cd_min:12/1/2026,cd_max:12/31/2026`.
+    """Keep the query to pages stored in a time: `qdr:h`, `qdr:d3`, `cdr:1,cd_min:12/1/2026,cd_max:12/31/2026`.
 
     Returns:
         Whether the newest are wanted first (`sbd:1`).
@@ -139,7 +139,7 @@ def restrict_to_times(query: SearchQuery, tbs: object, now: float) -> bool:
 
 
 def restrict_to_type(query: SearchQuery, suffix: str, *, without: bool = False) -> None:
-    """Keeps the query to files of a type, by their content type or the end of their path."""
+    """Keep the query to files of a type, by their content type or the end of their path."""
     suffix = suffix.lower().lstrip(".")
     query.narrow(
         f"{'NOT ' if without else ''}(instr(kind, ?) > 0 OR substr(key, ?) = ?)",
@@ -188,7 +188,7 @@ def _any(alternatives: list[str]) -> str:
 
 
 def _site(value: str) -> tuple[str, list[object]]:
-    """The condition for a host, what is below it, and where named its port and path; empty for what is no host."""
+    """Return the condition for a host, what is below it, and where named its port and path; empty for what is no host."""
     try:
         parts = urlsplit(value if "://" in value else f"//{value}")
         host, port = (parts.hostname or "").strip(".").removeprefix("*.").removeprefix("www."), parts.port

@@ -45,7 +45,7 @@ def index_text(text: str) -> str:
 
 
 def quote_phrase(text: str) -> str:
-    """A searched text as an expression of the index in which nothing of it is syntax; empty where it has no word."""
+    """Return a searched text as an expression of the index in which nothing of it is syntax; empty where it has no word."""
     text = _normalized(text)
     if not any(unicodedata.category(letter)[0] in "LN" for letter in text):
         return ""
@@ -62,7 +62,7 @@ def quote_phrase(text: str) -> str:
 
 
 def best_passage(text: str, sought: Sequence[str]) -> str:
-    """The part of a text that has the most of the sought words, the first of several, in one line; empty for none."""
+    """Return the part of a text that has the most of the sought words, the first of several, in one line; empty for none."""
     pattern = _matcher(sought)
     if pattern is None:
         return ""
@@ -77,12 +77,12 @@ def best_passage(text: str, sought: Sequence[str]) -> str:
 
 
 def beginning(text: str) -> str:
-    """The first words of a text, in one line."""
+    """Return the first words of a text, in one line."""
     return _cut(text, 0)
 
 
 def _cut(text: str, at: int) -> str:
-    """The window around a place, without markup, begun and ended between words."""
+    """Return the window around a place, without markup, begun and ended between words."""
     start = max(0, at - _PASSAGE // 4)
     if start:
         space = re.search(r"\s", text[start:at])

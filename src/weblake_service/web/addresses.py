@@ -40,7 +40,7 @@ _MAX_URL = 16_384
 
 
 def clean_url(url: str, *, allow_private: bool = False) -> str:
-    """Returns the URL that will be fetched: with `http://` where no scheme was given, host in its ASCII form.
+    """Return the URL that will be fetched: with `http://` where no scheme was given, host in its ASCII form.
 
     Raises PageFailure with status 400 for anything that is not an http or https URL with a host; a host without a dot
     is refused too, unless `allow_private`.
@@ -66,13 +66,13 @@ def clean_url(url: str, *, allow_private: bool = False) -> str:
 
 
 def with_scheme(url: str) -> str:
-    """The URL as it was asked for, with `http://` where it has no scheme: so it stands in `sourceURL`."""
+    """Return the URL as it was asked for, with `http://` where it has no scheme: so it stands in `sourceURL`."""
     text = url.strip()
     return text if "://" in text or _names_scheme(text) else f"http://{text.removeprefix('//')}"
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address belongs to the public internet; one that wraps an IPv4 address is judged by that one."""
+    """Return whether an address belongs to the public internet; one that wraps an IPv4 address is judged by that one."""
     if isinstance(address, ipaddress.IPv6Address):
         inner = address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
         if address in _NAT64:
@@ -87,7 +87,7 @@ def is_public(address: Address) -> bool:
 
 
 def is_literal_private(host: str) -> bool:
-    """Whether a host names a closed target without any look-up: localhost, or an address in any spelling."""
+    """Return whether a host names a closed target without any look-up: localhost, or an address in any spelling."""
     name = host.strip("[]").rstrip(".").lower()
     if name == "localhost" or name.endswith(".localhost"):
         return True
@@ -103,7 +103,7 @@ def is_literal_private(host: str) -> bool:
 
 
 async def resolve(host: str, port: int, *, allow_private: bool = False) -> list[str]:
-    """Returns the addresses of a host that may be connected to, in the order in which to try them.
+    """Return the addresses of a host that may be connected to, in the order in which to try them.
 
     Decimal, octal and hexadecimal spellings are read as the system reads them. Raises PageFailure: 403 when every
     address is closed, 500 with the code for DNS failures when there is none.
@@ -121,7 +121,7 @@ async def resolve(host: str, port: int, *, allow_private: bool = False) -> list[
 
 
 def private_target_failure(host: str) -> PageFailure:
-    """The failure for a target in a private network."""
+    """Return the failure for a target in a private network."""
     message = (
         f"{host} is not on the public internet: loopback, private and link-local targets are refused. "
         "Start the service with --allow-private to scrape them."
@@ -130,7 +130,7 @@ def private_target_failure(host: str) -> PageFailure:
 
 
 def _names_scheme(text: str) -> bool:
-    """Whether the text begins with a scheme, and not with a host and its port."""
+    """Return whether the text begins with a scheme, and not with a host and its port."""
     match = _SCHEME.match(text)
     return match is not None and not re.match(r"^[^/?#:]+:\d+(?:[/?#]|$)", text)
 

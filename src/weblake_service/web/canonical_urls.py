@@ -12,7 +12,7 @@ _INDEX = re.compile(r"/(?:index|default)\.(?:html?|xhtml|php|aspx?|jsp)$", re.IG
 
 
 def split(url: str) -> SplitResult | None:
-    """The parts of an http or https URL, its host in lower case and without a default port; None for anything else."""
+    """Return the parts of an http or https URL, its host in lower case and without a default port; None for anything else."""
     try:
         parts = urlsplit(url.strip())
         host, port = parts.hostname, parts.port
@@ -27,7 +27,7 @@ def split(url: str) -> SplitResult | None:
 
 
 def url_to_visit(parts: SplitResult, *, ignore_query: bool) -> str:
-    """The URL as a crawl fetches it: as it was found, without fragment and, if asked, without query."""
+    """Return the URL as a crawl fetches it: as it was found, without fragment and, if asked, without query."""
     return urlunsplit(parts._replace(query="") if ignore_query else parts)
 
 

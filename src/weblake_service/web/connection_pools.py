@@ -27,7 +27,7 @@ class ConnectionPools:
         self._pools: dict[tuple[bool, str], httpcore.AsyncConnectionPool] = {}
 
     async def pool_for(self, url: httpx.URL, *, verify: bool) -> httpcore.AsyncConnectionPool:
-        """The pool that a request for this URL goes through."""
+        """Return the pool that a request for this URL goes through."""
         proxy = proxy_for(url) if self._trust_env else ""
         if proxy and not self._allow_private:
             # The proxy may know names that this machine does not; what this machine knows to be closed stays closed.
@@ -45,7 +45,7 @@ class ConnectionPools:
         return self._pools[key]
 
     async def aclose(self) -> None:
-        """Closes all connections."""
+        """Close all connections."""
         pools, self._pools = self._pools, {}
         for pool in pools.values():
             await pool.aclose()
@@ -67,7 +67,7 @@ class PinnedBackend(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        """Connects to the first address of the host that is allowed and answers."""
+        """Connect to the first address of the host that is allowed and answer."""
         addresses = await resolve(host, port, allow_private=self._allow_private)
         for address in addresses[:-1]:
             with suppress(httpcore.ConnectError, httpcore.ConnectTimeout):
@@ -79,7 +79,7 @@ class PinnedBackend(httpcore.AsyncNetworkBackend):
         )
 
     async def sleep(self, seconds: float) -> None:
-        """Waits, as httpcore asks between its own retries."""
+        """Wait, as httpcore asks between its own retries."""
         await asyncio.sleep(seconds)
 
 
@@ -92,7 +92,7 @@ async def _refuse_private(url: httpx.URL) -> None:
 
 
 def proxy_for(url: httpx.URL) -> str:
-    """The proxy that the environment names for a URL; empty for none."""
+    """Return the proxy that the environment names for a URL; empty for none."""
     host = url.host
     if host in {"localhost", "::1"} or host.startswith("127.") or host.endswith(".localhost") or proxy_bypass(host):
         return ""

@@ -25,7 +25,7 @@ class Country:
 
     @property
     def languages(self) -> list[str]:
-        """The language as it is written there, and the language as such: `de-DE`, `de`."""
+        """Return the language as it is written there, and the language as such: `de-DE`, `de`."""
         return [f"{self.language}-{self.code}", self.language]
 
 
@@ -40,7 +40,7 @@ def country_problem(options: Mapping[str, object]) -> str | None:
 
 
 def country_of(options: Mapping[str, object]) -> Country:
-    """The country of `location`; the default one where it names none, or none that there is."""
+    """Return the country of `location`; the default one where it names none, or none that there is."""
     return _countries().get(_code(options)) or _countries()[DEFAULT]
 
 

@@ -27,7 +27,7 @@ class BodyDecoder:
         self._inflate: zlib._Decompress | None = None
 
     def feed(self, part: bytes) -> None:
-        """Adds bytes as they come from the wire."""
+        """Add bytes as they come from the wire."""
         self._received += len(part)
         if self._received > self._limit and not self._cut:
             raise self._too_large()
@@ -39,13 +39,13 @@ class BodyDecoder:
             part, more = self._step(part)
 
     def finish(self) -> bytes:
-        """The whole body; one that breaks off within its compression is a PageFailure."""
+        """Return the whole body; one that breaks off within its compression is a PageFailure."""
         if self._coding and self._received and not self.full and (self._inflate is None or not self._inflate.eof):
             raise self._broken("breaks off")
         return bytes(self.data)
 
     def _step(self, part: bytes) -> tuple[bytes, bool]:
-        """Inflates once; returns the bytes still to be inflated, and whether there is more to do."""
+        """Inflate once; returns the bytes still to be inflated, and whether there is more to do."""
         if self._inflate is None or self._inflate.eof:
             # Gzip files may follow one another; after the last, and after a deflated body, there is only padding.
             if not part or (self._inflate is not None and (self._coding == "deflate" or part[:1] != b"\x1f")):

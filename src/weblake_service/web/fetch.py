@@ -79,7 +79,7 @@ class Fetcher:
         max_body: int | None = None,
         cut: bool = False,
     ) -> FetchedResponse:
-        """Returns what the target answered, whatever its status; up to 10 redirects are followed.
+        """Return what the target answered, whatever its status; up to 10 redirects are followed.
 
         `timeout_s` is for everything, from the name to the last byte. `verify` checks certificates (off by default, as
         in the contract). A body over `max_body` (default: the fetcher's) is a failure, or with `cut` ends there. Raises
@@ -100,7 +100,7 @@ class Fetcher:
     async def post(
         self, url: str, body: bytes, *, headers: Mapping[str, str] | None = None, timeout_s: float = 10.0
     ) -> int:
-        """Posts a body once, with checked certificates, and returns the status; redirects are not followed.
+        """Post a body once, with checked certificates, and return the status; redirects are not followed.
 
         For webhooks, whose receivers are judged as any other target is. Raises PageFailure when there is no answer.
         """
@@ -116,7 +116,7 @@ class Fetcher:
             raise PageFailure("SCRAPE_TIMEOUT", message, status=408) from error
 
     async def aclose(self) -> None:
-        """Closes all connections; the fetcher may be used again."""
+        """Close all connections; the fetcher may be used again."""
         await self._pools.aclose()
 
     async def _request_once(self, chain: RedirectChain, verify: bool, limit: int, cut: bool) -> FetchedResponse | None:
@@ -130,7 +130,7 @@ class Fetcher:
 
     @asynccontextmanager
     async def _translate_errors(self, chain: RedirectChain) -> AsyncIterator[None]:
-        """Turns what the network raises into a PageFailure."""
+        """Turn what the network raises into a PageFailure."""
         try:
             yield
         except httpcore.LocalProtocolError as error:

@@ -64,11 +64,11 @@ class Frontier:
 
     @property
     def full(self) -> bool:
-        """Whether as many pages were taken as the limit allows."""
+        """Return whether as many pages were taken as the limit allows."""
         return self._taken >= self.limit
 
     def offer(self, url: str, depth: int) -> bool:
-        """Takes in a URL found `depth` links from the start; True if it is new and will be visited in its turn."""
+        """Take in a URL found `depth` links from the start; True if it is new and will be visited in its turn."""
         parts = canonical_urls.split(url) if len(url) <= _MAX_URL else None
         if parts is None:
             return False
@@ -83,19 +83,19 @@ class Frontier:
         return True
 
     def wants(self, url: str, depth: int) -> bool:
-        """Whether the options let the crawl visit this URL, seen or not."""
+        """Return whether the options let the crawl visit this URL, seen or not."""
         parts = canonical_urls.split(url)
         return parts is not None and self._wants(parts, depth)
 
     def take(self) -> tuple[str, int] | None:
-        """The next URL and its depth; None when none waits or the limit is reached."""
+        """Return the next URL and its depth; None when none waits or the limit is reached."""
         if not self._waiting or self.full:
             return None
         self._taken += 1
         return self._waiting.popleft()
 
     def landed(self, url: str, final_url: str | None = None) -> bool:
-        """Records where redirects led a taken URL.
+        """Record where redirects led a taken URL.
 
         False if they led to a page that this crawl has seen under its own address. Where the start URL is redirected,
         the crawl's scope moves along, from `example.com` to `www.example.com/en/`.
@@ -117,7 +117,7 @@ class Frontier:
         return first
 
     def uncount(self) -> None:
-        """Gives back the place of a taken URL that was not fetched, because robots.txt forbids it."""
+        """Give back the place of a taken URL that was not fetched, because robots.txt forbids it."""
         self._taken = max(0, self._taken - 1)
 
     def _wants(self, parts: SplitResult, depth: int) -> bool:

@@ -15,19 +15,19 @@ class CrawlQueue(Protocol):
     """Which URLs a crawl visits, and in which order."""
 
     def offer(self, url: str, depth: int) -> bool:
-        """Whether the URL is to be visited and was not offered before."""
+        """Return whether the URL is to be visited and was not offered before."""
 
     def wants(self, url: str, depth: int) -> bool:
-        """Whether the options let the crawl visit the URL, offered before or not."""
+        """Return whether the options let the crawl visit the URL, offered before or not."""
 
     def take(self) -> tuple[str, int] | None:
-        """The next URL and its depth, in the order of the offers; None where none waits or the limit is reached."""
+        """Return the next URL and its depth, in the order of the offers; None where none waits or the limit is reached."""
 
     def landed(self, url: str, final_url: str | None = None) -> bool:
         """Told where a URL's redirects led; False where that is another page of this crawl."""
 
     def uncount(self) -> None:
-        """Gives back the place of a taken URL that was not fetched."""
+        """Give back the place of a taken URL that was not fetched."""
 
 
 class ParsedFile(Protocol):
@@ -35,7 +35,7 @@ class ParsedFile(Protocol):
 
     @property
     def document(self) -> dict[str, object]:
-        """The document in its wire form, without a scrape id."""
+        """Return the document in its wire form, without a scrape id."""
 
     @property
     def credits(self) -> int:
@@ -46,37 +46,37 @@ class Web(Protocol):
     """What the service asks of the web."""
 
     async def scrape(self, url: str, options: Mapping[str, object]) -> FreshPage:
-        """Fetches a page and makes it a document; raises PageFailure."""
+        """Fetch a page and make it a document; raises PageFailure."""
 
     async def browse(self, url: str, options: Mapping[str, object], visitor: BrowserIdentity) -> FreshPage:
-        """Loads a page in a browser and makes it a document; raises PageFailure."""
+        """Load a page in a browser and make it a document; raises PageFailure."""
 
     async def remake(self, url: str, options: Mapping[str, object], fetched: FetchedResponse) -> FreshPage:
-        """Makes a document of what a URL answered before; raises PageFailure."""
+        """Make a document of what a URL answered before; raises PageFailure."""
 
     async def parse(self, read: Callable[[], Upload], options: Mapping[str, object], timeout_s: float) -> ParsedFile:
-        """Makes a document of an uploaded file, which is read when its turn has come; raises PageFailure."""
+        """Make a document of an uploaded file, which is read when its turn has come; raises PageFailure."""
 
     async def allowed(self, url: str, user_agent: str | None) -> bool:
-        """Whether robots.txt lets us fetch the URL."""
+        """Return whether robots.txt lets us fetch the URL."""
 
     async def robots_note(self, url: str) -> str:
-        """Why nothing there may be fetched, where robots.txt could not be read; empty where it was."""
+        """Return why nothing there may be fetched, where robots.txt could not be read; empty where it was."""
 
     async def crawl_delay(self, url: str, user_agent: str | None) -> float | None:
         """Seconds that the site wants between two pages."""
 
     async def sitemap(self, url: str, limit: int) -> list[str]:
-        """The URLs in the site's sitemaps."""
+        """Return the URLs in the site's sitemaps."""
 
     def frontier(self, url: str, options: Mapping[str, object]) -> CrawlQueue:
-        """The queue of a crawl that begins at a URL."""
+        """Return the queue of a crawl that begins at a URL."""
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> int:
-        """Posts to a webhook's receiver and returns its status; private addresses only where they are allowed."""
+        """Post to a webhook's receiver and return its status; private addresses only where they are allowed."""
 
     def forget(self) -> None:
-        """Forgets what it remembers of sites, such as their robots.txt."""
+        """Forget what it remembers of sites, such as their robots.txt."""
 
     async def aclose(self) -> None:
-        """Closes all connections."""
+        """Close all connections."""

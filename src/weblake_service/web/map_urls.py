@@ -41,7 +41,7 @@ class SiteUrls:
 
 
 async def find_urls(web: Web, url: str, mode: str) -> SiteUrls:
-    """Reads a site's sitemaps and its page.
+    """Read a site's sitemaps and its page.
 
     Args:
         web: The door to the web.
@@ -72,7 +72,7 @@ async def find_urls(web: Web, url: str, mode: str) -> SiteUrls:
 
 
 async def arrange(found: SiteUrls, known: Known, asked: Mapping[str, object]) -> list[dict[str, object]]:
-    """The URLs of the site, each once, as the options want them.
+    """Return the URLs of the site, each once, as the options want them.
 
     Args:
         found: What was found.
@@ -94,7 +94,7 @@ def _arrange(found: SiteUrls, known: Known, asked: Mapping[str, object]) -> list
 
 
 def _site_links(found: SiteUrls, known: Known, asked: Mapping[str, object]) -> Iterable[dict[str, object]]:
-    """The URLs that belong to the site, each page once, with what is known of it."""
+    """Return the URLs that belong to the site, each page once, with what is known of it."""
     subdomains = asked.get("include_subdomains", True) is True
     no_query = asked.get("ignore_query_parameters", True) is True
     seen: set[str] = set()
@@ -117,7 +117,7 @@ def _belongs(parts: SplitResult, hosts: Iterable[str], *, subdomains: bool) -> b
 
 
 async def _fetch_page_and_sitemaps(web: Web, url: str, mode: str) -> tuple[FreshPage | PageFailure | None, list[str]]:
-    """The page and the sitemaps, read side by side; the page is None where only the sitemaps are wanted."""
+    """Return the page and the sitemaps, read side by side; the page is None where only the sitemaps are wanted."""
     if mode == "only":
         return None, await web.sitemap(url, _MOST)
     if mode == "skip":
@@ -148,13 +148,13 @@ def _add_page_links(found: SiteUrls, page: FreshPage, url: str, listed: list[str
 
 
 def _is_on_site_of(urls: Iterable[str], places: Iterable[str]) -> bool:
-    """Whether any of the URLs is on the site of one of these places."""
+    """Return whether any of the URLs is on the site of one of these places."""
     hosts = [site_of(parts) for place in places if (parts := split(place)) is not None]
     return any((parts := split(url)) is not None and _belongs(parts, hosts, subdomains=True) for url in urls)
 
 
 def _by_relevance(links: list[dict[str, object]], search: str) -> list[dict[str, object]]:
-    """The links with the most of the searched words first; equal ones keep their order, and none is left out."""
+    """Return the links with the most of the searched words first; equal ones keep their order, and none is left out."""
     words = list(dict.fromkeys(word for word in re.split(r"[\W_]+", search.lower()) if word))
 
     def score(link: dict[str, object]) -> int:

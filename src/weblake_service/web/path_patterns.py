@@ -41,7 +41,7 @@ class PathPatterns:
         self.on_full_url = options.get("regex_on_full_url") is True
 
     def allows(self, text: str) -> bool:
-        """Whether no pattern excludes the text, and one includes it where there are such."""
+        """Return whether no pattern excludes the text, and one includes it where there are such."""
         if not (self._include or self._exclude):
             return True
         # A lone surrogate is no UTF-8, which the engine works on.

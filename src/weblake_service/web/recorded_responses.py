@@ -43,7 +43,7 @@ class RecordingFetcher(Fetcher):
         self.fetched: FetchedResponse | None = None
 
     async def get(self, url: str, **options: object) -> FetchedResponse:
-        """Returns what the target answered."""
+        """Return what the target answered."""
         self.fetched = await self._inner.get(url, **options)  # type: ignore[arg-type]
         return self.fetched
 
@@ -61,7 +61,7 @@ class ReplayFetcher(Fetcher):
         return self._fetched.captured
 
     async def get(self, url: str, **options: object) -> FetchedResponse:
-        """Returns the answer."""
+        """Return the answer."""
         return self._fetched
 
 
@@ -72,7 +72,7 @@ async def scrape_with(
     scrape: Scrape,
     converters: ConverterPool,
 ) -> AnsweredPage:
-    """Makes a page of what a fetcher brings; raises PageFailure."""
+    """Make a page of what a fetcher brings; raises PageFailure."""
     page = await scrape(url, _without_extra_formats(options), fetcher)
     fetched = fetcher.fetched if isinstance(fetcher, RecordingFetcher) else None
     document = page.document
@@ -93,7 +93,7 @@ async def scrape_with(
 
 
 def _with_fields(document: Mapping[str, object], more: Mapping[str, object]) -> dict[str, object]:
-    """The document with more before its metadata."""
+    """Return the document with more before its metadata."""
     rest = {name: value for name, value in document.items() if name != "metadata"}
     return {**rest, **more, "metadata": document.get("metadata")}
 

@@ -24,7 +24,7 @@ _HARMLESS = frozenset(["user-agent", "accept", "accept-language"])
 
 
 def header_problem(headers: Mapping[object, object]) -> str | None:
-    """Which of these headers a request to a target cannot carry, as a sentence; None where all can be sent."""
+    """Return which of these headers a request to a target cannot carry, as a sentence; None where all can be sent."""
     for name in headers:
         lower = str(name).lower().strip()
         if (lower in _OURS and lower not in _REPLACED) or lower.startswith("proxy-"):
@@ -53,7 +53,7 @@ class RedirectChain:
         return self.url.copy_with(userinfo=b"") if self.url.userinfo else self.url
 
     def request(self, method: str = "GET", body: bytes | None = None) -> httpcore.Request:
-        """The request for where the chain stands."""
+        """Return the request for where the chain stands."""
         at_home = same_site(self._start, self.url)
         sent = {n: value for n, value in self._headers.items() if n not in _OURS and not n.startswith("proxy-")}
         if not at_home:
@@ -76,7 +76,7 @@ class RedirectChain:
         return httpcore.Request(method, target, headers=raw, content=body)
 
     def follow(self, status: int, headers: httpx.Headers, allow_private: bool) -> bool:
-        """Moves on where the answer is a redirect; False where it is an answer."""
+        """Move on where the answer is a redirect; False where it is an answer."""
         response = httpx.Response(status, headers=headers, request=httpx.Request("GET", self.url))
         self._cookies.extract_cookies(response)
         location = headers.get("location", "")

@@ -51,23 +51,23 @@ class RobotsRules:
         self._reading: dict[str, asyncio.Task[_Rules]] = {}
 
     async def allowed(self, url: str, user_agent: str | None = None) -> bool:
-        """Whether a crawler of this name (default: weblake) may fetch the URL."""
+        """Return whether a crawler of this name (default: weblake) may fetch the URL."""
         rules = await self._rules_for(url)
         return bool(rules.parsed.can_fetch(url, user_agent or NAME))
 
     async def crawl_delay(self, url: str, user_agent: str | None = None) -> float | None:
-        """The seconds that the site wants between two pages, or None."""
+        """Return the seconds that the site wants between two pages, or None."""
         rules = await self._rules_for(url)
         delay = rules.parsed.crawl_delay(user_agent or NAME)
         return float(delay) if delay is not None and delay >= 0 else None
 
     async def sitemaps(self, url: str) -> list[str]:
-        """The addresses of the sitemaps that the site names."""
+        """Return the addresses of the sitemaps that the site names."""
         rules = await self._rules_for(url)
         return list(dict.fromkeys(str(sitemap) for sitemap in rules.parsed.sitemaps))
 
     async def note(self, url: str) -> str:
-        """Why the answer is what it is, where robots.txt could not be read; empty otherwise."""
+        """Return why the answer is what it is, where robots.txt could not be read; empty otherwise."""
         return (await self._rules_for(url)).note
 
     async def _rules_for(self, url: str) -> _Rules:

@@ -49,7 +49,7 @@ async def sitemap_urls(
     limit: int = 50_000,
     timeout_s: float = _TIMEOUT_S,
 ) -> list[str]:
-    """Returns the http and https URLs in the sitemaps of a site, in their order, each once, at most `limit`.
+    """Return the http and https URLs in the sitemaps of a site, in their order, each once, at most `limit`.
 
     Read are the sitemaps that robots.txt names, or else `/sitemap.xml`, and those that they name in turn; gzipped ones
     too, feeds, and plain lists. What was found within `timeout_s` is returned; a site without sitemaps has none, which
@@ -76,7 +76,7 @@ class _SitemapReader:
         self._room = _MAX_TOTAL
 
     async def read(self, files: list[str]) -> None:
-        """Reads these files and those that they name, breadth first."""
+        """Read these files and those that they name, breadth first."""
         waiting = deque((file, 0) for file in files)
         while waiting and len(self.urls) < self._limit and len(self._seen) < _MAX_FILES and self._room > 0:
             turn = self._next(waiting)
@@ -91,7 +91,7 @@ class _SitemapReader:
                     waiting.extend((one, depth + 1) for one in more)
 
     def _next(self, waiting: deque[tuple[str, int]]) -> list[tuple[str, int]]:
-        """The next files that were not read yet, each with its depth."""
+        """Return the next files that were not read yet, each with its depth."""
         turn: list[tuple[str, int]] = []
         while waiting and len(turn) < _WIDTH and len(self._seen) < _MAX_FILES:
             file, depth = waiting.popleft()
@@ -108,7 +108,7 @@ class _SitemapReader:
         return fetched if fetched.status == 200 else None
 
     async def _take(self, fetched: FetchedResponse, most: int) -> list[str]:
-        """Keeps the pages that a file names, and returns the sitemaps."""
+        """Keep the pages that a file names, and return the sitemaps."""
         large = len(fetched.body) > _LARGE
         body = await asyncio.to_thread(_gunzip, fetched, most) if large else _gunzip(fetched, most)
         self._room -= len(body)
@@ -120,7 +120,7 @@ class _SitemapReader:
 
 
 def _gunzip(fetched: FetchedResponse, most: int) -> bytes:
-    """The file itself, where it was sent as a gzip file and not as a gzip-encoded answer."""
+    """Return the file itself, where it was sent as a gzip file and not as a gzip-encoded answer."""
     if not fetched.body.startswith(b"\x1f\x8b"):
         return fetched.body
     try:
@@ -130,7 +130,7 @@ def _gunzip(fetched: FetchedResponse, most: int) -> bytes:
 
 
 def _entries(body: bytes, limit: int, base: str) -> tuple[list[str], list[str]]:
-    """The pages and the sitemaps that a file at `base` names; of a broken file, those before the break."""
+    """Return the pages and the sitemaps that a file at `base` names; of a broken file, those before the break."""
     if not body.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<"):
         return [line.strip() for line in text_of("text/plain", body).splitlines()[:limit]], []
     pages: list[str] = []
@@ -158,7 +158,7 @@ def _entries(body: bytes, limit: int, base: str) -> tuple[list[str], list[str]]:
 
 
 def _add_location(element: Element, parent: str, pages: list[str], more: list[str]) -> None:
-    """Takes the address out of an element, where it holds one."""
+    """Take the address out of an element, where it holds one."""
     name, text = _local_name(element.tag), (element.text or "").strip()
     if name == "loc" and text:
         (more if parent == "sitemap" else pages).append(text)
@@ -169,13 +169,13 @@ def _add_location(element: Element, parent: str, pages: list[str], more: list[st
 
 
 def _local_name(tag: object) -> str:
-    """A tag without its namespace; empty for the extensions' tags, which describe pictures and films."""
+    """Return a tag without its namespace; empty for the extensions' tags, which describe pictures and films."""
     namespace, _, name = str(tag).rpartition("}")
     return "" if any(word in namespace.lower() for word in _EXTENSIONS) else name.lower()
 
 
 def _resolve_url(base: str, address: str) -> str:
-    """An address as a browser would read it in a file from there; as it came where nothing can be made of it."""
+    """Return an address as a browser would read it in a file from there; as it came where nothing can be made of it."""
     if address[:4].lower() == "http":
         return address
     try:

@@ -29,11 +29,11 @@ class MonitoredStream(httpcore.AsyncNetworkStream):
             self._poll.register(self._socket.fileno(), select.POLLIN)
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """Reads what there is."""
+        """Read what there is."""
         return await self._inner.read(max_bytes, timeout)
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """Writes everything."""
+        """Write everything."""
         await self._inner.write(buffer, timeout)
 
     async def aclose(self) -> None:
@@ -52,7 +52,7 @@ class MonitoredStream(httpcore.AsyncNetworkStream):
         server_hostname: str | None = None,
         timeout: float | None = None,
     ) -> Self:
-        """The same connection with TLS on it."""
+        """Return the same connection with TLS on it."""
         return type(self)(await self._inner.start_tls(ssl_context, server_hostname, timeout))
 
     def get_extra_info(self, info: str) -> Any:

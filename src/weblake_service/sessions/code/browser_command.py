@@ -30,7 +30,7 @@ _MILLISECONDS = 1000
 
 
 def main(words: Sequence[str]) -> int:
-    """Does one step; returns the status of the process."""
+    """Do one step; returns the status of the process."""
     told = parse(words)
     try:
         text, value = asyncio.run(_run(told))
@@ -142,7 +142,7 @@ async def _is(hands: PageActions, told: Namespace) -> bool:
 
 
 async def _tab(cdp: WebSocketCdp, told: Namespace) -> Said:
-    """Lists, opens, switches and closes pages; they are numbered as they are listed."""
+    """List, opens, switches and close pages; they are numbered as they are listed."""
     pages = refs_file.in_listed_order(_folder(), await open_pages(cdp))
     if told.what == "new":
         page = await new_page(cdp)

@@ -30,7 +30,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
-    """Makes sense of a command line; the command is in `command`. What makes no sense ends the process."""
+    """Make sense of a command line; the command is in `command`. What makes no sense ends the process."""
     stop = words.index("--") if "--" in words else len(words)
     # argparse takes a word that may be left out for left out when a flag stands before it: flags go last.
     flags = [word for word in words[:stop] if word in _FLAGS]

@@ -53,7 +53,7 @@ class WebSocketCdp:
     async def send(
         self, method: str, params: Mapping[str, object] | None = None, session: str | None = None
     ) -> dict[str, Any]:
-        """Sends a command and returns its result.
+        """Send a command and return its result.
 
         Raises:
             CdpError: It was refused, or the browser is gone.
@@ -76,7 +76,7 @@ class WebSocketCdp:
             del self._waiting[number]
 
     def listen(self, listener: Listener) -> Callable[[], None]:
-        """Hears every event until the function that is returned is called."""
+        """Hear every event until the function that is returned is called."""
         self._listeners.append(listener)
 
         def forget() -> None:
@@ -86,7 +86,7 @@ class WebSocketCdp:
         return forget
 
     async def read(self) -> None:
-        """Hands out answers and events until the browser is gone."""
+        """Hand out answers and events until the browser is gone."""
         try:
             async for text in self._socket:
                 self._take(json.loads(text))

@@ -28,7 +28,7 @@ _LONGEST = 1 << 20
 
 
 async def main(room: Path) -> int:
-    """Runs the code; returns the status of the process."""
+    """Run the code; returns the status of the process."""
     from playwright.async_api import async_playwright
 
     code = (room / _NAME).read_text("utf-8")
@@ -60,7 +60,7 @@ async def main(room: Path) -> int:
 
 
 def _compile(code: str) -> list[Any]:
-    """The code up to its last expression, and that expression, whose value is wanted."""
+    """Return the code up to its last expression, and that expression, whose value is wanted."""
     tree = ast.parse(code, _NAME)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
@@ -71,7 +71,7 @@ def _compile(code: str) -> list[Any]:
 
 
 async def _choose_page(context: BrowserContext, target: str) -> Page:
-    """The page whose target is named, the last one where that is gone, a new one where there is none."""
+    """Return the page whose target is named, the last one where that is gone, a new one where there is none."""
     if len(context.pages) > 1 and target:
         for page in context.pages:
             session = await context.new_cdp_session(page)
@@ -92,7 +92,7 @@ def _to_json(value: object) -> str | None:
 
 
 def _report_exception(error: BaseException, room: Path) -> None:
-    """Says what was raised: its message for the answer, and with it the lines of the code for stderr."""
+    """Say what was raised: its message for the answer, and with it the lines of the code for stderr."""
     told = traceback.TracebackException.from_exception(error)
     _user_frames(told)
     print("".join(told.format()), end="", file=sys.stderr)  # noqa: T201
@@ -103,7 +103,7 @@ def _report_exception(error: BaseException, room: Path) -> None:
 
 
 def _user_frames(told: traceback.TracebackException | None) -> None:
-    """Leaves of a traceback what the code did, and not what the libraries below it did then, nor this program."""
+    """Leave of a traceback what the code did, and not what the libraries below it did then, nor this program."""
     if told is None:
         return
     own = [frame for frame in told.stack if frame.filename == _NAME]

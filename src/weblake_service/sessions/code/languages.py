@@ -26,7 +26,7 @@ class LanguageMissing(Exception):
 
 
 def write_files(room: Path, code: str, language: str) -> list[str]:
-    """Puts the code and the browser's command into an empty folder; returns the command line that runs the code.
+    """Put the code and the browser's command into an empty folder; returns the command line that runs the code.
 
     Raises:
         LanguageMissing: It cannot be run here.

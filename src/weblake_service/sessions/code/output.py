@@ -23,11 +23,11 @@ class BoundedOutput:
         self._dropped = 0
 
     def release(self) -> None:
-        """Closes the end that the process writes to, which it has by now."""
+        """Close the end that the process writes to, which it has by now."""
         os.close(self.end)
 
     async def read(self) -> None:
-        """Reads until nobody is there who could write, or until it is cancelled."""
+        """Read until nobody is there who could write, or until it is cancelled."""
         stream = asyncio.StreamReader()
         pipe = os.fdopen(self._read, "rb", 0)
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(

@@ -43,7 +43,7 @@ class PageWatchdog:
             cdp.listen(self._on_event)
 
     async def start(self) -> None:
-        """Attaches to the pages, and goes on doing so.
+        """Attach to the pages, and go on doing so.
 
         Raises:
             CdpError: The browser refuses.
@@ -54,7 +54,7 @@ class PageWatchdog:
 
     @contextmanager
     def viewed(self) -> Iterator[None]:
-        """Leaves dialogs to a viewer who can answer them, while the block runs."""
+        """Leave dialogs to a viewer who can answer them, while the block runs."""
         self._viewers += 1
         self._unseen.clear()
         try:
@@ -65,19 +65,19 @@ class PageWatchdog:
                 self._unseen.set()
 
     def stop(self) -> None:
-        """Does nothing more."""
+        """Do nothing more."""
         for key in list(self._tasks):
             self._drop(key)
 
     async def front(self) -> str | None:
-        """The page in front. None where nobody says, which the code will hear when it connects itself."""
+        """Return the page in front. None where nobody says, which the code will hear when it connects itself."""
         with suppress(CdpError, PageActionError, TimeoutError):
             async with aio.timeout(_ANSWER):
                 return await front_page(self._cdp) if self._cdp else None
         return None
 
     async def unblock(self) -> None:
-        """Ends what scripts do in pages that do not answer."""
+        """End what scripts do in pages that do not answer."""
         await asyncio.gather(*(self._unblock_page(session) for session in self._sessions))
 
     async def _unblock_page(self, session: str) -> None:
@@ -92,7 +92,7 @@ class PageWatchdog:
                         await self._cdp.send("Runtime.terminateExecution", None, session)
 
     def _send_quietly(self, key: str, work: Coroutine[Any, Any, None]) -> None:
-        """Does something aside, one thing for each key."""
+        """Do something aside, one thing for each key."""
         self._drop(key)
         self._tasks[key] = asyncio.ensure_future(work)
 
@@ -130,7 +130,7 @@ class PageWatchdog:
 
 @asynccontextmanager
 async def watchdog(cdp_url: str) -> AsyncIterator[PageWatchdog]:
-    """Watches over a browser until the end of the block; over none where there is none."""
+    """Watch over a browser until the end of the block; over none where there is none."""
     # The extra `browser` brings websockets; the service is there without it.
     from weblake_service.sessions.code.connection import open_connection
 

@@ -18,7 +18,7 @@ _NAME = ".agent-browser.json"
 
 
 def load(folder: Path, target: str) -> Snapshot | None:
-    """The last snapshot, without its text; None when it was of another page."""
+    """Return the last snapshot, without its text; None when it was of another page."""
     with suppress(KeyError, TypeError, AttributeError):
         kept = _read(folder)["snapshot"]
         if kept["target"] == target:
@@ -28,13 +28,13 @@ def load(folder: Path, target: str) -> Snapshot | None:
 
 
 def save(folder: Path, target: str, shot: Snapshot) -> None:
-    """Keeps a snapshot's refs."""
+    """Keep a snapshot's refs."""
     refs = {name: asdict(ref) for name, ref in shot.refs.items()}
     _write(folder, {**_read(folder), "snapshot": {"target": target, "loader": shot.loader, "refs": refs}})
 
 
 def in_listed_order(folder: Path, pages: list[OpenPage]) -> list[OpenPage]:
-    """The pages as they were listed last, new ones at the end: the browser's own order changes by itself."""
+    """Return the pages as they were listed last, new ones at the end: the browser's own order changes by itself."""
     before = _read(folder).get("pages")
     numbers = {page: number for number, page in enumerate(before)} if isinstance(before, list) else {}
     ordered = sorted(pages, key=lambda page: numbers.get(page.id, len(numbers)))

@@ -59,7 +59,7 @@ async def run_code(
     page: str | None = None,
     guard: PageWatchdog | None = None,
 ) -> Execution:
-    """Runs some code against a browser.
+    """Run some code against a browser.
 
     :param language: one of `languages.LANGUAGES`
     :param cdp_url: where the browser's protocol is spoken: `ws://…`
@@ -105,7 +105,7 @@ async def _run_in_folder(
 
 
 def _make_folder(folder: Path, mark: str) -> tuple[Path, Path]:
-    """The folder, wherever the service's own is, and in it one for the execution."""
+    """Return the folder, wherever the service's own is, and in it one for the execution."""
     folder = folder.absolute()
     room = folder / f".run-{mark}"
     room.mkdir(0o700)
@@ -163,7 +163,7 @@ async def _run(
 
 
 async def _end(process: asyncio.subprocess.Process, mark: str) -> None:
-    """Ends an execution, and waits until nothing is left of it."""
+    """End an execution, and wait until nothing is left of it."""
     assert process.stdin is not None
     # At once and without waiting: from here on the keeper ends everything, whatever happens to this task.
     process.stdin.close()
@@ -186,7 +186,7 @@ async def _end(process: asyncio.subprocess.Process, mark: str) -> None:
 
 
 def _status(room: Path) -> int | None:
-    """How the code's process ended, by its keeper's word; None when the keeper did not live to say it."""
+    """Return how the code's process ended, by its keeper's word; None when the keeper did not live to say it."""
     said = _read(room / "ended", 20)
     return int(said) if said else None
 
@@ -209,7 +209,7 @@ def _error(room: Path, exit_code: int | None, limit: float | None) -> str | None
 
 
 def _read(file: Path, most: int) -> str | None:
-    """The beginning of a file that the code's process wrote; None when it wrote none."""
+    """Return the beginning of a file that the code's process wrote; None when it wrote none."""
     try:
         with file.open("rb") as source:
             data = source.read(most + 1)

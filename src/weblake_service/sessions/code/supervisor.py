@@ -32,7 +32,7 @@ _KILLING = 2.0
 
 
 def main() -> None:
-    """Runs the command that standard input names; writes how it ended to the file that is named there."""
+    """Run the command that standard input names; writes how it ended to the file that is named there."""
     told = json.loads(_read_first_line())
     _become_subreaper()
     _limit(told["limits"])
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def _read_first_line() -> bytes:
-    """The first line of standard input, and not a byte more."""
+    """Return the first line of standard input, and not a byte more."""
     line = b""
     while not line.endswith(b"\n"):
         more = os.read(0, 65536)
@@ -91,7 +91,7 @@ def _start(command: list[str], folder: str) -> int:
 
 
 def _wait(child: int, woken: int, until: float | None) -> int | None:
-    """The status of a child; None when the leash is let go, when time is up, or when there is no such child.
+    """Return the status of a child; None when the leash is let go, when time is up, or when there is no such child.
 
     :param child: -1 for all children; then it waits until there is none.
     """
@@ -111,7 +111,7 @@ def _wait(child: int, woken: int, until: float | None) -> int | None:
 
 
 def kill_all(find: Callable[[], set[int]]) -> bool:
-    """Kills whoever is found until nobody is; False when some did not go."""
+    """Kill whoever is found until nobody is; False when some did not go."""
     deadline = time.monotonic() + _KILLING
     while found := find():
         for pid in found:
@@ -127,7 +127,7 @@ def kill_all(find: Callable[[], set[int]]) -> bool:
 
 
 def descendants(pid: int) -> set[int]:
-    """The processes below one, corpses too, until they are reaped: a thread of theirs may live on."""
+    """Return the processes below one, corpses too, until they are reaped: a thread of theirs may live on."""
     below: dict[int, list[int]] = {}
     for process in _processes():
         with suppress(OSError):
@@ -142,7 +142,7 @@ def descendants(pid: int) -> set[int]:
 
 
 def marked_processes(mark: str) -> set[int]:
-    """The living processes that carry a mark in their environment; empty where there is no /proc."""
+    """Return the living processes that carry a mark in their environment; empty where there is no /proc."""
     entry, found = f"{MARK}={mark}".encode(), set()
     for process in _processes():
         with suppress(OSError):
@@ -165,7 +165,7 @@ def _become_subreaper() -> None:
 
 
 def _limit(limits: dict[str, Any]) -> None:
-    """Lowers limits of this process, by the names of the module `resource`; none is raised."""
+    """Lower limits of this process, by the names of the module `resource`; none is raised."""
     import resource
 
     for name, wanted in limits.items():

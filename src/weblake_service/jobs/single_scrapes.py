@@ -34,17 +34,17 @@ def store_failed(db: Connection, job: NewJob, failure: Failed) -> None:
 def store_private(
     db: Connection, access: Access, scrape_id: str, credits: int, at: float, kind: str = "scrape"
 ) -> None:
-    """Record a scrape of which nothing is kept: the price and the fact remain, and no URL."""
+    """Record a scrape with zero data retention: the price and the fact, without the URL."""
     accounts.record_activity(db, access, kind, scrape_id, None, at)
     if credits:
         accounts.charge(db, access, credits, at)
 
 
 def read(db: Connection, scrape_id: str, team: str, at: float) -> bytes:
-    """Return the encoded document of a page that was scraped within the last day, alone or in a job.
+    """Return the encoded document of a page that was scraped within the last day, in a single call or a job.
 
     Raises:
-        ErrorResponse: 404 for an unknown or failed scrape, another team's, or one of which nothing was kept.
+        ErrorResponse: 404 for an unknown or failed scrape, another team's, or one with zero data retention.
     """
     alive = at - job_records.JOB_LIFE
     found = db.execute(

@@ -1,7 +1,7 @@
 """Admin endpoints for tests and operators, under /_weblake/.
 
-`docs/testing.md` shows each of them with curl. All are for loopback only, and all but health demand the key. `/health`
-is for the probes of container platforms: it answers from anywhere, without a key.
+`docs/testing.md` shows each of them with curl. All are restricted to loopback, and all but health require the API key.
+`/health` is for the probes of container platforms: it answers requests from any address, without a key.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class AdminRoutes:
         ]
 
     async def probe(self, request: Request) -> Response:
-        """That the service is up, and nothing else."""
+        """Return an empty success response while the service is up."""
         await self._parts.store.read(lambda db: db.execute("SELECT 1").fetchone())
         return json_response({"status": "ok"})
 
@@ -62,20 +62,20 @@ class AdminRoutes:
         return json_response({"requests": self._parts.log.entries()})
 
     async def counts(self, request: Request) -> Response:
-        """Return how many jobs of each kind were started and how many pages were billed, since the last reset."""
+        """Return the number of started jobs by kind and of billed pages, since the last reset."""
         return json_response({"counts": await self._parts.store.read(accounts.counts)})
 
     async def deliveries(self, request: Request) -> Response:
-        """Return the webhooks that wait, and those that were tried last."""
+        """Return the queued webhooks and the last attempted ones."""
         return json_response({"deliveries": await self._parts.store.read(webhook_queue.recent)})
 
     async def reset(self, request: Request) -> Response:
-        """Empty the service."""
+        """Reset the service: delete all jobs and data."""
         await self._parts.reset()
         return json_response({"success": True})
 
     async def faults(self, request: Request) -> Response:
-        """Return the rules that hold, and how often they met and struck what they are about."""
+        """Return the active fault rules, with the number of requests that they matched and affected."""
         return json_response({"rules": self._parts.faults.rules})
 
     async def put_faults(self, request: Request) -> Response:
@@ -88,7 +88,7 @@ class AdminRoutes:
         return await self.faults(request)
 
     async def add_fault(self, request: Request) -> Response:
-        """Add one rule behind the others; the answer has its id."""
+        """Add a rule after the others; return its id."""
         body = await read_object(request, self._parts.config.max_body)
         try:
             (added,) = self._parts.faults.add([read_rule(body)])
@@ -109,7 +109,7 @@ class AdminRoutes:
         return await self.faults(request)
 
     async def clock(self, request: Request) -> Response:
-        """Return the service's time, and the seconds by which it runs ahead of the machine's."""
+        """Return the service's time, and its offset from the machine's clock in seconds."""
         clock = self._parts.clock
         return json_response({"now": iso(clock.now()), "ahead": clock.offset})
 
@@ -130,7 +130,7 @@ class AdminRoutes:
         return Response(file.read_bytes(), media_type="application/yaml")
 
     async def _body(self, request: Request, name: str) -> Mapping[str, object]:
-        """Return the body of a call that takes one thing and nothing else."""
+        """Return the body of a call that accepts only the field `name`."""
         body = await read_object(request, self._parts.config.max_body)
         if set(body) != {name}:
             found = ", ".join(f"`{key[:50]}`" for key in sorted(body)[:5]) or "nothing"

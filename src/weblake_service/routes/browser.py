@@ -32,15 +32,15 @@ from weblake_service.sessions.playwright_driver import profile_of
 from weblake_service.sessions.session_records import SessionSpec
 from weblake_service.sessions.sessions import LiveSession, destroyed_error
 
-#: Seconds of life and without use where nothing is said; the contract's text gives 600 and 300 for the first.
+#: Default lifetime and idle time in seconds; the contract's text gives 600 and 300 for the lifetime.
 _TTL, _IDLE = 300, 300
 _STATUSES = {"active": True, "destroyed": False}
-#: Seconds after which a profile may be free again.
+#: Seconds after which a locked profile may be available again (Retry-After).
 _COME_BACK = "5"
 
 
 class BrowserRoutes:
-    """Browser sessions."""
+    """The browser session endpoints."""
 
     def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts
@@ -56,7 +56,7 @@ class BrowserRoutes:
         ]
 
     async def create(self, request: Request) -> Response:
-        """Begin a session."""
+        """Start a session."""
 
         async def act(access: Access, body: dict[str, object], ticket: IdempotencyTicket) -> Response:
             return await self._create(access, body, ticket, str(request.base_url))
@@ -72,7 +72,7 @@ class BrowserRoutes:
         active, now = _STATUSES.get(status or ""), parts.clock.now()
         found = await parts.store.read(lambda db: session_records.list_recent(db, team, active=active, at=now))
         shown = [self._to_dict(row, str(request.base_url)) for row in found]
-        # Between its end and the row that says so a session is neither.
+        # Between its end and the recording of its end, a session is neither active nor ended.
         return json_response({"success": True, "sessions": [one for one in shown if status in (None, one["status"])]})
 
     async def execute(self, request: Request) -> Response:
@@ -110,7 +110,7 @@ class BrowserRoutes:
             live = await parts.sessions.begin(session_id, wanted, prepare)
         except PageFailure as failure:
             if failure.code == "PROFILE_IN_USE":
-                # One saver at a time is a limit of concurrency, and the contract knows no 409 here.
+                # The write lock of a profile is a concurrency limit, and the contract defines no 409 here.
                 raise ErrorResponse(
                     429, failure.message, code=failure.code, headers={"Retry-After": _COME_BACK}
                 ) from failure

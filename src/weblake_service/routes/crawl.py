@@ -35,12 +35,12 @@ from weblake_service.routes.request_options import (
 from weblake_service.store import accounts
 from weblake_service.web.path_patterns import PathPatterns
 
-#: Names in a crawl's options that are kept elsewhere than in its plan.
+#: Fields of a crawl's options that are not stored in its plan.
 _NOT_PLAN = frozenset({"url", "webhook", "scrape_options", "origin", "integration", "zero_data_retention", "prompt"})
 
 
 class CrawlRoutes:
-    """Crawls."""
+    """The crawl endpoints."""
 
     def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts
@@ -129,7 +129,7 @@ class CrawlRoutes:
 
 
 def _check_patterns(asked: Mapping[str, object]) -> None:
-    """Refuse patterns that cannot be used, before anything is recorded."""
+    """Refuse invalid patterns before anything is recorded."""
     try:
         PathPatterns(asked)
     except PageFailure as problem:
@@ -137,6 +137,6 @@ def _check_patterns(asked: Mapping[str, object]) -> None:
 
 
 def _public_options(body: Mapping[str, object]) -> dict[str, object]:
-    """Return the scrape options as they came, as the list of active crawls shows them."""
+    """Return the scrape options in request form, as the list of active crawls shows them."""
     given = body.get("scrapeOptions")
     return given if isinstance(given, dict) else {}

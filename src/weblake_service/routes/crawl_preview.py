@@ -15,7 +15,7 @@ from weblake_service.routes.request_options import read_options, read_target
 
 
 class CrawlPreviewRoutes:
-    """The preview of a crawl's options."""
+    """The crawl preview endpoint."""
 
     def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts
@@ -25,7 +25,7 @@ class CrawlPreviewRoutes:
         return [Route("/v2/crawl/params-preview", self.preview, methods=["POST"])]
 
     async def preview(self, request: Request) -> Response:
-        """Turn a prompt into options that POST /v2/crawl takes; starts nothing, and costs nothing."""
+        """Return the options for POST /v2/crawl that match a prompt; starts no job and is free."""
         parts = self._parts
         body = await read_object(request, parts.config.max_body)
         asked = read_options(options.CrawlParamsPreviewRequest, body)

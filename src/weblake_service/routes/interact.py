@@ -20,12 +20,12 @@ from weblake_service.routes.request_options import read_options, run_once
 from weblake_service.sessions.prompt_agent import follow_prompt
 from weblake_service.sessions.sessions import LiveSession
 
-#: Seconds that a prompt may take where nothing is said.
+#: Default timeout of a prompt in seconds.
 _LIMIT = 30
 
 
 class InteractRoutes:
-    """The browsers of scrapes."""
+    """The interact endpoints."""
 
     def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts
@@ -71,7 +71,7 @@ class InteractRoutes:
         return encoded_json_response(reply)
 
     async def _follow(self, live: LiveSession, prompt: str, timeout_s: float) -> dict[str, object]:
-        """Have a language model do what a prompt says."""
+        """Run a language model that follows a prompt in the browser."""
         parts = self._parts
         try:
             model = parts.llm.require("Interact with a prompt")

@@ -22,12 +22,12 @@ from weblake_service.web.accept_language import languages_problem
 from weblake_service.web.countries import country_problem
 from weblake_service.web.map_urls import Known, arrange, find_urls
 
-#: Credits of one map.
+#: Price of one map in credits.
 _PRICE = 1
 
 
 class MapRoutes:
-    """The map of a site."""
+    """The map endpoint."""
 
     def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts

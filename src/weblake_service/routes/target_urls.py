@@ -27,7 +27,7 @@ def read_target_url(url: str, *, allow_private: bool) -> str:
     """Return the URL as it will be fetched: with a scheme, its host in ASCII.
 
     Raises:
-        PageFailure: 400 if it is not an http(s) URL with a host, 403 if its host is private and private hosts are refused.
+        PageFailure: 400 if it is not an http(s) URL with a host, 403 if its host is private and that is not allowed.
     """
     clean = clean_url(url, allow_private=True)
     host = urlsplit(clean).hostname or ""

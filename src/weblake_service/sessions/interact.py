@@ -40,7 +40,7 @@ class InteractSessions:
         """Return the session of a scrape; start one if there is none.
 
         Raises:
-            ErrorResponse: 402, 403, 404, 409, 410 and 429 as the contract's table says, 502 if the session cannot start.
+            ErrorResponse: 402, 403, 404, 409, 410 and 429 as in the contract's table, 502 if the session cannot start.
         """
         async with self._turns.lock(scrape_id):
             now = self._clock.now()

@@ -38,7 +38,7 @@ _LOG = logging.getLogger("weblake.service")
 
 
 def make_app(parts: ServiceComponents) -> ASGIApp:
-    """The service as an ASGI application, outermost first: request log, front door, faults, routes."""
+    """Return the service as an ASGI application, outermost first: request log, front door, faults, routes."""
     groups = (
         ScrapeRoutes, ParseRoutes, BatchRoutes, CrawlRoutes, CrawlPreviewRoutes, MapRoutes, SearchRoutes, ExtractRoutes,
         AgentRoutes, BrowserRoutes, InteractRoutes, TeamRoutes, AdminRoutes, ConsolePages, SessionConnections,

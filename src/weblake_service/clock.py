@@ -25,7 +25,7 @@ class Clock:
         return self._offset
 
     def advance(self, seconds: float) -> None:
-        """Moves the clock forward and wakes whoever waits for a time to come.
+        """Move the clock forward and wake whoever waits for a time to come.
 
         Raises:
             ValueError: `seconds` is negative or no number: nothing here is made to live through time running back.
@@ -36,12 +36,12 @@ class Clock:
         self._tell()
 
     def set_offset(self, seconds: float) -> None:
-        """Sets how far the clock runs ahead: after a restart, or back to 0 for a reset."""
+        """Set how far the clock runs ahead: after a restart, or back to 0 for a reset."""
         self._offset = seconds
         self._tell()
 
     def listen(self, callback: Callable[[], None]) -> None:
-        """Calls `callback` whenever the clock jumps."""
+        """Call `callback` whenever the clock jumps."""
         self._listeners.append(callback)
 
     def _tell(self) -> None:
@@ -50,18 +50,18 @@ class Clock:
 
 
 def iso(seconds: float) -> str:
-    """A time as the API writes it: ISO 8601, UTC, milliseconds, `Z`."""
+    """Return a time as the API writes it: ISO 8601, UTC, milliseconds, `Z`."""
     whole, milliseconds = divmod(_milliseconds(seconds), 1000)
     return datetime.fromtimestamp(whole, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.") + f"{milliseconds:03d}Z"
 
 
 def iso_seconds(seconds: float) -> str:
-    """The same with the milliseconds zeroed, as `expiresAt` has it."""
+    """Return the same with the milliseconds zeroed, as `expiresAt` has it."""
     return iso(float(int(seconds)))
 
 
 def month_of(seconds: float) -> str:
-    """The billing period of a time: its UTC month, such as `2026-11`."""
+    """Return the billing period of a time: its UTC month, such as `2026-11`."""
     return datetime.fromtimestamp(_milliseconds(seconds) // 1000, timezone.utc).strftime("%Y-%m")
 
 

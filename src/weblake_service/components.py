@@ -83,7 +83,7 @@ class ServiceComponents:
         self.clock.listen(web.forget)
 
     async def open(self) -> None:
-        """Reads the accepted keys and the clock, and takes up the work that an earlier service left."""
+        """Read the accepted keys and the clock, and take up the work that an earlier service left."""
         if self.config.remembered_keys:
             # What was given goes before what was remembered: a key may have moved to another team.
             self._keys = await self.store.read(_load_keys) | self._keys
@@ -94,7 +94,7 @@ class ServiceComponents:
         await self.jobs.resume()
 
     async def close(self) -> None:
-        """Stops all work and closes the connections and the database."""
+        """Stop all work and close the connections and the database."""
         self.faults.stopped.set()
         if self._cleaner is not None:
             self._cleaner.cancel()
@@ -114,14 +114,14 @@ class ServiceComponents:
         return self._keys.get(key_digest(key.strip())) if scheme.lower() == "bearer" else None
 
     async def advance(self, seconds: float) -> None:
-        """Moves the clock forward, also for the services that come after this one."""
+        """Move the clock forward, also for the services that come after this one."""
         # A try whose failure is known to its receiver, and not yet noted here, would be planned after the jump.
         await self.delivery.settle()
         self.clock.advance(seconds)
         await self._save_clock_offset()
 
     async def reset(self) -> None:
-        """Empties the service: jobs, pages, usage, faults, logs, clock. The keys stay."""
+        """Empty the service: jobs, pages, usage, faults, logs, clock. The keys stay."""
         await self.sessions.aclose()
         await self.jobs.close()
         await self.delivery.close()
@@ -169,12 +169,12 @@ def requester(request: Request) -> Access:
 
 
 def open_store(path: str | Path) -> Store:
-    """Opens the database at a path, or one in memory."""
+    """Open the database at a path, or one in memory."""
     return Store(path if str(path) == MEMORY else home(path).absolute())
 
 
 def remember_first_key(db: Connection, key: ServiceKey) -> bool:
-    """Keeps the hash of a key for later services of this database; does nothing and says False where it has one."""
+    """Keep the hash of a key for later services of this database; does nothing and says False where it has one."""
     if db.execute("SELECT 1 FROM api_keys LIMIT 1").fetchone() is not None:
         return False
     db.execute("INSERT INTO api_keys VALUES (?, ?, ?)", (key_digest(key.key), key.name, key.team))

@@ -143,12 +143,12 @@ def key_digest(key: str) -> str:
 
 
 def new_key() -> str:
-    """A fresh key of 32 random characters."""
+    """Return a fresh key of 32 random characters."""
     return "wl-" + secrets.token_urlsafe(24)
 
 
 def read_keys(keys: str | Mapping[str, str] | Iterable[ServiceKey] | None) -> list[ServiceKey]:
-    """The keys in one form: a single key, names with their keys, or `ServiceKey`s.
+    """Return the keys in one form: a single key, names with their keys, or `ServiceKey`s.
 
     Raises:
         InvalidOption: A key is empty or no HTTP header could carry it, or two keys or two names of a team are equal.

@@ -30,12 +30,12 @@ _OPTIONS = {
 
 
 def not_configured(what: str, needs: str) -> ErrorResponse:
-    """The refusal of something that is not set up."""
+    """Return the refusal of something that is not set up."""
     return ErrorResponse(503, f"{what} needs {needs}, which this service does not have.", code="FEATURE_NOT_CONFIGURED")
 
 
 def check_page_options(options: Mapping[str, object], plan: Plan | None = None, *, llm: str = _LLM) -> None:
-    """Makes sure that pages can be scraped with these options (snake_case) here.
+    """Make sure that pages can be scraped with these options (snake_case) here.
 
     Args:
         plan: What the team may use; without one it may not ask for zero data retention.
@@ -100,7 +100,7 @@ def _check_tracking(options: Mapping[str, object], llm: str) -> None:
 
 
 def check_retention(options: Mapping[str, object], plan: Plan | None = None) -> None:
-    """Refuses zero data retention, unless the team's plan has it."""
+    """Refuse zero data retention, unless the team's plan has it."""
     if options.get("zero_data_retention") and not (plan is not None and plan.zero_data_retention):
         raise ErrorResponse(403, "Zero data retention is not enabled for this account.", code="ZDR_NOT_ENABLED")
 
@@ -113,7 +113,7 @@ def check_crawl_options(asked: Mapping[str, object], plan: Plan | None = None, *
 
 
 def format_names(options: Mapping[str, object]) -> list[str]:
-    """The kinds of output that are asked for; markdown alone where nothing is said."""
+    """Return the kinds of output that are asked for; markdown alone where nothing is said."""
     formats = options.get("formats")
     if not isinstance(formats, list | tuple):
         return ["markdown"]

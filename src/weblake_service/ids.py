@@ -22,7 +22,7 @@ class Ids:
         self._seed = seed
 
     def start(self, db: Connection) -> str:
-        """The id of a new start; called in the transaction that records it, so that a refused one takes no number."""
+        """Return the id of a new start; called in the transaction that records it, so that a refused one takes no number."""
         if self._seed is None:
             return str(uuid4())
         (number,) = db.execute(
@@ -32,22 +32,22 @@ class Ids:
         return str(uuid5(_SEEDS, f"{self._seed}/{int(number)}"))
 
     async def drawn(self, store: Store) -> str:
-        """The id of a call whose reply holds it, so that it is needed before anything is recorded."""
+        """Return the id of a call whose reply holds it, so that it is needed before anything is recorded."""
         return str(uuid4()) if self._seed is None else await store.write(self.start)
 
 
 def scrape_id(job_id: str, place: int) -> str:
-    """The id of the scrape of a job's page."""
+    """Return the id of the scrape of a job's page."""
     return _under(job_id, f"page/{place}")
 
 
 def error_id(job_id: str, place: int) -> str:
-    """The id of the failure of a job's page."""
+    """Return the id of the failure of a job's page."""
     return _under(job_id, f"error/{place}")
 
 
 def delivery_id(job_id: str, event: str, place: int) -> str:
-    """The id of a webhook: of the page at a place, or of a job that had attempted so many pages then."""
+    """Return the id of a webhook: of the page at a place, or of a job that had attempted so many pages then."""
     return _under(job_id, f"webhook/{event}/{place}")
 
 

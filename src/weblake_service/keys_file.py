@@ -77,7 +77,7 @@ class _File(Struct, forbid_unknown_fields=True):
 
 
 def read_keys_file(path: str | Path, environment: Mapping[str, str] = os.environ) -> KeysFile:
-    """Reads a keys file; `*.json` is JSON, everything else TOML.
+    """Read a keys file; `*.json` is JSON, everything else TOML.
 
     Raises:
         InvalidOption: It cannot be read, is not of this form, names a variable that is not set, has two equal keys,

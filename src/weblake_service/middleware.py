@@ -27,7 +27,7 @@ class AccessMiddleware:
         self._parts = parts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handles one request."""
+        """Handle one request."""
         if scope["type"] == "websocket" and self._knows_host(scope) and is_outside_api(scope["path"]):
             await self._app(scope, receive, send)
             return
@@ -69,7 +69,7 @@ class AccessMiddleware:
             self._parts.rate.take_read(access.team)
 
     def _knows_host(self, scope: Scope) -> bool:
-        """Whether a request names this service; a page in the user's browser can reach loopback under its own name."""
+        """Return whether a request names this service; a page in the user's browser can reach loopback under its own name."""
         hosts = self._parts.config.hosts
         return hosts is None or _host(Headers(scope=scope).get("host", "")) in hosts
 

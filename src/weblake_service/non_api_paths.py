@@ -6,5 +6,5 @@ _BEGINNINGS = ("/console/", "/sessions/")
 
 
 def is_outside_api(path: str) -> bool:
-    """Whether a path asks for a sign-in or a word of its own, and not for an API key."""
+    """Return whether a path asks for a sign-in or a word of its own, and not for an API key."""
     return path == "/" or path.startswith(_BEGINNINGS)

@@ -21,7 +21,7 @@ class RateLimit:
         self._times: dict[tuple[str, str], deque[float]] = {}
 
     def take(self, team: str) -> None:
-        """Counts a start: a POST that is about to be executed, so neither a malformed one nor a replay.
+        """Count a start: a POST that is about to be executed, so neither a malformed one nor a replay.
 
         Raises:
             ErrorResponse: 429 with the seconds to wait, in the header and in the text.
@@ -29,7 +29,7 @@ class RateLimit:
         self._count(team, "starts", self._config.plan(team).requests_per_minute)
 
     def take_read(self, team: str) -> None:
-        """Counts any other request to the API.
+        """Count any other request to the API.
 
         Raises:
             ErrorResponse: 429, as for a start.
@@ -37,7 +37,7 @@ class RateLimit:
         self._count(team, "reads", self._config.plan(team).reads_per_minute)
 
     def forget(self) -> None:
-        """Starts counting anew."""
+        """Start counting anew."""
         self._times.clear()
 
     def _count(self, team: str, what: str, most: int | None) -> None:
@@ -54,7 +54,7 @@ class RateLimit:
 
 
 def rate_limited(what: str, wait: int, now: float) -> ErrorResponse:
-    """A 429 that tells programs and people how long to wait."""
+    """Return a 429 that tells programs and people how long to wait."""
     return ErrorResponse(
         429,
         f"{what}, please retry after {wait}s, resets at {iso(now + wait)}",

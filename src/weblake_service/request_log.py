@@ -29,7 +29,7 @@ class Entry:
     fault: int | None = None
 
     def to_dict(self) -> dict[str, object]:
-        """The form that the admin route shows."""
+        """Return the form that the admin route shows."""
         return {
             "method": self.method,
             "path": self.path,
@@ -49,7 +49,7 @@ class RequestLog:
         self._entries: deque[Entry] = deque(maxlen=_MOST)
 
     def begin(self, scope: Scope) -> Entry:
-        """Notes a request as it arrives."""
+        """Note a request as it arrives."""
         key = next((value for name, value in scope["headers"] if name == b"x-idempotency-key"), None)
         query = scope["query_string"].decode("latin-1")
         path = scope["path"] + (f"?{query}" if query else "")
@@ -62,7 +62,7 @@ class RequestLog:
         return [entry.to_dict() for entry in self._entries]
 
     def clear(self) -> None:
-        """Forgets everything."""
+        """Forget everything."""
         self._entries.clear()
 
 
@@ -74,7 +74,7 @@ class LoggedApp:
         self._log = log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handles one request."""
+        """Handle one request."""
         if scope["type"] != "http" or scope["path"].startswith("/_weblake/") or is_outside_api(scope["path"]):
             await self._app(scope, receive, send)
             return

@@ -35,7 +35,7 @@ class ErrorResponse(Exception):
         self.headers = dict(headers or {})
 
     def body(self) -> dict[str, object]:
-        """The error body of the API."""
+        """Return the error body of the API."""
         body: dict[str, object] = {"success": False, "error": self.error}
         if self.code is not None:
             body["code"] = self.code
@@ -45,7 +45,7 @@ class ErrorResponse(Exception):
 
 
 def encode(value: object) -> bytes:
-    """A value as JSON; text that no JSON can carry (lone surrogates) has those characters replaced."""
+    """Return a value as JSON; text that no JSON can carry (lone surrogates) has those characters replaced."""
     try:
         return _ENCODER.encode(value)
     except UnicodeEncodeError:
@@ -53,34 +53,34 @@ def encode(value: object) -> bytes:
 
 
 def json_response(body: object, status: int = 200) -> Response:
-    """A JSON reply."""
+    """Return a JSON reply."""
     return encoded_json_response(encode(body), status)
 
 
 def encoded_json_response(body: bytes, status: int = 200) -> Response:
-    """A reply of JSON that is encoded already."""
+    """Return a reply of JSON that is encoded already."""
     return Response(body, status, media_type="application/json")
 
 
 def error_response(refusal: ErrorResponse) -> Response:
-    """The reply for a refusal."""
+    """Return the reply for a refusal."""
     response = json_response(refusal.body(), refusal.status)
     response.headers.update(refusal.headers)
     return response
 
 
 def bad_request(message: str) -> NoReturn:
-    """Refuses a request whose content is wrong."""
+    """Refuse a request whose content is wrong."""
     raise ErrorResponse(400, message, code="BAD_REQUEST", details=[{"message": message}])
 
 
 def not_found(what: str = "Job not found") -> NoReturn:
-    """Refuses a request for something that is not there, or not for this team."""
+    """Refuse a request for something that is not there, or not for this team."""
     raise ErrorResponse(404, what)
 
 
 async def read_body(request: Request, limit: int) -> bytes:
-    """The body of a request, refused with 413 as soon as it is known to pass the limit."""
+    """Return the body of a request, refused with 413 as soon as it is known to pass the limit."""
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > limit:
         raise _too_large(limit)
@@ -93,7 +93,7 @@ async def read_body(request: Request, limit: int) -> bytes:
 
 
 async def read_object(request: Request, limit: int) -> dict[str, object]:
-    """The JSON object in the body of a request."""
+    """Return the JSON object in the body of a request."""
     body = await read_body(request, limit)
     try:
         value: object = msgspec.json.decode(body)
@@ -105,7 +105,7 @@ async def read_object(request: Request, limit: int) -> dict[str, object]:
 
 
 def read_job_id(request: Request, name: str = "id", *, unreadable: int = 400) -> str:
-    """The job id in the path, in its canonical spelling.
+    """Return the job id in the path, in its canonical spelling.
 
     Raises:
         ErrorResponse: 400, or what `unreadable` says where the contract knows no 400; no job could have this id.
@@ -123,7 +123,7 @@ def read_job_id(request: Request, name: str = "id", *, unreadable: int = 400) ->
 
 
 def read_integer(request: Request, name: str, *, least: int, most: int | None, default: int | None) -> int | None:
-    """A whole number from the query string, or the default where it is absent; one beyond all lists is the largest."""
+    """Return a whole number from the query string, or the default where it is absent; one beyond all lists is the largest."""
     text = request.query_params.get(name)
     if text is None:
         return default

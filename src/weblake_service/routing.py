@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute, Route, Router
 
 
 def make_router(routes: Iterable[BaseRoute], check: Callable[[Request, str], None]) -> Router:
-    """The routes as one router; of two that answer one method of one path, the first is heard.
+    """Return the routes as one router; of two that answer one method of one path, the first is heard.
 
     Paths without a parameter come first, and a method that a path does not take is answered with 405 and all that it
     takes. What is no request (a websocket) keeps its route. `check` is called with each request and its route's path

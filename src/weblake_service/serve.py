@@ -58,7 +58,7 @@ def serve(
     allow_code_execution: bool = False,
     config: ServiceConfig | None = None,
 ) -> int:
-    """Runs the service until a signal tells it to stop, and returns which; running jobs go on with the next start.
+    """Run the service until a signal tells it to stop, and return which; running jobs go on with the next start.
 
     Args:
         host: Where to listen. Anything but loopback is open to others, who need the key and send it in the clear.
@@ -151,7 +151,7 @@ def _log_to_stderr() -> None:
 
 @contextmanager
 def _exit_if_stuck(seconds: float) -> Iterator[None]:
-    """Ends the process where the block does not: the database stands it, and SIGKILL would come next."""
+    """End the process where the block does not: the database stands it, and SIGKILL would come next."""
     cut = threading.Timer(seconds, os._exit, [0])
     cut.daemon = True
     cut.start()

@@ -104,16 +104,16 @@ class LocalService:
 
     @property
     def url(self) -> str:
-        """The base URL for clients."""
+        """Return the base URL for clients."""
         return self._url
 
     @property
     def key(self) -> str:
-        """The first of its API keys."""
+        """Return the first of its API keys."""
         return self._keys[0].key
 
     def start(self) -> Self:
-        """Starts listening and returns itself; does nothing where it runs already."""
+        """Start listening and return itself; does nothing where it runs already."""
         if self._thread is not None:
             return self
         store = open_store(self._db)
@@ -135,7 +135,7 @@ class LocalService:
         return self
 
     def stop(self) -> None:
-        """Lets requests under way end (3 seconds at most) and stops; running jobs go on with the next start."""
+        """Let requests under way end (3 seconds at most) and stop; running jobs go on with the next start."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
@@ -144,15 +144,15 @@ class LocalService:
         thread.join()
 
     def reset(self) -> None:
-        """Empties it: jobs, pages, usage, faults, request log, clock; the keys stay."""
+        """Empty it: jobs, pages, usage, faults, request log, clock; the keys stay."""
         self._call(lambda parts: parts.reset())
 
     def advance(self, seconds: float) -> None:
-        """Moves its clock forward: jobs expire, caches age, webhooks are tried again."""
+        """Move its clock forward: jobs expire, caches age, webhooks are tried again."""
         self._call(lambda parts: parts.advance(seconds))
 
     def faults(self, *rules: Mapping[str, object]) -> None:
-        """Replaces the fault rules (docs/testing.md lists them); without any, nothing goes wrong any more."""
+        """Replace the fault rules (docs/testing.md lists them); without any, nothing goes wrong any more."""
         read: Sequence[Mapping[str, object]] = list(rules)
 
         async def replace(parts: ServiceComponents) -> None:
@@ -161,7 +161,7 @@ class LocalService:
         self._call(replace)
 
     def requests(self) -> list[dict[str, object]]:
-        """The requests to the API since the last reset: method, path, status, at, milliseconds, idempotencyKey."""
+        """Return the requests to the API since the last reset: method, path, status, at, milliseconds, idempotencyKey."""
 
         async def entries(parts: ServiceComponents) -> list[dict[str, object]]:
             return parts.log.entries()
@@ -173,7 +173,7 @@ class LocalService:
         return self._call(lambda parts: parts.store.read(accounts.counts))
 
     def remember_key(self) -> bool:
-        """Makes its first key one that later services on this database accept too; False where they have one already.
+        """Make its first key one that later services on this database accept too; False where they have one already.
 
         Only the key's hash is kept.
         """
@@ -257,12 +257,12 @@ class _Server(uvicorn.Server):
         self._before = before
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Starts to listen."""
+        """Start to listen."""
         await super().startup(sockets)
         self._tell()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stops to listen; browser sessions end while they can still be reached, for the sake of their profiles."""
+        """Stop to listen; browser sessions end while they can still be reached, for the sake of their profiles."""
         await self._before()
         await super().shutdown(sockets)
 
@@ -280,12 +280,12 @@ class _ClosableConnection(H11Protocol):
 def config_with(
     config: ServiceConfig, allow_private: bool, code_execution: bool, hosts: frozenset[str] | None
 ) -> ServiceConfig:
-    """The configuration with what the place it runs at says."""
+    """Return the configuration with what the place it runs at says."""
     return replace(config, allow_private=allow_private, code_execution=code_execution, hosts=hosts)
 
 
 def _own_address(url: str) -> str:
-    """The address under which the service reaches itself: it may listen on every one there is."""
+    """Return the address under which the service reaches itself: it may listen on every one there is."""
     return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
 
 

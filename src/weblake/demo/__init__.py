@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 def run_demo(to: Path | None = None, *, as_json: bool = False) -> None:
-    """Runs the demo and shows what came of it.
+    """Run the demo and show what came of it.
 
     Args:
         to: The dataset's root, created when missing; one that holds loads keeps them. By default a fresh directory

@@ -28,12 +28,12 @@ class AirflowFailed(GuestFailed):
 
 
 def missing() -> list[str]:
-    """The modules that this step needs and that are not installed."""
+    """Return the modules that this step needs and that are not installed."""
     return guest_process.missing(NEEDED)
 
 
 def airflow_version() -> str:
-    """The installed Airflow's version."""
+    """Return the installed Airflow's version."""
     try:
         return version("apache-airflow")
     except PackageNotFoundError:
@@ -41,7 +41,7 @@ def airflow_version() -> str:
 
 
 def run(lake: Lake, max_credits: int) -> Receipt:
-    """Runs the DAG to its end and returns the receipt of what it landed; `max_credits` limits its crawl.
+    """Run the DAG to its end and return the receipt of what it landed; `max_credits` limits its crawl.
 
     Raises:
         AirflowFailed: The run failed, or took longer than five minutes.

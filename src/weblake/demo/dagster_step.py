@@ -36,17 +36,17 @@ class Materialized:
 
 
 def missing() -> list[str]:
-    """The modules that this step needs and that are not installed."""
+    """Return the modules that this step needs and that are not installed."""
     return guest_process.missing(NEEDED)
 
 
 def dagster_version() -> str:
-    """The installed Dagster's version."""
+    """Return the installed Dagster's version."""
     return version("dagster")
 
 
 def run(lake: Lake, other_site: str) -> Materialized:
-    """Materializes the example's assets, with the other site as the partition of those that have one for each site.
+    """Materialize the example's assets, with the other site as the partition of those that have one for each site.
 
     Raises:
         DagsterFailed: A run or a check failed, or all of it took longer than five minutes.

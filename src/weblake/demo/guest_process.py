@@ -66,7 +66,7 @@ def missing_packages_text(names: Sequence[str], package: str) -> str:
 
 
 def run(command: Sequence[str], environment: Mapping[str, str], *, key: str, timeout_s: float) -> Ended:
-    """Runs a guest's program to its end, in a scratch directory that is gone afterwards.
+    """Run a guest's program to its end, in a scratch directory that is gone afterwards.
 
     Args:
         command: The program and its arguments.
@@ -104,7 +104,7 @@ def own_environment(*others: str) -> dict[str, str]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ends the process and what it may have started; does nothing where it has ended."""
+    """End the process and what it may have started; does nothing where it has ended."""
     if process.poll() is not None:
         return
     for number in (signal.SIGTERM, signal.SIGKILL):

@@ -75,17 +75,17 @@ class Page:
 
     @property
     def is_html(self) -> bool:
-        """Whether it is a page for readers."""
+        """Return whether it is a page for readers."""
         return self.content_type.startswith("text/html") and not self.location
 
     @property
     def is_text(self) -> bool:
-        """Whether a scraper can make text of it."""
+        """Return whether a scraper can make text of it."""
         return not self.location and self.content_type.startswith(("text/", "application/json", "application/xml"))
 
     @property
     def is_blocked(self) -> bool:
-        """Whether robots.txt keeps crawlers from it."""
+        """Return whether robots.txt keeps crawlers from it."""
         return self.path.startswith(BLOCKED)
 
 
@@ -97,12 +97,12 @@ class Site:
     pages: Mapping[str, Page]
 
     def page(self, path: str) -> Page:
-        """The page at a path; a path where nothing is has a page too, with status 404."""
+        """Return the page at a path; a path where nothing is has a page too, with status 404."""
         return self.pages.get(path) or replace(self.pages[_WITHDRAWN], path=path)
 
 
 def build_site(base: str) -> Site:
-    """The site as it stands at a base address, such as `http://127.0.0.1:8000`."""
+    """Return the site as it stands at a base address, such as `http://127.0.0.1:8000`."""
     pages = {page.path: page for page in _pages(base)}
     robots = f"User-agent: *\nDisallow: {BLOCKED}\n\nSitemap: {base}/sitemap.xml\n"
     pages["/robots.txt"] = Page("/robots.txt", robots.encode(), "text/plain; charset=utf-8")
@@ -111,7 +111,7 @@ def build_site(base: str) -> Site:
 
 
 def title_of(page: Page) -> str:
-    """The page's title, as a reader sees it; empty where it has none."""
+    """Return the page's title, as a reader sees it; empty where it has none."""
     charset = page.content_type.partition("charset=")[2] or "utf-8"
     found = _TITLE.search(page.body.decode(charset)) if page.is_html else None
     return unescape(found[1]) if found else ""
@@ -153,7 +153,7 @@ class _Frame:
         }
 
     def around(self, path: str, content: str, *, status: int = 200, charset: str = "utf-8") -> Page:
-        """A page from its head lines, an empty line, and its main content."""
+        """Return a page from its head lines, an empty line, and its main content."""
         head, _, main = content.partition("\n\n")
         declared = _HTML_TAG.match(head)
         head = _HTML_TAG.sub("", head) + _cards(head)
@@ -178,7 +178,7 @@ def _cards(head: str) -> str:
 
 
 def _note_lists() -> Iterator[tuple[str, str]]:
-    """The list of the notes, newest first, a few on each page."""
+    """Yield the list of the notes, newest first, a few on each page."""
     cuts = [_NOTES[at : at + _NOTES_A_PAGE] for at in range(0, len(_NOTES), _NOTES_A_PAGE)]
     for number, names in enumerate(cuts, 1):
         lines = ["<title>Field notes</title>", '<meta name="description" content="Learned, usually, the wet way.">', ""]
@@ -198,7 +198,7 @@ def _note_lists() -> Iterator[tuple[str, str]]:
 
 
 def _site_map(base: str, pages: Iterable[Page]) -> bytes:
-    """The sitemap: every page that is there and that crawlers may read."""
+    """Return the sitemap: every page that is there and that crawlers may read."""
     listed = [page.path for page in pages if page.is_html and page.status == 200 and not page.is_blocked]
     urls = "\n".join(f"<url><loc>{base}{escape(path)}</loc></url>" for path in listed)
     return (

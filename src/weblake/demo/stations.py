@@ -46,11 +46,11 @@ class Station:
 
     @property
     def is_tidal(self) -> bool:
-        """Whether the sea reaches it."""
+        """Return whether the sea reaches it."""
         return self.datum_m < 10
 
     def level(self, at: datetime) -> int:
-        """The level at an hour."""
+        """Return the level at an hour."""
         hours = (at - _EPOCH).total_seconds() / 3600
         season = 0.12 * self.normal_cm * math.cos(2 * math.pi * (hours / 8766 - 0.12))
         late = self.kilometre / 9  # water takes its time
@@ -60,7 +60,7 @@ class Station:
 
 
 def read_stations(raw: bytes) -> list[Station]:
-    """The stations of a JSON file, from the source to the sea."""
+    """Return the stations of a JSON file, from the source to the sea."""
     return msgspec.json.decode(raw, type=list[Station])
 
 
@@ -71,7 +71,7 @@ def last_day(station: Station) -> list[tuple[datetime, int]]:
 
 
 def station_page(station: Station, before: Station | None, after: Station | None) -> str:
-    """The station's page: head lines, an empty line, and the main content."""
+    """Return the station's page: head lines, an empty line, and the main content."""
     readings = last_day(station)
     rows = "\n".join(
         f'<tr><td><time datetime="{at:%Y-%m-%dT%H:00Z}">{at:%H:00}</time></td><td>{level}</td>'
@@ -113,7 +113,7 @@ Warning at {station.warning_cm}, flood at {station.flood_cm}.</p>
 
 
 def list_page(stations: list[Station]) -> str:
-    """The page that lists all stations, one that was given up among them."""
+    """Return the page that lists all stations, one that was given up among them."""
     rows = "\n".join(
         f'<tr><td><a href="/stations/{s.slug}">{escape(s.name)}</a></td><td>{s.kilometre}</td><td>{s.sensor}</td>'
         f"<td>{s.since}</td><td>{s.level(NOW)}</td><td>{s.warning_cm}</td></tr>"
@@ -136,7 +136,7 @@ def list_page(stations: list[Station]) -> str:
 
 
 def readings_csv(stations: list[Station]) -> str:
-    """The last day of all stations; an hour that nobody could read is empty."""
+    """Return the last day of all stations; an hour that nobody could read is empty."""
     lines = ["station,time,level_cm"]
     for station in stations:
         for at, level in last_day(station):
@@ -146,7 +146,7 @@ def readings_csv(stations: list[Station]) -> str:
 
 
 def year_page(station: Station) -> str:
-    """A whole year of hourly readings on one page: about a megabyte."""
+    """Return a whole year of hourly readings on one page: about a megabyte."""
     return "\n".join(
         [
             f"<title>{escape(station.name)}, {YEAR}</title>",
@@ -193,7 +193,7 @@ def _storms(year: int) -> list[tuple[float, float]]:
 
 
 def _pulse(hours: float) -> float:
-    """How much of a storm's water passes so many hours after it began."""
+    """Return how much of a storm's water passes so many hours after it began."""
     if not 0 <= hours <= _FORGOTTEN_H:
         return 0.0
     return hours / _RISE_H if hours < _RISE_H else math.exp(-(hours - _RISE_H) / _FALL_H)

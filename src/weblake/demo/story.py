@@ -84,7 +84,7 @@ class Story:
 
     @property
     def loads(self) -> dict[str, Receipt]:
-        """The receipts of this run, by what they are called here."""
+        """Return the receipts of this run, by what they are called here."""
         named = (("crawl", self.crawl), ("batch", self.batch), ("airflow", self.airflow))
         assets = {} if self.dagster is None else self.dagster.loads
         found = {name: receipt for name, receipt in named if receipt is not None}
@@ -97,7 +97,7 @@ class Story:
 
 
 def play(to: Path | None) -> Story:
-    """Runs all steps, with a line each on standard error, and returns what came of them; raises as `run_demo`."""
+    """Run all steps, with a line each on standard error, and return what came of them; raises as `run_demo`."""
     begun = time.monotonic()
     try:
         with _stage(to) as story:
@@ -218,7 +218,7 @@ def _stage(to: Path | None) -> Iterator[Story]:
 
 
 def _root(to: Path | None) -> Path:
-    """The root, which exists then, with the directory of the service's database in it."""
+    """Return the root, which exists then, with the directory of the service's database in it."""
     if to is not None and re.match(r"[a-z0-9]{2,}:/", str(to)):
         raise InvalidOption(f"The demo writes to a local directory, and {to} is none.", hint="Such as --to ./lake.")
     root = home(to) if to is not None else Path(FRESH)
@@ -271,7 +271,7 @@ def _lake(story: Story, key_name: str, part: str) -> Lake:
 
 @contextmanager
 def _guest(story: Story, key_name: str, words: str) -> Iterator[None]:
-    """Shows that a guest is at work, and what it said if it failed; a guest that is interrupted leaves no job."""
+    """Show that a guest is at work, and what it said if it failed; a guest that is interrupted leaves no job."""
     try:
         with output.err.status(words) if output.err.is_terminal else nullcontext():
             yield
@@ -285,7 +285,7 @@ def _guest(story: Story, key_name: str, words: str) -> Iterator[None]:
 
 
 def _cancel_open_jobs(client: Client) -> None:
-    """Cancels what still runs: the site ends with this run."""
+    """Cancel what still runs: the site ends with this run."""
     for entry in client.run(reports.activity(client.retry)):
         if entry.endpoint in ("crawl", "batch_scrape") and entry.id:
             job = JobRef(entry.endpoint, entry.id)

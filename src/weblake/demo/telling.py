@@ -112,7 +112,7 @@ def _show_sample(story: Story) -> None:
 
 
 def _sample(story: Story) -> dict[str, object]:
-    """The row of the crawl that is shown."""
+    """Return the row of the crawl that is shown."""
     columns = ["load_id", "title", "url", "status_code", "language", "content_type", "links", "markdown"]
     crawl = next(iter(story.loads.values())).load_id
     rows: list[dict[str, object]] = read(story.root, columns=columns).to_table().to_pylist()
@@ -145,7 +145,7 @@ def _show_next(story: Story) -> None:
 
 
 def _list(title: str, *columns: str, right: Container[int] = ()) -> Table:
-    """A table without lines, which cost width."""
+    """Return a table without lines, which cost width."""
     table = Table(title=escape(title), title_justify="left", title_style="bold", box=None, pad_edge=False)
     for number, column in enumerate(columns):
         table.add_column(column, justify="right" if number in right else "left", overflow="fold", header_style="dim")

@@ -1,1 +1,1 @@
-"""Everything that needs Chromium. Playwright is imported only when a page needs it."""
+"""Rendering of pages in Chromium. Playwright is imported only when a page needs it."""

@@ -13,20 +13,20 @@ from weblake_service.page_failure import PageFailure
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Page
 
-#: Milliseconds that an element may take to appear where something is to be done with it, and where it is waited for.
+#: Milliseconds to wait for an element of an action, and for an element of a wait action.
 _TO_ACT, _TO_APPEAR = 5_000, 30_000
-#: Clicks of one action at most, where all matches are clicked.
+#: Maximum clicks of one action that clicks all matches.
 _MOST_CLICKS = 500
-#: Characters of HTML and of a script's result.
+#: Maximum characters of HTML and of a script's result.
 _LONGEST = 32 << 20
-#: What is said of a selector, a key or a number that cannot be used on any page.
+#: Playwright's error texts for a selector, key or number that is invalid on any page.
 _UNREADABLE = ("parsing css selector", "not a valid selector", "Unknown key", "outside of [0.1 - 2]")
 _SCROLL_PAGE = "way => window.scrollBy({top: way * window.innerHeight, behavior: 'instant'})"
 _SCROLL_ELEMENT = "(element, way) => element.scrollBy({top: way * element.clientHeight, behavior: 'instant'})"
 
 
 class ActionRunner:
-    """Runs actions on one page; `timeout_s` is the page's, of which no single wait takes more than half."""
+    """Runs actions on one page; `timeout_s` is the page's timeout, and one wait takes at most half of it."""
 
     def __init__(self, page: Page, watch: PageMonitor, timeout_s: float, style: str) -> None:
         self._page = page
@@ -48,10 +48,10 @@ class ActionRunner:
         }
 
     async def run(self, actions: Sequence[object]) -> dict[str, list[Any]]:
-        """What the actions returned: screenshots, scrapes, javascriptReturns, pdfs, each in their order.
+        """Return the results of the actions: screenshots, scrapes, javascriptReturns, pdfs, each in order.
 
         Raises:
-            PageFailure: SCRAPE_ACTION_ERROR; one of them could not be done.
+            PageFailure: SCRAPE_ACTION_ERROR; an action failed.
         """
         from playwright.async_api import Error
 
@@ -79,7 +79,7 @@ class ActionRunner:
         found = self._page.locator(f"css={action['selector']}")
         if action.get("all"):
             for element in (await found.element_handles())[:_MOST_CLICKS]:
-                # One that is hidden or went away with a click before it is clicked by its own event.
+                # An element that is hidden, or was removed by an earlier click, is clicked with a synthetic event.
                 await element.dispatch_event("click")
         else:
             await found.first.click(timeout=min(_TO_ACT, self._longest))
@@ -110,7 +110,7 @@ class ActionRunner:
         script = action["script"]
         result = await self._evaluate(script)
         if "Illegal return" in _script_error_message(result):
-            # The body of a function, as some write it.
+            # Some clients send a function body instead of an expression.
             result = await self._evaluate(f"(async () => {{{script}\n}})()")
         if thrown := _script_error_message(result):
             raise _ScriptError(thrown)
@@ -119,7 +119,7 @@ class ActionRunner:
         await self._watch.wait_until_idle()
 
     async def _evaluate(self, script: str) -> dict[str, Any]:
-        # Straight to Chromium: a page's Content-Security-Policy forbids eval, and not the debugger.
+        # Evaluated through CDP: a page's Content-Security-Policy can forbid eval, but not the debugger.
         if self._protocol is None:
             self._protocol = await self._page.context.new_cdp_session(self._page)
         asked = {"expression": script, "awaitPromise": True, "returnByValue": True, "userGesture": True}
@@ -130,14 +130,14 @@ class ActionRunner:
 
 
 class _ScriptError(Exception):
-    """A script of the request threw something."""
+    """A script of the request threw an exception."""
 
 
 async def content(page: Page) -> str:
-    """The page's HTML as it stands.
+    """Return the page's current HTML.
 
     Raises:
-        PageFailure: A script made more of it than one page may have.
+        PageFailure: A script made it larger than the limit for one page.
     """
     if await page.evaluate("document.documentElement?.outerHTML.length ?? 0") > _LONGEST:
         message = f"{page.url} has grown beyond {_LONGEST} characters of HTML in the browser."
@@ -158,6 +158,6 @@ def _action_failure(number: int, action: Mapping[str, Any], said: str) -> PageFa
     why = (said.strip().splitlines() or ["no reason given"])[0].partition(": ")
     reason = (why[2] or why[0])[:300].rstrip(".")
     message = f"Action {number} ({what[:200]}) failed: {reason}. Mend the action, or wait for its element before it."
-    # What no page could do is wrong with the request.
+    # An action that is invalid on any page is an error of the request.
     unreadable = any(sign in said for sign in _UNREADABLE)
     return PageFailure("SCRAPE_ACTION_ERROR", message, status=400 if unreadable else 500)

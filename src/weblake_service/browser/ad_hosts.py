@@ -1,6 +1,6 @@
 """Hosts of advertisements and trackers that `blockAds` blocks.
 
-A short list of those that most pages load; each stands for its subdomains too.
+The list is short and has the most common hosts; each includes its subdomains.
 """
 
 from __future__ import annotations
@@ -23,6 +23,6 @@ _HOSTS = frozenset(_NAMES.split())
 
 
 def is_ad_host(host: str) -> bool:
-    """Whether the host, or a domain that it belongs to, is on the list."""
+    """Return whether the host, or one of its parent domains, is on the list."""
     labels = host.lower().rstrip(".").split(".")
     return any(".".join(labels[at:]) in _HOSTS for at in range(len(labels) - 1))

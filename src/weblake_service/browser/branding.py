@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 async def branding(page: Page) -> dict[str, object]:
-    """Colours, fonts, sizes, buttons and logo, as the contract's `branding`; what is not known is left out."""
+    """Return colours, fonts, sizes, buttons and logo as the contract's `branding`; unknown values are omitted."""
     found = await page.evaluate(_read_script())
     return dict(found) if isinstance(found, dict) else {}
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class BrowserIdentity:
-    """Who visits, and with which profile."""
+    """The team and the profile of a page visit."""
 
     team: str
-    #: The profile's cookies and storage as JSON; empty for a new one, None for none.
+    #: The profile's cookies and storage as JSON; empty for a new profile, None for no profile.
     profile: bytes | None = None
-    #: Whether the profile is to be given back.
+    #: Whether the profile is to be returned after the visit.
     saves_profile: bool = False

@@ -9,17 +9,20 @@ from pathlib import Path
 
 from weblake_service.responses import ErrorResponse
 
-#: Names the program, where it is not to be looked for.
+#: Path of the executable; it overrides the search.
 SETTING = "WEBLAKE_CHROMIUM"
-#: `on` or `off`; by default on, but for root, under whom Chromium's sandbox does not start.
+#: `on` or `off`; on by default, except for root, because Chromium's sandbox does not start as root.
 SANDBOX = "WEBLAKE_CHROMIUM_SANDBOX"
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
-#: What Chromium gets of the environment: no keys.
+#: Environment variables that are passed to Chromium; no secrets.
 _KEPT_NAMES = ("PATH", "LANG", "LC_ALL", "TMPDIR", "TZ", "LD_LIBRARY_PATH", "FONTCONFIG_PATH", "FONTCONFIG_FILE")
 
 
 def find_chromium() -> str | None:
-    """The path of the program: what WEBLAKE_CHROMIUM names, else the first of the usual names on PATH; or None."""
+    """Return the path of the executable, or None.
+
+    WEBLAKE_CHROMIUM takes precedence over the usual names on PATH.
+    """
     named = os.environ.get(SETTING)
     if named:
         return shutil.which(named)
@@ -27,7 +30,8 @@ def find_chromium() -> str | None:
 
 
 def what_is_missing() -> str:
-    """What has to be installed before pages can be loaded in a browser, as part of a sentence; empty for nothing."""
+    """Return what must be installed before pages can be loaded in a browser, as part of a sentence; empty for nothing.
+    """
     if find_spec("playwright") is None:
         return "a browser (weblake[browser]: pip install 'weblake[browser]')"
     if find_chromium() is not None:
@@ -38,7 +42,7 @@ def what_is_missing() -> str:
 
 
 def require_browser(what: str) -> None:
-    """Makes sure that there is a browser for something.
+    """Check that a browser is available for `what`.
 
     Raises:
         ErrorResponse: 503 FEATURE_NOT_CONFIGURED with what is missing.
@@ -51,16 +55,16 @@ def require_browser(what: str) -> None:
 
 
 def uses_sandbox() -> bool:
-    """Whether Chromium's own sandbox is used."""
+    """Return whether Chromium's own sandbox is used."""
     said = os.environ.get(SANDBOX, "").lower()
     return said != "off" and (said == "on" or not hasattr(os, "geteuid") or os.geteuid() != 0)
 
 
 def arguments() -> list[str]:
-    """Flags for any Chromium of the service, besides a proxy, which is each context's own.
+    """Return the flags for every Chromium of the service, except the proxy, which is set for each context.
 
-    No name is resolved by Chromium itself and no packet leaves it but to loopback, where the proxy listens: what does
-    not go through the proxy goes nowhere.
+    Chromium resolves no name itself and sends packets only to loopback, where the proxy listens: traffic that bypasses
+    the proxy is blocked.
     """
     return [
         "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
@@ -79,6 +83,6 @@ def arguments() -> list[str]:
 
 
 def environment(folder: Path) -> dict[str, str | float | bool]:
-    """What Chromium sees of the environment, with its home in a folder."""
+    """Return the environment of Chromium, with its home in a folder."""
     kept = {name: os.environ[name] for name in _KEPT_NAMES if name in os.environ}
     return {**kept, "HOME": str(folder)}

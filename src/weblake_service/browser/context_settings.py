@@ -12,26 +12,26 @@ import httpx
 from weblake_service.web.accept_language import accept_language
 from weblake_service.web.countries import country_of
 
-#: Width and height of the page in view.
+#: Default viewport width and height.
 _DESKTOP, _PHONE = (1280, 800), (390, 844)
-#: Headers that the browser is told of by other ways than by adding them to requests.
+#: Headers that are set through other browser settings and not added to requests.
 _BY_SETTING = frozenset(["user-agent", "accept-language", "cookie"])
 
 
 @dataclass(frozen=True, slots=True)
 class ContextSettings:
-    """How a context is made; two requests with equal ones may use the same."""
+    """The settings of a context; requests with equal settings may share a context."""
 
     mobile: bool
     verify: bool
-    #: As the request's headers say; empty for the browser's own.
+    #: From the request's headers; empty for the browser's default.
     requested_user_agent: str
     accept_language: str
-    #: A name of the tz database.
+    #: A time zone of the tz database.
     timezone: str
 
     def context(self, version: str) -> dict[str, Any]:
-        """The arguments of Playwright's `new_context`, without the proxy; `version` is Chromium's."""
+        """Return the arguments of Playwright's `new_context`, without the proxy; `version` is Chromium's version."""
         return {
             "viewport": dict(zip(("width", "height"), self.size, strict=True)),
             "device_scale_factor": self.scale,
@@ -47,30 +47,30 @@ class ContextSettings:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Width and height of the page in view."""
+        """Return the viewport width and height."""
         return _PHONE if self.mobile else _DESKTOP
 
     @property
     def scale(self) -> int:
-        """Pixels of the device to one of the page."""
+        """Return the device scale factor."""
         return 2 if self.mobile else 1
 
     @property
     def languages(self) -> list[str]:
-        """The languages without their weights, the best one first."""
+        """Return the languages without weights, in order of preference."""
         named = (one.partition(";")[0].strip() for one in self.accept_language.split(","))
         return [one for one in named if one and one != "*"]
 
     def user_agent(self, version: str) -> str:
-        """What the browser calls itself."""
+        """Return the User-Agent of the browser."""
         return self.requested_user_agent or _user_agent(version.partition(".")[0], self.mobile)
 
 
 @dataclass(frozen=True, slots=True)
 class SiteCredentials:
-    """What belongs to one request and to its site alone."""
+    """Credentials of one request that are sent to its site only."""
 
-    #: Headers for the site that was asked for, and for no other.
+    #: Headers for the requested site only.
     headers: dict[str, str]
     cookies: list[dict[str, Any]]
     login: dict[str, str] | None
@@ -80,7 +80,7 @@ class SiteCredentials:
 
 
 def context_settings_of(options: Mapping[str, object]) -> ContextSettings:
-    """The settings that the options (snake_case) ask for."""
+    """Return the settings for the options (snake_case)."""
     given = _headers(options)
     languages = given.get("accept-language") or accept_language(options) or "en-US"
     return ContextSettings(
@@ -93,7 +93,7 @@ def context_settings_of(options: Mapping[str, object]) -> ContextSettings:
 
 
 def site_credentials_of(url: httpx.URL, options: Mapping[str, object]) -> SiteCredentials:
-    """What the request sends to this site: headers, cookies, and the name and password in the URL."""
+    """Return the credentials of the request: headers, cookies, and the name and password in the URL."""
     given = _headers(options)
     login = None
     if url.userinfo:
@@ -110,14 +110,14 @@ def _headers(options: Mapping[str, object]) -> dict[str, str]:
 
 
 def _cookies(header: str, url: httpx.URL) -> list[dict[str, Any]]:
-    """A Cookie header as cookies of this host alone."""
+    """Return a Cookie header as cookies for this host only."""
     pairs = [part.strip().partition("=") for part in header.split(";") if "=" in part]
     place = str(url.copy_with(userinfo=b"", path="/", query=None, fragment=None))
     return [{"name": name.strip(), "value": value.strip(), "url": place} for name, _, value in pairs if name.strip()]
 
 
 def _user_agent(major: str, mobile: bool) -> str:
-    # Says what it is, as the service does over HTTP.
+    # The User-Agent identifies the service, as over HTTP.
     machine = "Linux; Android 14; Pixel 8" if mobile else "X11; Linux x86_64"
     kind = "Mobile Safari" if mobile else "Safari"
     return (

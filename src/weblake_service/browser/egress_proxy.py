@@ -1,8 +1,8 @@
 """The only route from a browser context to the network: a forward proxy on loopback that checks every address.
 
 Each context gets its own proxy, and `chromium.py` starts Chromium so that it has no other route. Every request and
-redirect is resolved here and sent to the checked address. A refused request looks like a broken connection to the page,
-so that it learns nothing of the network; the reason is kept for the scrape.
+redirect is resolved here and sent to the checked address. The page sees a refused request as a broken connection, so
+that it learns nothing about the network; the reason is kept for the scrape.
 """
 
 from __future__ import annotations
@@ -32,26 +32,27 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("weblake.service")
 _CHUNK = 65_536
-#: Bytes of the head of a request.
+#: Maximum bytes of a request head.
 _HEAD = 128 << 10
 _HOP = frozenset(
     b"connection proxy-connection proxy-authorization keep-alive te trailer transfer-encoding upgrade alt-svc".split()
 )
-#: Seconds until a server must have accepted a connection, and seconds of silence in an answer.
+#: Seconds until a server must have accepted a connection, and maximum seconds of silence in a response.
 _TIMES = {"connect": 30.0, "read": 120.0, "write": 60.0, "pool": 60.0}
-#: Seconds that one side of a tunnel may go on when the other has said all.
+#: Seconds that one side of a tunnel may continue after the other has finished sending.
 _HALF_CLOSED = 30.0
 _BROKEN = (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException, httpcore.ProxyError, OSError)
 
 
 class ByteLimitExceeded(Exception):
-    """The page has loaded more than one page may."""
+    """The page has loaded more bytes than the limit."""
 
 
 class EgressProxy:
-    """The proxy of one context, on a port of its own; `begin` before each page, `aclose` at the end.
+    """The proxy of one context, on a port of its own; call `begin` before each page and `aclose` at the end.
 
-    With `own_user_only` it serves a whole Chromium, which can be given no password: it serves whatever this user runs.
+    With `own_user_only` it serves a whole Chromium, which cannot be given proxy credentials; it then accepts every
+    process of this user.
     """
 
     def __init__(
@@ -62,30 +63,30 @@ class EgressProxy:
         self._allow_private = allow_private
         self._trust_env = trust_env
         self._server: asyncio.Server | None = None
-        #: The name and the password that a client needs.
+        #: The user name and the password that a client needs.
         self.login = ("weblake", secrets.token_urlsafe(24))
         self._known = b"Basic " + base64.b64encode(":".join(self.login).encode())
         self._open: set[asyncio.Task[None]] = set()
         self._block_ads = True
         self._left = 0
-        #: Whether the page was cut off because it loaded too much.
+        #: Whether the page was stopped because it exceeded the byte limit.
         self.overflowed = False
-        #: Why hosts could not be reached, by `host:port`.
+        #: The reasons why hosts could not be reached, by `host:port`.
         self.failures: dict[str, PageFailure] = {}
 
     async def open(self) -> ProxySettings:
-        """Listens, and returns what a context needs to go this way; nobody else on the machine has the password."""
+        """Start listening, and return the proxy settings of a context; other users do not have the password."""
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=_HEAD)
         server = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return {"server": server, "username": self.login[0], "password": self.login[1]}
 
     def begin(self, *, block_ads: bool, most: int) -> None:
-        """Forgets the page before; the next one may load so many bytes."""
+        """Reset the state for the next page, which may load `most` bytes."""
         self._block_ads, self._left, self.overflowed = block_ads, most, False
         self.failures.clear()
 
     async def aclose(self) -> None:
-        """Closes the port and every connection."""
+        """Close the port and all connections."""
         if self._server is not None:
             self._server.close()
         for task in self._open:
@@ -93,7 +94,7 @@ class EgressProxy:
         await asyncio.gather(*self._open, return_exceptions=True)
 
     def failure_of(self, url: str) -> PageFailure | None:
-        """Why the host of a URL could not be reached; None where it could."""
+        """Return why the host of a URL could not be reached; None if it was reached."""
         try:
             parsed = httpx.URL(url)
         except (httpx.InvalidURL, ValueError):
@@ -111,7 +112,7 @@ class EgressProxy:
                 return
             await self._handle_connection(h11.Connection(h11.SERVER, max_incomplete_event_size=_HEAD), reader, writer)
         except (*_BROKEN, h11.ProtocolError, PageFailure, ByteLimitExceeded):
-            # The browser sees a connection that breaks; what it means stands in `failures`.
+            # The browser sees a closed connection; the reason is in `failures`.
             pass
         except Exception:  # noqa: BLE001 - one connection never ends the others
             _LOG.exception("The browser's egress proxy failed in an unforeseen way.")
@@ -134,7 +135,7 @@ class EgressProxy:
                 await self._tunnel(httpx.URL(f"https://{target}"), peer.trailing_data[0], reader, writer)
                 return
             if not target.lower().startswith("http://"):
-                # A page that calls this port by its number is no client of a proxy.
+                # A page that requests this port directly is not a proxy client.
                 return
             await self._forward(httpx.URL(target), event, peer, reader, writer)
             if peer.our_state is not h11.DONE or peer.their_state is not h11.DONE:
@@ -171,7 +172,7 @@ class EgressProxy:
             ]
             try:
                 await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-                # A side that has said all may still be answered.
+                # A side that has finished sending may still receive.
                 await asyncio.wait(ways, timeout=_HALF_CLOSED)
             finally:
                 for way in ways:
@@ -208,7 +209,7 @@ class EgressProxy:
             try:
                 response = await pool.handle_async_request(request)
             except (httpcore.ReadError, httpcore.WriteError, httpcore.RemoteProtocolError):
-                # A kept connection that the server closed a moment ago; only what has no effect is sent again.
+                # The server may have just closed a kept-alive connection; only idempotent requests are repeated.
                 if asked.method not in (b"GET", b"HEAD"):
                     raise
                 response = await pool.handle_async_request(_request(url, asked, None))
@@ -264,7 +265,7 @@ def _request(url: httpx.URL, asked: h11.Request, body: AsyncIterator[bytes] | No
 
 
 async def _require_login(peer: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    """Asks a client for its password; whether it may try again on this connection."""
+    """Request proxy authentication; return whether the client may retry on this connection."""
     async for _ in _body(peer, reader):
         pass
     headers = [(b"Proxy-Authenticate", b'Basic realm="weblake"'), (b"Content-Length", b"0")]

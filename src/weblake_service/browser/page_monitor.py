@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from playwright.async_api import Frame, Page, Request, Response
 
-#: Seconds without a request after which a page is taken for loaded, and for how long that is waited for at most.
+#: Seconds without a request after which a page counts as loaded, and maximum seconds to wait for that.
 _QUIET, _MOST_QUIET = 0.15, 3.0
-#: Milliseconds for the pictures of a page whose text is there.
+#: Milliseconds to wait for the images of a page whose text is loaded.
 _LOAD = 10_000
 
 
@@ -24,12 +24,12 @@ class PageMonitor:
         self._page = page
         self._flying: set[Request] = set()
         self._last = time.monotonic()
-        #: The answer that the page in view came with; None before there is one.
+        #: The response of the current document; None before the first one.
         self.answer: Response | None = None
-        #: The address and the network error of the main document that failed last, if it was the last one.
+        #: The URL and the network error of the main document, if its last load failed.
         self.failed: tuple[str, str] | None = None
         self.crashed = asyncio.Event()
-        #: Whether something happened that may outlive the page in its context.
+        #: Whether an event may leave state in the context after the page is closed.
         self.not_reusable = False
         self._heard: dict[str, Callable[[Any], None]] = {
             "request": self._on_request,
@@ -44,12 +44,12 @@ class PageMonitor:
             page.on(event, listener)  # type: ignore[call-overload]
 
     def detach(self) -> None:
-        """Watches no more: the page may live on in other hands."""
+        """Remove the listeners; the page may continue to be used elsewhere."""
         for event, listener in self._heard.items():
             self._page.remove_listener(event, listener)
 
     def origins(self) -> set[str]:
-        """The origins of the page's frames."""
+        """Return the origins of the page's frames."""
         return {
             f"{parts.scheme}://{parts.netloc}"
             for frame in self._page.frames
@@ -57,13 +57,13 @@ class PageMonitor:
         }
 
     async def wait_until_idle(self) -> None:
-        """Waits until the page is loaded and has been quiet for a moment, though not for long."""
+        """Wait until the page is loaded and has had no requests for a moment, up to a maximum time."""
         from playwright.async_api import TimeoutError as TooSlow
 
         try:
             await self._page.wait_for_load_state("load", timeout=_LOAD)
         except TooSlow:
-            # The text has been there for long; a picture that never comes holds nobody up.
+            # The text is already loaded; an image that never arrives must not delay the page.
             return
         until = time.monotonic() + _MOST_QUIET
         while (now := time.monotonic()) < until:

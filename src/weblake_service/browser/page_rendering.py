@@ -29,7 +29,7 @@ _CERTIFICATE = ("ERR_CERT", "ERR_SSL", "ERR_BAD_SSL", "SSL_")
 
 
 class IsFile(Exception):
-    """The URL leads to a file, which is fetched and converted as over HTTP."""
+    """The URL is a file, which is fetched and converted as over HTTP."""
 
 
 class PageRendering:
@@ -46,7 +46,7 @@ class PageRendering:
         self._style = HIDDEN.format(selectors=KNOWN) if options.get("block_ads") is not False else ""
 
     async def run(self) -> FetchedResponse:
-        """The page as it stands when everything is done, with what the browser made of it in `captured`.
+        """Return the final page, with the results of the browser in `captured`.
 
         Raises:
             PageFailure: It could not be loaded, or an action failed.
@@ -79,7 +79,7 @@ class PageRendering:
             watch.detach()
 
     async def _override_languages(self, page: Page) -> None:
-        """Names all languages where there are several: a context of Playwright's speaks one."""
+        """Set all languages of the request, because Playwright's context accepts only one."""
         settings = self._pooled.settings
         if len(settings.languages) < 2:
             return
@@ -107,7 +107,7 @@ class PageRendering:
             captured["branding"] = await branding(page)
         origins = watch.origins()
         self._pooled.origins |= origins
-        # A frame of another site keeps its data where no cleaning of ours reaches it.
+        # Storage of a cross-site frame cannot be cleared here, so the context is not reused.
         self._pooled.reusable = not (watch.not_reusable or actions or self._private) and len(origins) <= 1
         return FetchedResponse(
             url=page.url,
@@ -124,14 +124,14 @@ class PageRendering:
         from playwright.async_api import Error
 
         try:
-            # The deadline is the caller's, for everything together.
+            # The caller has one deadline for all steps.
             await page.goto(self._url, wait_until="domcontentloaded", timeout=0)
         except Error as error:
             if page.is_closed() or watch.crashed.is_set() or not self._pooled.engine.alive:
                 raise
             if "Download is starting" in error.message or (watch.answer is not None and _is_file(watch.answer)):
                 raise IsFile from None
-            # A page that sends the browser on while it is read has not failed; where it leads shows below.
+            # A navigation that interrupts the load is not a failure; its target is checked below.
             sent_on = "interrupted by another navigation" in error.message
             if not sent_on and not (watch.answer is not None and "ERR_ABORTED" in error.message):
                 raise self._failure_of(watch.failed or (self._url, error.message)) from None
@@ -141,7 +141,7 @@ class PageRendering:
             raise IsFile
 
     def _check_page(self, page: Page, watch: PageMonitor) -> None:
-        """Makes sure that what is in view is a page of a site, and not one of the browser's own."""
+        """Check that the current document is a page of a site, and not an internal page of the browser."""
         if self._pooled.egress_proxy.overflowed:
             message = f"{self._url} loads more than one page may load in the browser. Leave the browser out of it."
             raise PageFailure("SCRAPE_SITE_ERROR", message)
@@ -167,7 +167,7 @@ class PageRendering:
         return PageFailure("SCRAPE_SITE_ERROR", f"{host} could not be loaded in the browser ({error}). Try again.")
 
     async def _body(self, page: Page, answer: Response) -> tuple[bytes, str]:
-        """The body and its type: of HTML what stands in the browser, of other text what was sent."""
+        """Return the body and its type: the browser's DOM for HTML, the response body for other text."""
         sent = answer.headers.get("content-type", "")
         if kind_of(sent, b"") in {ContentKind.TEXT} and not page.is_closed():
             return await answer.body(), sent

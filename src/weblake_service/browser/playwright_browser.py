@@ -1,7 +1,7 @@
 """The Chromium process that all scrapes share: started on demand, restarted after a crash, stopped when idle.
 
-It hangs on pipes: Playwright's driver on ours, Chromium on the driver's. Whatever way the service ends, the pipes close
-and both go.
+Playwright's driver is connected to this process by pipes, and Chromium to the driver. If the service ends for any
+reason, the pipes are closed and both processes exit.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from playwright.async_api import Browser, Playwright
 
 _LOG = logging.getLogger("weblake.service")
-#: Milliseconds that Chromium may take to start, on a busy machine.
+#: Start timeout of Chromium in milliseconds, on a busy machine.
 _START = 60_000
-#: Seconds that a browser may take to close; then its pipes are cut.
+#: Seconds that a browser may take to close; then its pipes are closed.
 _CLOSE = 3.0
-#: A port that nothing listens on: the way out of a context that has no egress proxy.
+#: A port without a listener, used as the proxy of a context without an egress proxy.
 _NOWHERE = "http://127.0.0.1:9"
 
 
 class PlaywrightBrowser:
-    """One running Chromium and the driver that holds it."""
+    """One running Chromium and its driver."""
 
     def __init__(self, playwright: Playwright, browser: Browser, folder: TemporaryFolder | None = None) -> None:
         self.playwright = playwright
@@ -40,7 +40,7 @@ class PlaywrightBrowser:
 
     @classmethod
     async def start(cls) -> PlaywrightBrowser:
-        """Starts Chromium.
+        """Start Chromium.
 
         Raises:
             PageFailure: It did not start.
@@ -82,11 +82,11 @@ class PlaywrightBrowser:
 
     @property
     def alive(self) -> bool:
-        """Whether it can be asked for another context."""
+        """Return whether it can create another context."""
         return not self._gone and self.browser.is_connected()
 
     async def aclose(self) -> None:
-        """Ends Chromium and the driver, by force where they do not go."""
+        """End Chromium and the driver; kill them if they do not exit in time."""
         if self._gone:
             return
         self._gone = True

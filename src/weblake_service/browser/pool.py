@@ -1,7 +1,7 @@
 """Pool of browser contexts: a bounded number of pages at a time, each in a context of its own.
 
-A context that served an ordinary page is cleaned and serves the next one of the same team; between teams nothing is
-shared. One in which anything out of the ordinary happened is closed.
+After an ordinary page, a context is cleaned and reused for the next page of the same team; contexts are never shared
+between teams. After any unusual event, the context is closed.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from playwright.async_api import BrowserContext
 
 _LOG = logging.getLogger("weblake.service")
-#: Pages after which a context is replaced: what leaks in Chromium leaks slowly.
+#: Number of pages after which a context is replaced, to limit memory leaks in Chromium.
 _MOST_USES = 50
-#: Seconds that a context may take to be made, cleaned or closed.
+#: Seconds that creating, cleaning or closing a context may take.
 _OPENING, _CLEANING, _CLOSING = 30.0, 3.0, 5.0
-#: Seconds without a page after which Chromium is ended.
+#: Seconds without a page after which Chromium is stopped.
 IDLE = 120.0
 
 
@@ -42,13 +42,13 @@ class PooledContext:
     team: str
     settings: ContextSettings
     uses: int = 0
-    #: Whether the next page may have it; set by the page that leaves it.
+    #: Whether the context may be reused; set at the end of a page.
     reusable: bool = False
-    #: Origins that kept data here.
+    #: Origins with stored data in this context.
     origins: set[str] = field(default_factory=set)
 
     async def clean(self) -> bool:
-        """Leaves nothing of the last page but a blank one for the next; False where that cannot be said for sure."""
+        """Clean the context for the next page, leaving one blank page; return False if it may not be clean."""
         try:
             async with aio.timeout(_CLEANING):
                 for page in self.context.pages:
@@ -67,7 +67,7 @@ class PooledContext:
         return True
 
     async def aclose(self) -> bool:
-        """Closes the context; False where Chromium does not answer."""
+        """Close the context; return False if Chromium does not respond."""
         await self.egress_proxy.aclose()
         try:
             async with aio.timeout(_CLOSING):
@@ -78,7 +78,7 @@ class PooledContext:
 
 
 class ContextPool:
-    """The places; used on one event loop, closed with `aclose`."""
+    """The pool; used on one event loop, closed with `aclose`."""
 
     def __init__(self, *, most: int, allow_private: bool, idle: float = IDLE) -> None:
         self._allow_private = allow_private
@@ -97,7 +97,7 @@ class ContextPool:
 
     @asynccontextmanager
     async def slot(self) -> AsyncIterator[None]:
-        """Waits for a place and holds it while the block runs."""
+        """Wait for a slot and hold it while the block runs."""
         async with self._places:
             yield
 
@@ -105,7 +105,7 @@ class ContextPool:
     async def context(
         self, team: str, settings: ContextSettings, own: dict[str, Any] | None = None
     ) -> AsyncIterator[PooledContext]:
-        """Yield a context for one page; `own` are arguments of a context that nobody else may have.
+        """Yield a context for one page; `own` are the arguments of a context that is not shared.
 
         Raises:
             PageFailure: Chromium does not start.
@@ -122,13 +122,13 @@ class ContextPool:
                 yield pooled
             finally:
                 self._busy.discard(pooled)
-                # The answer does not wait for the broom.
+                # The response does not wait for the cleaning.
                 self._later(self._leave(pooled, keep=pooled.reusable and not own))
         finally:
             self._wanted -= 1
 
     async def aclose(self) -> None:
-        """Ends the browser and all that hangs on it."""
+        """Stop the browser and all background tasks."""
         self._closed = True
         if self._sleep is not None:
             self._sleep.cancel()
@@ -200,7 +200,7 @@ class ContextPool:
                 await self._discard(engine)
 
     async def _discard(self, engine: PlaywrightBrowser) -> None:
-        """Ends a browser; pages that are still in it are loaded again in the next one."""
+        """Stop a browser; pages that are still in it are loaded again in the next one."""
         if engine is self._engine:
             self._engine = None
         gone = [pooled for pooled in self._free if pooled.engine is engine]

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from weblake_service.browser.chromium import require_browser
 from weblake_service.page.requested_formats import items
 
-#: Formats that a browser makes.
+#: Formats that need a browser.
 FORMATS = frozenset(["screenshot", "branding"])
 _OPTIONS = {"actions": "actions", "wait_for": "waitFor", "mobile": "mobile", "profile": "profile"}
 
 
 def option_that_needs_browser(options: Mapping[str, object]) -> str:
-    """The first of the options (snake_case) that needs a browser, in words; empty where none does."""
+    """Return a description of the first option (snake_case) that needs a browser; empty if none does."""
     for entry in items(options.get("formats")):
         if (kind := _format_type(entry)) in FORMATS:
             return f"The format `{kind}`"
@@ -22,7 +22,7 @@ def option_that_needs_browser(options: Mapping[str, object]) -> str:
 
 
 def require_browser_for(options: Mapping[str, object]) -> None:
-    """Makes sure that there is a browser where the options need one.
+    """Check that a browser is available if the options need one.
 
     Raises:
         ErrorResponse: 503 FEATURE_NOT_CONFIGURED with the name of what is missing.
@@ -33,7 +33,7 @@ def require_browser_for(options: Mapping[str, object]) -> None:
 
 
 def rendering_key(options: Mapping[str, object]) -> str:
-    """How a page is looked at in the browser, as a text that is the same for the same look; empty for no browser."""
+    """Return a key that is equal for equal rendering options; empty if no browser is needed."""
     if not option_that_needs_browser(options):
         return ""
     formats = [entry for entry in items(options.get("formats")) if _format_type(entry) in FORMATS]

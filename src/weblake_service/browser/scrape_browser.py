@@ -19,36 +19,36 @@ from weblake_service.page_failure import PageFailure
 from weblake_service.web.addresses import clean_url
 from weblake_service.web.fetch import FetchedResponse
 
-#: Bytes that one page may load in all.
+#: Maximum bytes that one page may load.
 _MOST_BYTES = 128 << 20
-#: Seconds that a profile may take to be read out.
+#: Seconds that reading a profile may take.
 _STATE = 20.0
 
 
 @dataclass(frozen=True, slots=True)
 class RenderedPage:
-    """What became of a visit."""
+    """The result of a page visit."""
 
-    #: None where the URL leads to a file, which is better fetched over HTTP.
+    #: None if the URL is a file, which is fetched over HTTP instead.
     fetched: FetchedResponse | None
-    #: The profile as it is now; None where it is not to be kept.
+    #: The profile after the visit; None if it is not to be saved.
     profile: bytes | None = None
 
 
 class ScrapeBrowser:
-    """Loads pages in Chromium; used on one event loop, closed with `aclose`. Nothing starts before the first page."""
+    """Loads pages in Chromium; used on one event loop, closed with `aclose`. Chromium starts with the first page."""
 
     def __init__(self, *, allow_private: bool, most: int) -> None:
         self._allow_private = allow_private
         self._contexts = ContextPool(most=most, allow_private=allow_private)
 
     async def render(self, url: str, options: Mapping[str, object], visitor: BrowserIdentity) -> RenderedPage:
-        """Loads a page, does what the options (snake_case) ask, and returns it as it stands then.
+        """Load a page, apply the options (snake_case), and return the final page.
 
-        Waiting for a place, and for Chromium to start, is not counted as the page's time.
+        Waiting for a slot, and for the start of Chromium, does not count against the page's timeout.
 
         Raises:
-            PageFailure: SCRAPE_TIMEOUT (408) after `timeout` milliseconds, SCRAPE_ACTION_ERROR, or why it has no page.
+            PageFailure: SCRAPE_TIMEOUT (408) after `timeout` milliseconds, SCRAPE_ACTION_ERROR, or the reason of a failed load.
         """
         from playwright.async_api import Error
 
@@ -57,7 +57,7 @@ class ScrapeBrowser:
                 async with self._contexts.slot():
                     return await self._render(url, options, visitor)
             except Error as error:
-                # The whole browser died, perhaps of another page; what had an effect is not done twice.
+                # The browser crashed, perhaps because of another page; actions with side effects are not repeated.
                 if last or options.get("actions") or visitor.saves_profile:
                     said = error.message.splitlines()[0] if error.message else "no reason given"
                     message = f"The browser ended while it had {url} ({said[:200].rstrip('.')}). Try again."
@@ -65,7 +65,7 @@ class ScrapeBrowser:
         raise AssertionError("unreachable")
 
     async def aclose(self) -> None:
-        """Ends the browser."""
+        """Stop the browser."""
         await self._contexts.aclose()
 
     async def _render(self, url: str, options: Mapping[str, object], visitor: BrowserIdentity) -> RenderedPage:
@@ -76,7 +76,7 @@ class ScrapeBrowser:
         own: dict[str, Any] = {"http_credentials": private.login} if private.login else {}
         if visitor.profile is not None:
             own["storage_state"] = json.loads(visitor.profile or b"{}")
-        # A context of one's own also where headers would stay behind in it.
+        # A separate context is also needed if headers would leave state in it.
         if private and not own:
             own["http_credentials"] = None
         async with self._contexts.context(visitor.team, context_settings_of(options), own) as pooled:
@@ -100,7 +100,7 @@ class ScrapeBrowser:
             return RenderedPage(fetched, json.dumps(state).encode())
 
     def _as_file(self, url: str, options: Mapping[str, object]) -> RenderedPage:
-        """What a file has instead of a page: no actions and no pictures."""
+        """Return the result for a file, which has no actions and no screenshots."""
         if options.get("actions"):
             message = f"{url} is a file, and actions are done on web pages. Leave `actions` out."
             raise PageFailure("SCRAPE_ACTIONS_NOT_SUPPORTED", message, status=400)

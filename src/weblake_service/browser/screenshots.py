@@ -1,6 +1,6 @@
 """Screenshots and PDFs of a page, as data URIs.
 
-Inline data, and not links: a document is complete by itself wherever it lands, for as long as it is kept.
+The data is inline and not linked, so that a stored document is complete.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from playwright.async_api import Page, ViewportSize
 
-#: Pixels of a full page at most: what Chromium can draw at once.
+#: Maximum pixels of a full page: the largest bitmap that Chromium renders.
 _TALLEST = 16_000
 _HEIGHT = "() => Math.max(document.documentElement?.scrollHeight ?? 0, document.body?.scrollHeight ?? 0)"
-#: Hides what stands in the way of the page where `blockAds` is on: consent dialogues and empty slots.
+#: Style sheet for `blockAds` that hides consent dialogs and empty ad slots.
 HIDDEN = "{selectors} {{ display: none !important }}"
 
 
 async def screenshot(page: Page, asked: Mapping[str, object], style: str = "") -> str:
-    """A picture of the page: PNG, or JPEG where `quality` is given; of the viewport, or with `full_page` of all of it.
+    """Return a screenshot: PNG, or JPEG with `quality`; of the viewport, or with `full_page` of the whole page.
 
     Args:
         page: The page.
-        asked: `full_page`, `quality`, `viewport`; the page has its old viewport afterwards.
-        style: A style sheet that holds for the picture alone.
+        asked: `full_page`, `quality`, `viewport`; the page's own viewport is restored afterwards.
+        style: A style sheet that applies to the screenshot only.
     """
     before = page.viewport_size
     viewport = asked.get("viewport")
@@ -39,7 +39,7 @@ async def screenshot(page: Page, asked: Mapping[str, object], style: str = "") -
 
 
 def viewport_of(asked: Mapping[str, Any]) -> ViewportSize:
-    """The viewport of a request, as Playwright has it."""
+    """Return the viewport of a request in Playwright's form."""
     return {"width": int(asked["width"]), "height": int(asked["height"])}
 
 
@@ -57,7 +57,7 @@ async def _capture(page: Page, asked: Mapping[str, object], style: str) -> str:
 
 
 async def pdf(page: Page, asked: Mapping[str, object]) -> str:
-    """The page as a PDF: `format` (Letter), `landscape`, `scale` (1; 0.1 to 2)."""
+    """Return the page as a PDF: `format` (Letter), `landscape`, `scale` (1; 0.1 to 2)."""
     scale = asked.get("scale", 1)
     made = await page.pdf(
         format=str(asked.get("format", "Letter")),

@@ -1,8 +1,8 @@
 """Sends the headers of a request to its own site only, checked at each redirect.
 
-Playwright's extra headers go to every host that a page loads from, and those of its routes along with redirects. Here
-Chromium stops each request before it is sent, a redirected one anew, and only those to the site that was asked for get
-the headers. Frames of other sites are processes of their own, which are not even looked at.
+Playwright's extra headers are sent to every host that a page loads from, and those of its routes are kept across
+redirects. Here Chromium pauses each request before it is sent, and each redirected request again, and only requests to
+the requested site get the headers. Cross-site frames are separate processes and are not intercepted.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ if TYPE_CHECKING:
 
 
 async def send_headers(page: Page, url: str, private: SiteCredentials, egress_proxy: tuple[str, str]) -> None:
-    """From now on the page's requests to the site of a URL carry its headers.
+    """Add the headers of the request to the page's further requests to the site of a URL.
 
-    Whoever stops requests is also asked for passwords, so the site's own and the egress_proxy's are given here.
+    A client that intercepts requests must also answer authentication challenges, so this module supplies the
+    credentials of the site and of the egress proxy.
     """
     home = httpx.URL(url)
     protocol = await page.context.new_cdp_session(page)
     tasks: set[asyncio.Task[None]] = set()
-    #: Requests that were answered once: a password that is wrong stays wrong.
+    #: Ids of requests that were already answered: wrong credentials are not repeated.
     tried: set[str] = set()
 
     def paused(event: dict[str, Any]) -> None:
@@ -81,7 +82,7 @@ async def _continue_request(
     if _is_own_site(home, request["url"]):
         sent = {name.lower(): value for name, value in request["headers"].items()} | dict(headers)
         answer["headers"] = [{"name": name, "value": value} for name, value in sent.items()]
-    # The page may have gone in the meantime.
+    # The page may have been closed meanwhile.
     with suppress(Exception):
         await protocol.send("Fetch.continueRequest", answer)
 

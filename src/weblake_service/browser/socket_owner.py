@@ -1,4 +1,4 @@
-"""Tells which user owns the other end of a loopback connection, where the system reports it."""
+"""Determines the user of the other end of a loopback connection, where the system reports it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ _TABLE = Path("/proc/net/tcp")
 
 
 def is_own_user(peer: tuple[str, int] | None) -> bool:
-    """Whether a program of this user's has this end (address, port) of a connection.
+    """Return whether a process of this user owns this end (address, port) of a connection.
 
-    Linux tells; elsewhere everybody on the machine is taken for this user.
+    Supported on Linux; on other systems every local user is treated as this user.
     """
     if peer is None:
         return False
     if not _TABLE.exists():
         return True
-    # The kernel's form of an end: the address as the machine's own number, and the port, in hexadecimal.
+    # The kernel's format of an endpoint: the address in host byte order, and the port, in hexadecimal.
     port = f":{peer[1]:04X}"
     for line in _TABLE.read_text(encoding="ascii").splitlines()[1:]:
         fields = line.split()

@@ -1,6 +1,6 @@
 """Temporary folders of browsers: removed with their process, or by the next service if that was killed.
 
-A lock that ends with its process says whose folder is still in use.
+A file lock that ends with its process shows which folders are still in use.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ _LOCK = ".in-use"
 
 
 class TemporaryFolder:
-    """A fresh folder in the temporary directory, of this process; `remove` ends it. Used in any thread."""
+    """A new temporary folder of this process; `remove` deletes it. Thread-safe."""
 
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        # Closed on exec, so that no child holds it longer than this process lives.
+        # Closed on exec, so that no child keeps the lock after this process has ended.
         self._lock = os.open(self.path / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         if flock is not None:
             flock(self._lock, LOCK_EX | LOCK_NB)
 
     def remove(self) -> None:
-        """Removes it with all that is in it."""
+        """Delete the folder with its content."""
         shutil.rmtree(self.path, ignore_errors=True)
         with suppress(OSError):
             os.close(self._lock)
 
 
 def remove_abandoned() -> None:
-    """Removes the folders of services that were killed: a browser's profile may hold its user's cookies."""
+    """Delete the folders of services that were killed: a browser's profile may contain its user's cookies."""
     if flock is None:
         return
     for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         try:
             lock = os.open(path / _LOCK, os.O_RDWR | os.O_CLOEXEC)
         except OSError:
-            # Another user's, or one that is being made or removed right now.
+            # The folder belongs to another user, or is being created or removed now.
             continue
         try:
             flock(lock, LOCK_EX | LOCK_NB)

@@ -15,16 +15,16 @@ from weblake_service.web.addresses import resolve
 from weblake_service.web.connection_pools import proxy_for
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-#: Seconds until the next address of a name is tried, and until the last one, or a proxy, must have answered.
+#: Seconds until the next address of a name is tried, and until the last one, or a proxy, must have responded.
 _TURN, _LAST = 5.0, 30.0
 _HEAD = 65_536
 
 
 async def connect_tunnel(url: httpx.URL, *, allow_private: bool, trust_env: bool) -> Streams:
-    """A connection to the host and port of a URL.
+    """Return a connection to the host and port of a URL.
 
     Raises:
-        PageFailure: The host is closed to us, has no address, or nothing there accepts connections.
+        PageFailure: The host is private, has no address, or does not accept connections.
     """
     port = url.port or 443
     proxy = proxy_for(url.copy_with(scheme="http" if port == 80 else "https")) if trust_env else ""
@@ -45,7 +45,7 @@ async def connect_tunnel(url: httpx.URL, *, allow_private: bool, trust_env: bool
 
 
 async def _refuse_closed(host: str, port: int) -> None:
-    """What this machine knows to be closed stays closed; a name that only the proxy knows may pass."""
+    """Refuse a host that is private according to this machine; a name that only the proxy can resolve is allowed."""
     try:
         await resolve(host, port)
     except PageFailure as failure:

@@ -29,7 +29,7 @@ class BrowserSession:
 
 
 async def sessions(parts: ServiceComponents, team: str) -> list[BrowserSession]:
-    """A team's sessions of the last day, newest first."""
+    """Return a team's sessions of the last day, newest first."""
     work = partial(session_records.list_recent, team=team, active=None, at=parts.clock.now(), scrapes=True)
     return [_session(parts, row) for row in await parts.store.read(work)]
 

@@ -58,7 +58,7 @@ class ConsolePages:
         self._templates.filters |= {"when": _format_time, "size": _format_size}
 
     def routes(self) -> list[Route]:
-        """The routes."""
+        """Return the routes."""
         return [
             Route("/", self._require_sign_in(self.overview), methods=["GET"]),
             Route("/console/jobs", self._require_sign_in(self.jobs), methods=["GET"]),
@@ -129,7 +129,7 @@ class ConsolePages:
         return self._page("document", access, **await self._parts.store.read(work))
 
     async def usage(self, request: Request, access: Access) -> Response:
-        """Credits by month and key, and the calls of the last day."""
+        """Return the credits by month and key, and the calls of the last day."""
         team, now, plan = access.team, self._parts.clock.now(), self._parts.config.plan(access.team)
 
         def work(db: Connection) -> tuple[int, list[charts.BarValues], list[charts.BarValues]]:
@@ -147,12 +147,12 @@ class ConsolePages:
         )
 
     async def deliveries(self, request: Request, access: Access) -> Response:
-        """The webhooks that wait, and what became of the last ones."""
+        """Return the webhooks that wait, and what became of the last ones."""
         work = partial(webhook_queue.recent, most=200, team=access.team)
         return self._page("deliveries", access, deliveries=await self._parts.store.read(work))
 
     async def sessions(self, request: Request, access: Access) -> Response:
-        """The browser sessions of the last day."""
+        """Return the browser sessions of the last day."""
         return self._page("sessions", access, sessions=await browser_sessions.sessions(self._parts, access.team))
 
     async def session(self, request: Request, access: Access) -> Response:
@@ -163,20 +163,20 @@ class ConsolePages:
         return self._page("session", access, session=found)
 
     async def enter(self, request: Request) -> Response:
-        """Takes the key of whoever signs in."""
+        """Take the key of whoever signs in."""
         response = RedirectResponse("/", 303)
         if await self._sign_in.sign_in(request, response):
             return response
         return self._page("sign_in", None, 403, refused=True)
 
     async def leave(self, request: Request) -> Response:
-        """Signs out."""
+        """Sign out."""
         response = RedirectResponse("/", 303)
         self._sign_in.sign_out(request, response)
         return response
 
     async def static(self, request: Request) -> Response:
-        """The style and the script."""
+        """Return the style and the script."""
         name: str = request.path_params["name"]
         if name not in _STATIC:
             not_found("The console has no such file.")
@@ -209,7 +209,7 @@ class ConsolePages:
 
 
 def _format_time(seconds: float) -> str:
-    """A time, for people."""
+    """Return a time, for people."""
     return iso(seconds)[:19].replace("T", " ") + " UTC"
 
 

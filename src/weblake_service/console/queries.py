@@ -59,7 +59,7 @@ FROM jobs WHERE team = :team AND (ended IS NULL OR ended > :alive)
 
 
 def list_jobs(db: Connection, team: str, at: float, before: int | None = None) -> tuple[list[JobSummary], int | None]:
-    """The latest jobs, running ones first where `before` is None; and what to go on from, None at the end."""
+    """Return the latest jobs, running ones first where `before` is None; and what to go on from, None at the end."""
     given = {"team": team, "alive": at - job_records.JOB_LIFE, "before": before, "most": PAGE + 1}
     bound = " AND (:before IS NULL OR rowid < :before)"
     rows = db.execute(f"{_COLUMNS}{bound} ORDER BY rowid DESC LIMIT :most", given).fetchall()
@@ -68,7 +68,7 @@ def list_jobs(db: Connection, team: str, at: float, before: int | None = None) -
 
 
 def running(db: Connection, team: str, at: float) -> list[JobSummary]:
-    """The jobs that have pages to scrape, newest first."""
+    """Return the jobs that have pages to scrape, newest first."""
     given = {"team": team, "alive": at - job_records.JOB_LIFE}
     return [_job(row) for row in db.execute(f"{_COLUMNS} AND status = 'scraping' ORDER BY rowid DESC LIMIT 100", given)]
 
@@ -81,7 +81,7 @@ def find_job(db: Connection, team: str, job_id: str, at: float) -> JobSummary | 
 
 
 def outcomes(db: Connection, job: JobSummary) -> dict[str, int]:
-    """How many pages of a job came out how: stored, blocked by robots.txt, and failed by code."""
+    """Return how many pages of a job came out how: stored, blocked by robots.txt, and failed by code."""
     found = {"stored": job.documents, "blocked by robots.txt": job.blocked}
     rows = db.execute(
         "SELECT code, count(*) AS n FROM page_errors WHERE job = ? GROUP BY code ORDER BY n DESC", (job.id,)
@@ -99,7 +99,7 @@ def documents(db: Connection, job: JobSummary, first: int) -> list[Row]:
 
 
 def failures(db: Connection, job: JobSummary) -> list[Row]:
-    """The first failed pages of a job: url, code, error."""
+    """Return the first failed pages of a job: url, code, error."""
     found: list[Row] = db.execute(
         "SELECT url, code, error FROM page_errors WHERE job = ? ORDER BY rowid LIMIT ?", (job.id, PAGE)
     ).fetchall()
@@ -148,7 +148,7 @@ def preview(db: Connection, job: JobSummary, position: int) -> DocumentPreview |
 
 
 def activity(db: Connection, team: str, at: float) -> list[BarValues]:
-    """The calls of the last 24 hours by hour (of UTC) and endpoint, oldest first."""
+    """Return the calls of the last 24 hours by hour (of UTC) and endpoint, oldest first."""
     now = int(at // _HOUR)
     rows = db.execute(
         "SELECT CAST(created / 3600 AS INTEGER) AS hour, endpoint, count(*) AS n FROM activity"
@@ -162,7 +162,7 @@ def activity(db: Connection, team: str, at: float) -> list[BarValues]:
 
 
 def months(db: Connection, team: str) -> list[BarValues]:
-    """Credits by month and key, oldest first: the last twelve."""
+    """Return the credits by month and key, oldest first: the last twelve."""
     counted: dict[str, dict[str, float]] = {}
     for row in db.execute(
         "SELECT month, key_name, credits FROM usage WHERE team = ? ORDER BY month, key_name", (team,)

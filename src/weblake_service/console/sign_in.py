@@ -36,7 +36,7 @@ class SignIns:
         return found[0] if found is not None and found[1] > self._parts.clock.now() else None
 
     async def sign_in(self, request: Request, response: Response) -> bool:
-        """Signs in whoever sends a key in a form; says whether it is one."""
+        """Sign in whoever sends a key in a form; says whether it is one."""
         form = parse_qs((await read_body(request, _MOST_FORM)).decode("utf-8", "replace"))
         access = self._parts.authenticate(f"Bearer {form.get('key', [''])[0].strip()}")
         if access is None:
@@ -51,6 +51,6 @@ class SignIns:
         return True
 
     def sign_out(self, request: Request, response: Response) -> None:
-        """Signs out."""
+        """Sign out."""
         self._known.pop(request.cookies.get(_COOKIE, ""), None)
         response.delete_cookie(_COOKIE, httponly=True, samesite="strict")

@@ -51,7 +51,7 @@ class ActiveRule:
     _times_met: Counter[str] = field(default_factory=Counter)
 
     def matches(self, subject: Subject) -> bool:
-        """Counts the subject, where it is one of this rule's, and says whether it is struck."""
+        """Count the subject, where it is one of this rule's, and say whether it is struck."""
         if not self._applies_to(subject):
             return False
         self.seen += 1
@@ -63,7 +63,7 @@ class ActiveRule:
         return True
 
     def to_dict(self) -> dict[str, object]:
-        """The rule with its counters."""
+        """Return the rule with its counters."""
         return {**msgspec.structs.asdict(self.rule), "id": self.id, "seen": self.seen, "hit": self.hit}
 
     def _applies_to(self, subject: Subject) -> bool:
@@ -115,35 +115,35 @@ class ActiveFaults:
 
     @property
     def rules(self) -> list[dict[str, object]]:
-        """The rules that hold, with their counters."""
+        """Return the rules that hold, with their counters."""
         return [standing.to_dict() for standing in self._active]
 
     def replace(self, rules: Iterable[Rule]) -> None:
-        """Puts these rules in the place of all others."""
+        """Put these rules in the place of all others."""
         self._set([self._new(rule) for rule in rules])
 
     def add(self, rules: Iterable[Rule]) -> list[int]:
-        """Puts these rules behind the others and returns their ids."""
+        """Put these rules behind the others and return their ids."""
         added = [self._new(rule) for rule in rules]
         self._set([*self._active, *added])
         return [standing.id for standing in added]
 
     def remove(self, rule_id: int) -> bool:
-        """Drops one rule and returns whether there was one."""
+        """Drop one rule and return whether there was one."""
         kept = [standing for standing in self._active if standing.id != rule_id]
         found = len(kept) < len(self._active)
         self._set(kept)
         return found
 
     def clear(self) -> None:
-        """Drops all rules and ends the requests that they stalled; ids begin anew."""
+        """Drop all rules and end the requests that they stalled; ids begin anew."""
         self.replace([])
         self._last_id = 0
         self.stopped.set()
         self.stopped = asyncio.Event()
 
     def for_request(self, method: str, target: str) -> ActiveRule | None:
-        """The rule that strikes this request; `target` is its path and query."""
+        """Return the rule that strikes this request; `target` is its path and query."""
         found = _JOB.search(target)
         kind, job_id = ((found[1] or "").replace("/", "_"), found[2] or "") if found else ("", "")
         reads = kind in ("crawl", "batch_scrape") and len(job_id) == _UUID and found is not None and not found[3]
@@ -168,7 +168,7 @@ class ActiveFaults:
         return struck.rule.effect if struck else None
 
     async def apply_to_page(self, url: str, job_kind: str, job_id: str) -> bool:
-        """Lets happen to a page what is to happen before it is scraped, and returns whether the page is lost.
+        """Let happen to a page what is to happen before it is scraped, and return whether the page is lost.
 
         Raises:
             PageFailure: The page fails.

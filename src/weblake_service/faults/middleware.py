@@ -22,7 +22,7 @@ class FaultMiddleware:
         self._faults = faults
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handles one request."""
+        """Handle one request."""
         if scope["type"] != "http" or scope["path"].startswith("/_weblake/") or is_outside_api(scope["path"]):
             await self._app(scope, receive, send)
             return
@@ -45,7 +45,7 @@ class FaultMiddleware:
             await self._after(effect, scope, receive, send)
 
     async def _is_over(self, seconds: float) -> bool:
-        """Waits, and says whether the service was reset or stopped meanwhile: the request must not be handled then."""
+        """Wait, and say whether the service was reset or stopped meanwhile: the request must not be handled then."""
         over = self._faults.stopped
         with suppress(TimeoutError):
             async with aio.timeout(seconds):
@@ -64,7 +64,7 @@ class FaultMiddleware:
         await gone
 
     async def _after(self, effect: Effect, scope: Scope, receive: Receive, send: Send) -> None:
-        """Lets the request be handled and then spoils the reply."""
+        """Let the request be handled and then spoil the reply."""
         spoilt = AlteredResponse(effect, scope, send)
         await self._app(altered_request(effect, scope), receive, spoilt.send)
         if effect.drop_after:
@@ -75,7 +75,7 @@ class FaultMiddleware:
 
 
 async def _close_without_response(scope: Scope, receive: Receive) -> None:
-    """Closes the connection without a byte of reply; returning before it is closed would send a 500."""
+    """Close the connection without a byte of reply; returning before it is closed would send a 500."""
     _close(scope, at_once=True)
     await _disconnected(receive)
 

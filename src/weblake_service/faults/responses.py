@@ -20,7 +20,7 @@ _BODILESS = (204, 304)
 
 
 async def send_fault_response(effect: Effect, send: Send) -> None:
-    """Answers in the service's place."""
+    """Answer in the service's place."""
     if effect.not_found:
         status, body = 404, encode(ErrorResponse(404, "Job not found").body())
     else:
@@ -39,7 +39,7 @@ async def send_fault_response(effect: Effect, send: Send) -> None:
 
 
 def altered_request(effect: Effect, scope: Scope) -> Scope:
-    """The request with the chunk that the effect wants it to have asked for."""
+    """Return the request with the chunk that the effect wants it to have asked for."""
     if effect.chunk_documents is None and not effect.duplicate_document:
         return scope
     query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
@@ -64,7 +64,7 @@ class AlteredResponse:
         self.cut = False
 
     async def send(self, message: Message) -> None:
-        """Takes what the application sends and passes on what is left of it."""
+        """Take what the application sends and pass on what is left of it."""
         if self._effect.drop_after:
             return
         if self._effect.garbage:
@@ -115,7 +115,7 @@ def _is_rewritten(effect: Effect) -> bool:
 
 
 def _altered_status(effect: Effect, scope: Scope, body: bytes) -> bytes:
-    """A status reply as the effect wants it."""
+    """Return a status reply as the effect wants it."""
     head: dict[str, Any] = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     data: list[msgspec.Raw] = msgspec.json.decode(head.pop("data", msgspec.Raw(b"[]")), type=list[msgspec.Raw])
     query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
@@ -141,7 +141,7 @@ def _altered_status(effect: Effect, scope: Scope, body: bytes) -> bytes:
 
 
 def _number(query: dict[str, str], name: str) -> int:
-    """A number in the query; 0 where there is none, or something else: the application judges that."""
+    """Return a number in the query; 0 where there is none, or something else: the application judges that."""
     text = query.get(name, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0
 

@@ -50,7 +50,7 @@ def read_rule(value: object, begin: str = "") -> Rule:
 
 
 def read_file(path: str | Path) -> list[Rule]:
-    """The rules in a TOML file (tables `[[rules]]`) or a JSON file (a list, or an object with `rules`).
+    """Return the rules in a TOML file (tables `[[rules]]`) or a JSON file (a list, or an object with `rules`).
 
     Raises:
         InvalidOption: The file cannot be read, or a rule in it is not as described above.

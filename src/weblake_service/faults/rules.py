@@ -80,21 +80,21 @@ class Effect(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
     @property
     def answers(self) -> bool:
-        """Whether the request is answered in the service's place."""
+        """Return whether the request is answered in the service's place."""
         return self.status is not None or self.code is not None or self.not_found
 
     @property
     def elsewhere(self) -> str:
-        """The origin that `next` is given; empty where it keeps its own."""
+        """Return the origin that `next` is given; empty where it keeps its own."""
         return self.foreign_next if isinstance(self.foreign_next, str) else _ELSEWHERE if self.foreign_next else ""
 
     @property
     def page_code(self) -> str:
-        """The code with which a page fails."""
+        """Return the code with which a page fails."""
         return self.fail_page if isinstance(self.fail_page, str) else self.code or _PAGE_CODE
 
     def names(self) -> set[str]:
-        """The effects that are set."""
+        """Return the effects that are set."""
         return {
             field.name
             for field in msgspec.structs.fields(self)
@@ -121,7 +121,7 @@ class Rule(msgspec.Struct, forbid_unknown_fields=True):
         return "page" if named & _PAGE else "webhook" if named & _WEBHOOK else "read" if named & _READ else "request"
 
     def check(self) -> None:
-        """Makes sure that it means something.
+        """Make sure that it means something.
 
         Raises:
             ValueError: It does not.

@@ -25,7 +25,7 @@ class FaultyWebhookSender:
         self._faults = faults
 
     async def __call__(self, url: str, body: bytes, headers: Mapping[str, str]) -> int:
-        """Posts, unless a rule strikes and something else happens; returns what the receiver answered last."""
+        """Post, unless a rule strikes and something else happens; returns what the receiver answered last."""
         said = msgspec.json.decode(body, type=dict[str, object])
         effect = self._faults.for_delivery(url, str(said.get("type")), str(said.get("id")))
         if effect is None:

@@ -1,7 +1,6 @@
 """Messages between the service and its converter processes.
 
-A message is its length and that of the bytes behind it, JSON, and those bytes: the file on the way in, nothing on the
-way out.
+A message has a header with two lengths, JSON, and binary data: the file in a task, nothing in a result.
 """
 
 from __future__ import annotations
@@ -11,60 +10,60 @@ from typing import Any
 
 import msgspec
 
-#: Lengths of the JSON and of the bytes behind it.
+#: Lengths of the JSON and of the binary data.
 HEAD = struct.Struct(">IQ")
-#: Bytes of a result at most; a document that holds more text is refused.
+#: Maximum bytes of a result; a document with more text is refused.
 MOST_RESULT = 96 << 20
 
 
 class ConversionTask(msgspec.Struct, omit_defaults=True):
-    """What is to be made of a file."""
+    """The parameters of a conversion."""
 
-    #: `pdf`, `office`, or of HTML `page`, `attributes` or `media`; what kind of office file it is shows in its bytes.
+    #: `pdf`, `office`, or for HTML `page`, `attributes` or `media`; the kind of office file is detected from its bytes.
     kind: str
-    #: The kind that the file's name says, for files whose bytes do not.
+    #: The kind according to the file's name, for files whose bytes are ambiguous.
     named: str = ""
-    #: Pages of a PDF that are read at most.
+    #: Maximum number of PDF pages that are read.
     max_pages: int | None = None
-    #: Whether HTML is wanted besides the markdown, where the markdown comes first.
+    #: Whether HTML is needed in addition to the markdown, for files that are converted to markdown first.
     html: bool = False
-    #: Whether pictures inside an office file are wanted as data: URLs.
+    #: Whether images inside an office file are included as data: URLs.
     pictures: bool = False
-    #: Of HTML: what its server calls it, what its relative addresses are resolved against, and what is wanted of it.
+    #: For HTML: its Content-Type, the base of its relative URLs, and the requested output.
     content_type: str = ""
     base: str = ""
     options: dict[str, Any] = {}
 
 
 class ConversionResult(msgspec.Struct, omit_defaults=True):
-    """What became of it: the HTML of a text document, the markdown of a PDF or a spreadsheet, or why neither."""
+    """The HTML of a text document, the markdown of a PDF or a spreadsheet, or the reason of a failure."""
 
-    #: A whole HTML document.
+    #: A complete HTML document.
     html: str = ""
-    #: The markdown of a PDF, page by page, or of a spreadsheet in one piece; None where it is to be made of the HTML.
+    #: The markdown of a PDF, by page, or of a spreadsheet as one item; None if it is to be made from the HTML.
     pages: list[str] | None = None
-    #: Of HTML: what was wanted of it.
+    #: For HTML: the requested output.
     document: dict[str, Any] = {}
-    #: Of a PDF: how many pages it has.
+    #: For a PDF: its number of pages.
     total_pages: int = 0
-    #: The addresses that it links to, in document order, each once; of a PDF or of HTML.
+    #: For a PDF or HTML: the URLs of its links in document order, without duplicates.
     links: list[str] = []
-    #: Pages without text that a reader can see something on, from 1.
+    #: Numbers, from 1, of pages with visible content but without text.
     scanned: list[int] = []
-    #: What the file says of itself: title, author and so on.
+    #: The file's own metadata: title, author and so on.
     metadata: dict[str, str] = {}
     warning: str = ""
-    #: Why it was not converted: `encrypted`, `broken`, `unsupported`, `large`, `refused`; empty where it was.
+    #: The reason of a failure: `encrypted`, `broken`, `unsupported`, `large`, `refused`; empty for none.
     problem: str = ""
     detail: str = ""
-    #: Of what was refused: the failure's code and status.
+    #: For `refused`: the failure's code and status.
     code: str = ""
     status: int = 0
-    #: The process's memory at its highest, in bytes.
+    #: The peak memory of the process, in bytes.
     peak: int = 0
 
 
 def pack(message: ConversionTask | ConversionResult, body_length: int = 0) -> bytes:
-    """A message without the bytes behind it."""
+    """Return the header and JSON of a message, without the binary data."""
     encoded = msgspec.json.encode(message)
     return HEAD.pack(len(encoded), body_length) + encoded

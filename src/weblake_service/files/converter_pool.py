@@ -1,7 +1,7 @@
 """Pool of processes that convert documents and large pages: started on demand, killed at their deadline.
 
-A converter is native code that reads what strangers wrote. It cannot be interrupted, so each one runs in a process of
-its own that is handed one file at a time; one that passes its deadline or its memory is replaced.
+Converters are native code that reads untrusted input and cannot be interrupted. Each one therefore runs in a separate
+process and handles one file at a time; a process that exceeds its deadline or its memory is replaced.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from weblake.compat import program_command
 from weblake_service.files.conversion_messages import HEAD, MOST_RESULT, ConversionResult, ConversionTask, pack
 from weblake_service.page_failure import PageFailure
 
-#: Bytes of address space of one process.
+#: Maximum address space of one process in bytes.
 MEMORY = 2 << 30
-#: Processes at the same time, at most.
+#: Maximum number of processes.
 MOST = max(1, min(4, os.cpu_count() or 1))
-#: Seconds after which a process without work is ended.
+#: Seconds after which an idle process is ended.
 IDLE = 60.0
-#: A process that ever needed so many bytes is not kept: they would stay with it.
+#: A process whose peak memory reached this number of bytes is not reused, because it would keep the memory.
 _GROWN = 256 << 20
-#: What a process gets of the environment: no keys.
+#: Environment variables that are passed to a process; no secrets.
 _KEPT_NAMES = "PATH PYTHONPATH PYTHONHOME LD_LIBRARY_PATH DYLD_LIBRARY_PATH SYSTEMROOT TEMP TMP TMPDIR LANG LC_ALL"
 _WORKER = Path(__file__).with_name("worker.py")
 _ENVIRONMENT = frozenset(_KEPT_NAMES.split())
@@ -33,9 +33,10 @@ _GONE = (BrokenPipeError, ConnectionResetError, asyncio.IncompleteReadError)
 
 
 class ConverterPool:
-    """Converts documents, so many at a time; used on one event loop and closed with `aclose`.
+    """Converts a limited number of documents at a time; used on one event loop and closed with `aclose`.
 
-    `most` is the number of processes, `memory` the bytes of each, `idle` the seconds that one waits for more work.
+    `most` is the number of processes, `memory` the maximum bytes of each, `idle` the seconds until an idle one is
+    ended.
     """
 
     def __init__(self, *, most: int = MOST, memory: int = MEMORY, idle: float = IDLE) -> None:
@@ -47,14 +48,14 @@ class ConverterPool:
         self._busy: set[_ConverterProcess] = set()
 
     def slot(self) -> asyncio.Semaphore:
-        """A context in which an uploaded file is held in memory: few are, and the others wait on disk."""
+        """Return the semaphore for holding an uploaded file in memory: few are held, and the others wait on disk."""
         return self._uploads
 
     async def convert(self, task: ConversionTask, body: bytes) -> ConversionResult:
-        """Returns what became of a file; the caller sets the deadline, and cancelling ends the process.
+        """Return the result of a conversion; the caller sets the deadline, and cancellation kills the process.
 
         Raises:
-            PageFailure: The process died of the file, so most likely for want of memory.
+            PageFailure: The process died during the conversion, most likely because it ran out of memory.
         """
         async with self._slots:
             process = self._waiting() or await _ConverterProcess.start(self._memory)
@@ -62,7 +63,7 @@ class ConverterPool:
             try:
                 result = await process.convert(task, body)
             except BaseException:
-                # Cancelled once more, the caller does not wait for the end of the process; `aclose` still does.
+                # If cancelled again, the caller does not wait for the end of the process; `aclose` still does.
                 killing = asyncio.create_task(process.kill())
                 killing.add_done_callback(lambda _: self._busy.discard(process))
                 await asyncio.shield(killing)
@@ -72,7 +73,7 @@ class ConverterPool:
             return result
 
     async def aclose(self) -> None:
-        """Ends all processes."""
+        """End all processes."""
         for process in (*self._idle, *self._busy):
             await process.kill()
         self._idle.clear()
@@ -80,11 +81,11 @@ class ConverterPool:
 
     @property
     def pids(self) -> list[int]:
-        """The running processes."""
+        """Return the ids of the running processes."""
         return [process.pid for process in (*self._idle, *self._busy)]
 
     def _waiting(self) -> _ConverterProcess | None:
-        """A process without work; one that died while it waited is left out."""
+        """Return an idle process, or None; processes that have died are skipped."""
         while self._idle:
             process = self._idle.pop()
             if process.alive:
@@ -105,7 +106,7 @@ class ConverterPool:
 
 
 class _ConverterProcess:
-    """One converting process."""
+    """One converter process."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -115,7 +116,7 @@ class _ConverterProcess:
     async def start(cls, memory: int) -> _ConverterProcess:
         environment = {name: value for name, value in os.environ.items() if name.upper() in _ENVIRONMENT}
         process = await asyncio.create_subprocess_exec(
-            # Not `-m`: a module in the directory that the service was started in is not imported.
+            # Not `-m`: that could import a module from the current directory.
             *program_command(_WORKER, str(memory)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
@@ -149,14 +150,14 @@ class _ConverterProcess:
             raise _process_died() from error
 
     def end(self) -> None:
-        """Ends it without waiting; it has nothing to do."""
+        """End the process without waiting; it must be idle."""
         if self.timer is not None:
             self.timer.cancel()
         with suppress(ProcessLookupError):
             self._process.kill()
 
     async def kill(self) -> None:
-        """Ends it, and waits until it is gone."""
+        """Kill the process, and wait until it has ended."""
         self.end()
         await self._process.wait()
 

@@ -9,12 +9,12 @@ from pathlib import PurePosixPath
 
 @dataclass(frozen=True, slots=True)
 class FileType:
-    """One kind of file that POST /v2/parse takes."""
+    """One file type that POST /v2/parse accepts."""
 
-    #: Its name, which is also what the converter calls it.
+    #: Its name, which is also the converter's name for it.
     name: str
     extensions: tuple[str, ...]
-    #: The first one is what such a file is called in a document's metadata.
+    #: Content types; the first one is used in a document's metadata.
     types: tuple[str, ...]
 
 
@@ -22,7 +22,7 @@ _OPEN_XML = "application/vnd.openxmlformats-officedocument"
 
 HTML = FileType("html", (".html", ".htm"), ("text/html", "application/xhtml+xml"))
 PDF = FileType("pdf", (".pdf",), ("application/pdf", "application/x-pdf"))
-#: The kinds of POST /v2/parse, in the order in which the contract names them.
+#: The file types of POST /v2/parse, in the contract's order.
 KINDS = (
     HTML,
     PDF,
@@ -34,7 +34,7 @@ KINDS = (
     FileType("xls", (".xls",), ("application/vnd.ms-excel",)),
 )
 EXTENSIONS = tuple(extension for kind in KINDS for extension in kind.extensions)
-#: Kinds beyond those that a web server may send and that the same converter reads.
+#: Further file types that web servers send and that the same converter reads.
 _MORE_TYPES = (
     "application/vnd.oasis.opendocument.spreadsheet",
     "application/vnd.oasis.opendocument.presentation",
@@ -44,30 +44,30 @@ _MORE_TYPES = (
     "application/vnd.ms-powerpoint",
     "application/epub+zip",
 )
-#: Media types of files that are converted to HTML.
+#: Content types of files that are converted to HTML.
 OFFICE_TYPES = frozenset(one for kind in KINDS[2:] for one in kind.types) | frozenset(_MORE_TYPES)
 
-#: Readers accept a PDF whose header stands within so many bytes.
+#: PDF readers accept a file whose header is within so many bytes.
 _PDF_HEAD = 1024
 _LOOKS_LIKE_HTML = re.compile(rb"<(?:!doctype\s+html|html|head|body|title|h1|div|p|a\s|table|!--)", re.IGNORECASE)
 _OLE, _ZIP, _RTF = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", b"PK\x03\x04", b"{\\rtf"
-#: Bytes at a zip file's end in which its directory names its parts.
+#: Bytes at the end of a zip file that contain its central directory.
 _DIRECTORY = 256 << 10
 
 
 def type_of_name(name: str) -> FileType | None:
-    """The kind that a file's extension names; None for one that is not converted."""
+    """Return the file type of a file name's extension; None for one that is not converted."""
     extension = PurePosixPath(name.lower()).suffix
     return next((kind for kind in KINDS if extension in kind.extensions), None)
 
 
 def is_pdf(body: bytes) -> bool:
-    """Whether the bytes are a PDF."""
+    """Return whether the bytes are a PDF."""
     return b"%PDF-" in body[:_PDF_HEAD]
 
 
 def is_office(body: bytes) -> bool:
-    """Whether the bytes are the kind of container that office documents come in."""
+    """Return whether the bytes are a container format of office documents."""
     if body.startswith((_OLE, _RTF)):
         return True
     if not body.startswith(_ZIP):
@@ -76,12 +76,12 @@ def is_office(body: bytes) -> bool:
 
 
 def is_html(body: bytes) -> bool:
-    """Whether the bytes begin as HTML does."""
+    """Return whether the bytes begin like HTML."""
     return _LOOKS_LIKE_HTML.match(body[:_PDF_HEAD].lstrip(b"\xef\xbb\xbf \t\r\n\x0c")) is not None
 
 
 def listed() -> list[dict[str, object]]:
-    """The kinds as GET /v2/parse/formats lists them."""
+    """Return the file types as GET /v2/parse/formats lists them."""
     return [
         {
             "format": kind.name,

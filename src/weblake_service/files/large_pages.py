@@ -13,7 +13,7 @@ from weblake_service.page_failure import PageFailure
 
 
 def read_page(body: bytes, task: ConversionTask) -> ConversionResult:
-    """A page as a document, or the attributes of its elements, or its recordings."""
+    """Return a page as a document, or the attributes of its elements, or the URLs of its recordings."""
     try:
         if task.kind == "attributes":
             return ConversionResult(document={"attributes": read_attributes(task.content_type, body, task.options)})

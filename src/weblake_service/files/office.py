@@ -1,7 +1,7 @@
 """Converts office files to HTML; runs in a converter process.
 
-The document's own structure is written down as HTML, so that formats, tag selectors and pictures mean the same as on a
-web page. Footnotes keep the markdown mark, `[^1]`, in both.
+The document's structure is converted to HTML, so that formats, tag selectors and images work as on a web page.
+Footnotes keep the markdown mark, `[^1]`, in both.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import anydoc
 from weblake_service.files.conversion_messages import ConversionResult, ConversionTask
 from weblake_service.files.office_properties import properties_of
 
-#: Bytes of pictures that are carried inside the HTML at most; the rest keep their place and their alt text.
+#: Maximum bytes of inline images in the HTML; further images keep their position and alt text only.
 MOST_PICTURES = 32 << 20
 _NAMED = frozenset(["docx", "doc", "odt", "rtf", "xlsx", "xls"])
 _SHEETS = frozenset(["xlsx", "ods"])
@@ -29,14 +29,14 @@ _PROBLEMS: tuple[tuple[type[anydoc.ConvertError], str], ...] = (
 
 
 def read_office(body: bytes, task: ConversionTask) -> ConversionResult:
-    """An office file as an HTML document."""
+    """Return an office file as an HTML document."""
     try:
         found = anydoc.format_from_bytes(body)
         if found == "pdf":
             return ConversionResult(problem="broken", detail="a PDF inside another file")
         if found is None and task.named in _NAMED:
             found = anydoc.format_from_extension(task.named)
-        # A sheet of a million cells as objects takes gigabytes, and its markdown is made without them.
+        # A sheet of a million cells would take gigabytes as objects, and its markdown does not need them.
         pages = [anydoc.to_markdown_bytes(body, found, ocr="reject").strip("\n")] if found in _SHEETS else None
         if pages is not None and not task.html:
             return ConversionResult(pages=pages, metadata=properties_of(body))
@@ -107,7 +107,10 @@ class _Writer:
         return label + self._inside(item.blocks)
 
     def _inside(self, blocks: Sequence[anydoc.Block]) -> str:
-        """The blocks within an item or a cell: a single paragraph, or the first one before a list, is none there."""
+        """Return the blocks in an item or a cell.
+
+        A single paragraph, or the first one before a list, is written without a paragraph element.
+        """
         if blocks and blocks[0].kind == "paragraph" and all(block.kind == "list" for block in blocks[1:]):
             return self._inlines(blocks[0].content) + self.blocks(blocks[1:])
         return self.blocks(blocks)
@@ -130,9 +133,10 @@ class _Writer:
         return f"<{tag}{spans}>{self._inside(cell.blocks)}</{tag}>"
 
     def _inlines(self, inlines: Sequence[anydoc.Inline] | None, *, plain: bool = False) -> str:
-        """The inlines; neighbours of one style are one piece of text, since writers cut it anywhere.
+        """Return the inlines as HTML; adjacent ones of equal style are merged, since word processors split text
+        arbitrarily.
 
-        `plain` leaves the styles out: a heading is bold by itself.
+        `plain` omits the styles: a heading is already bold.
         """
         parts: list[str] = []
         text = ""
@@ -193,7 +197,7 @@ class _Writer:
 
 
 class _MergedList:
-    """A numbered list of several: some writers make each item a list of its own."""
+    """Several lists merged into one numbered list: some word processors make each item a separate list."""
 
     def __init__(self, first: anydoc.List) -> None:
         self.first = first
@@ -219,7 +223,7 @@ def _style_of(inline: anydoc.Inline) -> tuple[str, ...]:
 
 
 def _styled(text: str, style: Sequence[str]) -> str:
-    """Text in its style; the space at its ends stays outside, where markdown wants it."""
+    """Return text with its style; surrounding spaces are kept outside, as markdown requires."""
     inner = text.strip()
     if not inner or not style:
         return escape(text, quote=False)

@@ -12,11 +12,11 @@ from xml.etree.ElementTree import Element, ParseError
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
-#: The parts that hold the properties, of Office Open XML and of OpenDocument.
+#: The parts with the properties, of Office Open XML and of OpenDocument.
 _PARTS = ("docProps/core.xml", "meta.xml")
-#: Bytes of such a part at most.
+#: Maximum bytes of such a part.
 _MOST = 1 << 20
-#: Element names, without their namespace, and the metadata keys under which they stand.
+#: Element names, without namespace, and their metadata keys.
 _KEYS = {
     "title": "title",
     "description": "description",
@@ -37,7 +37,7 @@ _RTF_ESCAPE = re.compile(r"\\'([0-9a-fA-F]{2})|\\u(-?\d{1,5}) ?(?:\\'[0-9a-fA-F]
 
 
 def properties_of(body: bytes) -> dict[str, str]:
-    """The properties, by metadata key; none where the file has none that can be read."""
+    """Return the properties by metadata key; an empty dict if none can be read."""
     if body.startswith(b"PK\x03\x04"):
         found = _zipped(body)
     elif body.startswith(b"{\\rtf"):
@@ -78,7 +78,7 @@ def _roots(body: bytes) -> Iterator[Element]:
         RuntimeError,
         EOFError,
     ):
-        # The document itself could be read; what it says of itself is not worth failing for.
+        # The document itself is readable; broken metadata must not make it fail.
         return
 
 

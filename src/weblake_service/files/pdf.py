@@ -1,7 +1,7 @@
 """Converts a PDF to markdown page by page; runs in a converter process.
 
-One library finds headings, lists and columns but loses text on some pages; the other reads all text and nothing else.
-So the first one's page is taken where it keeps four fifths of the words, and the second one's where it does not.
+One library finds headings, lists and columns but loses text on some pages; the other reads all text without structure.
+A page of the first is used if it keeps four fifths of the words, otherwise the page of the second.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from markdown_it import MarkdownIt
 
 from weblake_service.files.conversion_messages import ConversionResult, ConversionTask
 
-#: The share of a page's words that its markdown must keep.
+#: The minimum share of a page's words that its markdown must keep.
 KEPT = 0.8
-#: Links that are told of at most, and bytes of one.
+#: Maximum number of links that are returned, and maximum bytes of one.
 _MOST_LINKS, _LONGEST_LINK = 10_000, 8192
 _WORD = re.compile(r"\w+")
 _UNDERLINED = re.compile(r"</?u>")
-#: What a PDF says of itself, and the metadata keys under which it stands.
+#: Metadata fields of a PDF, and their metadata keys.
 _INFO = {
     "Title": "title",
     "Subject": "subject",
@@ -38,7 +38,7 @@ _INFO = {
 
 
 def read_pdf(body: bytes, task: ConversionTask) -> ConversionResult:
-    """The pages of a PDF as markdown."""
+    """Return the pages of a PDF as markdown."""
     try:
         document = pypdfium2.PdfDocument(body)
     except pypdfium2.PdfiumError as error:
@@ -65,7 +65,7 @@ def _read_page(document: pypdfium2.PdfDocument, number: int, marked: str, result
     try:
         page = document[number]
     except pypdfium2.PdfiumError:
-        # One page that cannot be opened costs its own text, not that of the others.
+        # A page that cannot be opened loses its own text only.
         if not marked:
             result.scanned.append(number + 1)
         return marked
@@ -80,22 +80,23 @@ def _read_page(document: pypdfium2.PdfDocument, number: int, marked: str, result
 
 
 def choose_text(marked: str, plain: str) -> str:
-    """The markdown of a page, or its plain text where the markdown lost too much of it."""
+    """Return the markdown of a page, or its plain text if the markdown lost too much text."""
     words = Counter(_WORD.findall(plain.lower()))
     kept = sum((words & Counter(_WORD.findall(marked.lower()))).values())
     return marked.strip() if kept >= KEPT * words.total() and (marked.strip() or not words) else _paragraphs(plain)
 
 
 def _markdown_pages(body: bytes, count: int | None) -> dict[int, str]:
-    """The markdown of the first pages, by number from 0; nothing where the document is beyond that library."""
+    """Return the markdown of the first pages, by number from 0; an empty dict if the library cannot read the document.
+    """
     try:
         read = pdf_inspector.extract_pages_markdown_bytes(body, None if count is None else list(range(count)))
     except BaseException as error:
-        # A panic of the library is no Exception.
+        # A panic of the Rust library is not an Exception.
         if isinstance(error, MemoryError):
             raise
         return {}
-    # Underlining is a guess from lines that are drawn under text, and those of tables are too.
+    # Underlining is inferred from lines drawn under text, which may be table borders.
     return {page.page: _UNDERLINED.sub("", page.markdown) for page in read.pages}
 
 
@@ -116,7 +117,7 @@ def _text_of(page: pypdfium2.PdfPage) -> str:
 
 
 def _paragraphs(text: str) -> str:
-    """Plain text as markdown that shows its lines as they are."""
+    """Return plain text as markdown that keeps its line breaks."""
     text = text.replace("\ufffe", "").strip()
     return re.sub(r"[ \t]+\n", "\n", text)
 
@@ -127,7 +128,7 @@ def _document_info(document: pypdfium2.PdfDocument) -> dict[str, str]:
 
 
 def _add_links(document: pypdfium2.PdfDocument, page: pypdfium2.PdfPage, links: list[str]) -> None:
-    """Adds the web addresses that a page's annotations lead to."""
+    """Add the web URLs of a page's link annotations."""
     position, link = ctypes.c_int(0), pdfium.FPDF_LINK()
     while len(links) < _MOST_LINKS and pdfium.FPDFLink_Enumerate(page, position, link):
         action = pdfium.FPDFLink_GetAction(link)

@@ -1,6 +1,6 @@
-"""Parses a multipart upload as it arrives, within bounds.
+"""Parses a multipart upload as it arrives, within limits.
 
-A file goes to disk where it is not small, so that waiting uploads take no memory.
+A file that is not small is stored on disk, so that waiting uploads take no memory.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from starlette.requests import ClientDisconnect, Request
 from weblake import aio
 from weblake_service.responses import ErrorResponse, bad_request
 
-#: Bytes of a file at most: 50 MB.
+#: Maximum bytes of a file: 50 MB.
 MOST_FILE = 52_428_800
-#: Bytes of all that is not the file.
+#: Maximum bytes of the form without the file.
 _MOST_FIELDS = 1 << 20
-#: Bytes that stay in memory.
+#: Maximum bytes of a file that is kept in memory.
 _IN_MEMORY = 1 << 20
-#: Seconds that an upload may take.
+#: Timeout of an upload in seconds.
 _LONGEST = 600.0
-#: Bytes and seconds for which a client is heard out that sends more than is taken: one whose connection is cut while it
-#: sends does not read why.
+#: Bytes and seconds for which an oversized upload is still read: a client whose connection is closed while it sends
+#: cannot read the error.
 _HEARD_OUT, _HEARD_OUT_S = 256 << 20, 10.0
 _EXTENDED_NAME = re.compile(r"filename\*=(?:utf-8|UTF-8)''([^;\s]+)")
 
@@ -38,40 +38,40 @@ _EXTENDED_NAME = re.compile(r"filename\*=(?:utf-8|UTF-8)''([^;\s]+)")
 class Upload:
     """A file, in memory."""
 
-    #: Its bare name, whose extension says what it is.
+    #: Its base name, whose extension gives the type.
     name: str
     body: bytes
 
 
 class UploadForm:
-    """What a form held; `close` drops the file."""
+    """The content of a form; `close` deletes the file."""
 
     def __init__(
         self, name: str, digest: str, options: dict[str, object], content: tempfile.SpooledTemporaryFile[bytes]
     ) -> None:
-        #: The file's bare name.
+        #: The file's base name.
         self.name = name
         #: SHA-256 of the file, in hexadecimal.
         self.digest = digest
-        #: The object in the field `options`, as it came.
+        #: The object in the field `options`, unvalidated.
         self.options = options
         self._content = content
 
     def read(self) -> Upload:
-        """The file, in memory."""
+        """Return the file, in memory."""
         self._content.seek(0)
         return Upload(self.name, self._content.read())
 
     def close(self) -> None:
-        """Drops the file."""
+        """Delete the file."""
         self._content.close()
 
 
 async def read_form(request: Request) -> UploadForm:
-    """Reads the body of POST /v2/parse; its parts may come in any order, and unknown ones are left out.
+    """Read the body of POST /v2/parse; its parts may be in any order, and unknown ones are ignored.
 
     Raises:
-        ErrorResponse: 400 for a malformed form, for no file or two, and for options that are no JSON object; 413 for a
+        ErrorResponse: 400 for a malformed form, for no file or two, and for options that are not a JSON object; 413 for a
             file that is too large; 408 for a timeout.
     """
     kind, parameters = parse_options_header(request.headers.get("content-type"))
@@ -111,7 +111,7 @@ async def _feed(request: Request, parser: MultipartParser) -> None:
         async for chunk in stream:
             parser.write(chunk)
     except ErrorResponse as refusal:
-        # One that asked first, with Expect, has sent nothing yet.
+        # A client that sent Expect has not sent the body yet.
         if refusal.status == 413 and "expect" not in request.headers:
             heard = 0
             try:
@@ -127,18 +127,18 @@ async def _feed(request: Request, parser: MultipartParser) -> None:
 
 @dataclass(slots=True)
 class _FormPart:
-    """One part of a form as it is read."""
+    """One part of a form during parsing."""
 
     headers: dict[str, str] = field(default_factory=dict)
     name: str = ""
-    #: None for a part that is no file.
+    #: None for a part that is not a file.
     filename: str | None = None
-    #: What it holds, where it is no file.
+    #: Its content, if it is not a file.
     data: bytearray = field(default_factory=bytearray)
 
 
 class _FormReader:
-    """A form as it is read."""
+    """A form during parsing."""
 
     def __init__(self) -> None:
         self.content: tempfile.SpooledTemporaryFile[bytes] = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115
@@ -204,7 +204,7 @@ class _FormReader:
     def _begin_file(self) -> None:
         if self._filename is not None:
             bad_request("The form has two parts `file`; one file is parsed at a time.")
-        # Browsers of old send a whole path.
+        # Old browsers send a full path.
         bare = PurePosixPath((self._part.filename or "").replace("\\", "/")).name.strip()
         if not bare:
             bad_request("The part `file` has no file name; its extension says what it is.")

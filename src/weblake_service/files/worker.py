@@ -1,7 +1,8 @@
 """The converter process: `python -P worker.py MEMORY`.
 
-It reads tasks from standard input and writes results to standard output, until its input ends or its parent dies. What
-a hostile file can do to it ends with it: it has so much memory, writes no file, and is killed when it takes too long.
+It reads tasks from standard input and writes results to standard output, until its input ends or its parent dies. The
+process limits the effect of a malicious file: its memory is limited, it cannot write files, and the service kills it at
+its deadline.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Converts until the input ends."""
+    """Convert files until the input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _die_with_parent()
     _limit(int(sys.argv[1]))
     source, sink = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    # What a library prints must not be taken for a result.
+    # Output that a library prints must not be parsed as a result.
     os.dup2(2, 1)
     while (head := _read(source, HEAD.size)) is not None:
         task_length, body_length = HEAD.unpack(head)
@@ -42,7 +43,7 @@ def main() -> None:
 
 
 def convert(task: ConversionTask, body: bytes) -> ConversionResult:
-    """One file, in this process."""
+    """Convert one file in this process."""
     try:
         if task.kind == "pdf":
             from weblake_service.files.pdf import read_pdf
@@ -70,7 +71,7 @@ def _read(source: BinaryIO, length: int) -> bytes | None:
 
 
 def _limit(memory: int) -> None:
-    """Takes from this process what a converter does not need."""
+    """Limit this process to the resources that a converter needs."""
     with suppress(ImportError, OSError, ValueError):
         import resource
 
@@ -80,7 +81,7 @@ def _limit(memory: int) -> None:
 
 
 def _die_with_parent() -> None:
-    """Makes the system end this process with its parent, also in the middle of a conversion."""
+    """Make the system kill this process with its parent, even during a conversion."""
     if not sys.platform.startswith("linux"):
         return
     import ctypes
@@ -89,8 +90,8 @@ def _die_with_parent() -> None:
 
 
 def _peak_memory() -> int:
-    """The memory of this process at its highest; 0 where the system does not tell."""
-    # Not getrusage: what it says of a process begins with what its parent had.
+    """Return the peak memory of this process; 0 if the system does not report it."""
+    # Not getrusage: its value is inherited from the parent process.
     with suppress(OSError, ValueError, StopIteration), Path("/proc/self/status").open("rb") as status:
         line = next(line for line in status if line.startswith(b"VmHWM:"))
         return int(line.split()[1]) << 10

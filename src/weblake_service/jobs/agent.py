@@ -1,7 +1,7 @@
 """Runs an agent job: a language model chooses what to read next until it can return the data.
 
-Every answer of the model is JSON that names one action, so that any endpoint will do. What an action brings is content
-of strangers. The number of actions, their credits, and what the model is given of them are bounded.
+Every response of the model is JSON that names one action, so that any endpoint works. The results of actions are
+untrusted content. The number of actions, their credits, and the amount of results sent to the model are bounded.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from weblake_service.llm.query import json_of
 from weblake_service.llm.schemas import Check, checker, is_object
 from weblake_service.page_failure import PageFailure
 
-#: Actions of one agent at most.
+#: Maximum number of actions of one agent.
 MOST_STEPS = 20
-#: Results of a search, and URLs of a site, that the model is shown.
+#: Maximum search results, and URLs of a site, that are sent to the model.
 _RESULTS, _URLS = 10, 100
-#: Credits that a job may use where it names no number: the contract's.
+#: Maximum credits of a job that sets no limit: the contract's default.
 DEFAULT_CREDITS = 2500
 _PRICES = {"scrape": 1, "search": SEARCH_PRICE, "map": MAP_PRICE}
 _HINT: dict[str, object] = {
@@ -48,10 +48,10 @@ _LAST = "That was the last action that you have. Reply with the action finish."
 
 
 async def run_agent(job: ModelJob) -> ModelJobResult:
-    """Returns the data that the model ended with.
+    """Return the data with which the model finished.
 
     Raises:
-        PageFailure: It ended with none, or its team's credits are used up.
+        PageFailure: The model finished without data, or its team's credits are used up.
     """
     schema = job.plan.get("schema")
     check = checker(schema) if isinstance(schema, Mapping) else is_object
@@ -66,7 +66,9 @@ async def run_agent(job: ModelJob) -> ModelJobResult:
 
 
 async def _step(job: ModelJob, action: dict[str, Any], done: list[dict[str, Any]]) -> dict[str, Any]:
-    """Does what the model wants, records and bills it; what cannot be done is told to the model, for nothing."""
+    """Run the model's action, then record and bill it; an action that is not possible is reported to the model for
+    free.
+    """
     place = len(done) + 1
     spent = sum(int(one["credits"]) for one in done)
     left = int(job.plan.get("max_credits", DEFAULT_CREDITS)) - EXTRACTION - spent
@@ -100,7 +102,7 @@ async def _execute_action(job: ModelJob, action: dict[str, Any], place: int, lef
         raise PageFailure("FORBIDDEN", f"Only the given URLs may be used, and {url[:200]} is none of them.", status=403)
     if action["action"] == "map":
         return await job.gathering.site(url, {"limit": _URLS})
-    # A PDF costs a credit a page, and how many it has shows only when it is paid for.
+    # A PDF costs one credit per page, and the number of pages is known only after it was read.
     return await job.gathering.page(url, place, {"parsers": [{"type": "pdf", "max_pages": left}]})
 
 
@@ -116,7 +118,7 @@ def _messages(job: ModelJob, done: list[dict[str, Any]], *, last: bool) -> list[
     )
     room = job.model.page_chars
     said: list[Message] = []
-    # The latest are what the next action hangs on, so they have the room first.
+    # The next action depends mostly on the latest results, so they get the available space first.
     for step in reversed(done):
         text = step["result"][: max(200, room)]
         room -= len(text)
@@ -126,13 +128,13 @@ def _messages(job: ModelJob, done: list[dict[str, Any]], *, last: bool) -> list[
         ]
     messages += reversed(said)
     if last:
-        # Some endpoints take no two messages of one side in a row.
+        # Some endpoints reject two consecutive messages with the same role.
         messages[-1] = Message("user", f"{messages[-1].text}\n\n{_LAST}")
     return messages
 
 
 def _action_validator(check: Check, *, last: bool) -> Check:
-    """What is wrong with an action: its name, what it needs, or the data that it ends with."""
+    """Return a check for an action: its name, its arguments, or the data of a final action."""
 
     def look(value: object) -> str:
         if not isinstance(value, dict) or value.get("action") not in ("finish", *_PRICES):

@@ -1,7 +1,7 @@
 """Browser profiles (cookies and storage), by team and name, with one writer at a time.
 
-A profile is cookies and storage as JSON. Any number may load it; whoever saves it holds it alone from before it is
-loaded until it is stored, so that no two overwrite each other.
+A profile is cookies and storage as JSON. Any number of sessions may load it. A session that saves holds an exclusive
+lock from before loading until the profile is stored, so that no two sessions overwrite each other.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from weblake_service.keyed_locks import KeyedLocks
 from weblake_service.page_failure import PageFailure
 from weblake_service.store.database import Store
 
-#: Bytes of one profile, and profiles of one team.
+#: Maximum bytes of one profile, and maximum number of profiles of one team.
 LARGEST, MOST = 8 << 20, 1_000
 
 
@@ -29,10 +29,10 @@ class BrowserProfiles:
 
     @asynccontextmanager
     async def locked(self, team: str, name: str, wait_s: float) -> AsyncIterator[None]:
-        """Is the only saver of a profile while the block runs; waits so many seconds for another one to end.
+        """Hold the exclusive write lock of a profile while the block runs; wait up to `wait_s` seconds for it.
 
         Raises:
-            PageFailure: 409; somebody else is still saving to it then.
+            PageFailure: 409; another session still holds the lock.
         """
         async with AsyncExitStack() as stack:
             try:
@@ -46,7 +46,7 @@ class BrowserProfiles:
             yield
 
     async def load(self, team: str, name: str) -> bytes:
-        """The profile as JSON; empty where there is none yet."""
+        """Return the profile as JSON; empty if there is none yet."""
 
         def work(db: Connection) -> bytes:
             row = db.execute("SELECT state FROM profiles WHERE team = ? AND name = ?", (team, name)).fetchone()
@@ -55,9 +55,9 @@ class BrowserProfiles:
         return await self._store.read(work)
 
     async def save(self, team: str, name: str, state: bytes) -> str:
-        """Stores a profile; returns a warning where it was too large to be kept, and the old one stays.
+        """Store a profile; return a warning if it is too large, in which case the old one is kept.
 
-        Of a team's profiles the thousand that were saved last are kept.
+        Only the thousand most recently saved profiles of a team are kept.
         """
         if len(state) > LARGEST:
             return f"The profile {name!r} was not saved: it has {len(state)} bytes, and at most {LARGEST} are kept."

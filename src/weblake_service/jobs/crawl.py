@@ -1,7 +1,8 @@
 """The page source of a crawl: the start URL, the sitemaps, and the links of scraped pages.
 
-The frontier's own state is never stored. It follows from the URLs that were offered to it, in order, and those are rows
-with what became of them: a resumed crawl offers them again and passes over what is done.
+The frontier's state is never stored. It is determined by the URLs that were offered to it, in order, and these are
+database rows with their outcomes: a resumed crawl offers them again and skips the finished ones
+(docs/decisions/022-crawls.md).
 """
 
 from __future__ import annotations
@@ -22,22 +23,23 @@ from weblake_service.jobs.scraper import Scraped
 from weblake_service.store.database import Store
 from weblake_service.web.interface import Web
 
-#: Pages of a crawl that names no limit.
+#: Default page limit of a crawl.
 DEFAULT_LIMIT = 10_000
-#: Seconds between two pages that a robots.txt can demand at most.
+#: Maximum crawl delay of a robots.txt that is respected, in seconds.
 MOST_DELAY = 30.0
-#: URLs read from the sitemaps at most.
+#: Maximum number of URLs read from the sitemaps.
 _SITEMAP_URLS = 50_000
-#: URLs noted for a crawl at most, as a multiple of its limit and a number on top: a calendar has links without end.
+#: Maximum number of URLs recorded for a crawl: a multiple of its limit plus a constant. A calendar has links without
+#: end.
 _ROOM, _SPARE = 5, 2000
-#: Links of one page that are looked at, and URLs that are told to the frontier before others get a turn.
+#: Maximum links of one page that are examined, and maximum URLs offered to the frontier in one step without yielding.
 _LINKS, _AT_ONCE = 10_000, 200
 
 
 class CrawlSource:
-    """One crawl's queue."""
+    """The queue of one crawl."""
 
-    #: What lies beyond the limit waits for ever.
+    #: URLs beyond the limit are never taken.
     drained = False
 
     def __init__(
@@ -56,14 +58,14 @@ class CrawlSource:
         self._most = _ROOM * (limit if isinstance(limit, int) else DEFAULT_LIMIT) + _SPARE
         self._next_start = 0.0
         self._frontier = web.frontier(url, plan)
-        #: What the frontier has accepted and not given out, in its order.
+        #: URLs that the frontier has accepted and not yet returned, in its order.
         self._places: deque[QueuedPage] = deque()
         self._noted: set[str] = {url}
         self._last = 0
         self.width = width
 
     async def prepare(self) -> None:
-        """Fills the queue: with what an earlier run left, or with the start and the sitemaps."""
+        """Fill the queue with the URLs of an earlier run, or with the start URL and the sitemaps."""
         rows = await self._store.read(partial(page_queue.waiting, job_id=self._job_id, with_done=True))
         if rows:
             self._noted.update(row.url for row in rows)
@@ -79,7 +81,7 @@ class CrawlSource:
             self.width = 1
 
     def take(self) -> QueuedPage | None:
-        """The next URL that is not done."""
+        """Return the next unfinished URL, or None."""
         while (taken := self._frontier.take()) is not None:
             url, _ = taken
             place = self._places.popleft()
@@ -90,28 +92,28 @@ class CrawlSource:
         return None
 
     async def refill(self) -> bool:
-        """All that is queued is known: nothing is ever appended to a crawl."""
+        """Return False: all queued URLs are known, because a crawl cannot be appended to."""
         return False
 
     def appended(self) -> None:
-        """Never."""
+        """Do nothing: a crawl cannot be appended to."""
 
     async def refuse(self, page: QueuedPage) -> Outcome | None:
-        """Blocked, where robots.txt says so."""
+        """Return the outcome "blocked" if robots.txt forbids the page, otherwise None."""
         if not self._obeys or await self._web.allowed(page.url, self._agent):
             return None
         self._frontier.uncount()
         return BlockedByRobots(await self._web.robots_note(page.url))
 
     async def pause(self) -> None:
-        """Keeps the time between two pages; the width is 1 where there is one."""
+        """Wait for the crawl delay between two pages; with a crawl delay, one page is in flight at a time."""
         loop = asyncio.get_running_loop()
         if self._delay:
             await asyncio.sleep(max(0.0, self._next_start - loop.time()))
             self._next_start = loop.time() + self._delay
 
     def judge(self, page: QueuedPage, scraped: Scraped) -> PageResult:
-        """A document with the links that may be visited, unless redirects led to another page of this crawl."""
+        """Return the document with the links to visit, or `Dropped` if redirects led to another page of this crawl."""
         final = scraped.stored.final_url
         if not self._frontier.landed(page.url, final):
             return PageResult(Dropped(final), mark=self._last)
@@ -119,14 +121,16 @@ class CrawlSource:
         return PageResult(scraped.stored, list(links), self._last)
 
     def queued(self, pages: Sequence[QueuedPage]) -> None:
-        """Offers URLs to the frontier, now that they are recorded; what it does not want is never taken."""
+        """Offer recorded URLs to the frontier; it never returns those that it rejects."""
         for page in pages:
             if self._frontier.offer(page.url, page.depth):
                 self._places.append(page)
             self._last = page.place
 
     async def _replay(self, rows: Sequence[QueuedPage]) -> None:
-        """Tells the frontier what an earlier run told it, in the same order: each answer depends on those before."""
+        """Offer the URLs of an earlier run to the frontier in the same order: each result depends on the earlier
+        offers.
+        """
         landed = deque(sorted((row for row in rows if row.final_url is not None), key=lambda row: row.mark))
         for some in _batches(rows):
             for row in some:
@@ -149,7 +153,7 @@ class CrawlSource:
         return await self._store.write(work)
 
     def _new_urls(self, urls: Iterable[str], depth: int) -> Iterable[tuple[str, int]]:
-        """The URLs that the frontier could want and that were not noted before, as far as there is room for them."""
+        """Yield the URLs that the frontier could accept and that are not yet recorded, up to the maximum number."""
         for url in urls:
             if url not in self._noted and len(self._noted) < self._most and self._frontier.wants(url, depth):
                 self._noted.add(url)
@@ -157,5 +161,5 @@ class CrawlSource:
 
 
 def _batches(pages: Sequence[QueuedPage]) -> Iterable[Sequence[QueuedPage]]:
-    """The pages in slices: a URL takes some 50 microseconds, in which nobody else is served."""
+    """Yield the pages in batches: a URL takes about 50 microseconds, during which the event loop is blocked."""
     return (pages[at : at + _AT_ONCE] for at in range(0, len(pages), _AT_ONCE))

@@ -12,19 +12,19 @@ from weblake_service.llm.model_options import EXTRACTION
 from weblake_service.llm.model_output import extract
 from weblake_service.page_failure import PageFailure
 
-#: Pages that are read where no limit is given, and at most.
+#: Default and maximum number of pages that are read.
 PAGES, MOST_PAGES = 10, 100
-#: Steps of one job before those of its pages: what is to be read.
+#: Number of planning steps of a job that precede the steps of its pages.
 _CHOICE = 1
 _AT_ONCE = 5
 _TASK = "Extract data from the pages below as one JSON value. Use null, or leave a field out, where they do not tell."
 
 
 async def extract_data(job: ModelJob) -> ModelJobResult:
-    """Returns the data, and with `show_sources` the pages that were read.
+    """Return the data, and with `show_sources` the pages that were read.
 
     Raises:
-        PageFailure: No page could be read, or the model gave no data.
+        PageFailure: No page could be read, or the model returned no data.
     """
     chosen = job.steps.get(_CHOICE) or await _choose_urls(job)
     urls: list[str] = chosen["urls"]
@@ -34,7 +34,7 @@ async def extract_data(job: ModelJob) -> ModelJobResult:
         async with turns:
             return job.steps.get(place) or await _read(job, place, url)
 
-    # A locked database is raised as it is, and the job is tried again.
+    # A locked database is not the page's fault: the error is re-raised and the job is retried.
     pages = await aio.run_together(one(place, url) for place, url in enumerate(urls, _CHOICE + 1))
     good = [page for page in pages if "text" in page]
     notes = [chosen["note"]] if chosen.get("note") else []
@@ -56,7 +56,7 @@ async def extract_data(job: ModelJob) -> ModelJobResult:
 
 
 async def _choose_urls(job: ModelJob) -> dict[str, Any]:
-    """Which pages are read: those named, those of a site that fit a pattern, those that a search finds."""
+    """Return the pages to read: the given URLs, the URLs of a site that match a pattern, and search results."""
     limit = min(int(job.plan.get("limit", PAGES)), MOST_PAGES)
     urls: list[str] = []
     notes: list[str] = []
@@ -86,7 +86,7 @@ async def _choose_urls(job: ModelJob) -> dict[str, Any]:
 
 
 async def _matching(job: ModelJob, glob: str) -> ToolResult:
-    """The pages of a site whose URLs fit a pattern with `*`, the most promising first."""
+    """Return the URLs of a site that match a pattern with `*`, the most relevant first."""
     start = glob[: glob.index("*")]
     options = {
         "sitemap": "skip" if job.plan.get("ignore_sitemap") else "include",
@@ -101,7 +101,7 @@ async def _matching(job: ModelJob, glob: str) -> ToolResult:
 
 
 def _fits(url: str, parts: list[str]) -> bool:
-    """Whether a URL begins with the first part and has the others behind it, in order; in one walk, however many."""
+    """Return whether a URL starts with the first part and contains the others after it, in order; in linear time."""
     if not url.startswith(parts[0]):
         return False
     at = len(parts[0])
@@ -122,7 +122,7 @@ async def _read(job: ModelJob, place: int, url: str) -> dict[str, Any]:
         step: dict[str, Any] = {"url": url, "error": failure.message}
         await job.record(place, step, 0, None)
         return step
-    # More than a model is ever given is not kept either.
+    # The text is cut to the maximum that is sent to a model.
     step = {"url": url, "text": page.text[: job.model.page_chars]}
     await job.record(place, step, page.credits, page.keep)
     return step

@@ -1,8 +1,8 @@
 """Fair queue for a team's fetch slots: shared among its jobs in turn.
 
-A single call goes before the pages of jobs, and jobs take turns, so that ten pages are not kept waiting by a hundred
-thousand. Where a team has eight places or more, one in eight is kept from any one site: a site that lets every fetch
-wait for its timeout holds up its own pages and not those of others.
+Single calls go before the pages of jobs, and jobs take turns, so that a job of ten pages does not wait for a job of a
+hundred thousand. If a team has eight slots or more, one in eight cannot be taken by any single site: a site whose
+fetches all wait for their timeout then delays only its own pages.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-#: The line of what belongs to no job.
+#: The queue of calls that belong to no job.
 NO_JOB = ""
-#: Of so many places one is kept from any one site.
+#: One slot in this many cannot be taken by a single site.
 _SHARE = 8
 
 
 def limit_of_one_site(room: int) -> int:
-    """How many of a team's places may be taken by one site."""
+    """Return how many of a team's slots one site may take."""
     return room - room // _SHARE
 
 
@@ -38,25 +38,25 @@ class _TeamState:
 
 
 class FairQueue:
-    """The places of all teams; `room` says how many a team has."""
+    """The fetch slots of all teams; `room` returns the number of slots of a team."""
 
     def __init__(self, limit: Callable[[str], int]) -> None:
         self._limit = limit
         self._teams: dict[str, _TeamState] = {}
 
     def in_use(self, team: str) -> int:
-        """How many places the team holds now."""
+        """Return the number of slots that the team holds."""
         known = self._teams.get(team)
         return known.in_use if known is not None else 0
 
     @asynccontextmanager
     async def acquire(self, team: str, site: str, line: str = NO_JOB) -> AsyncIterator[bool]:
-        """Holds a place while the block runs; says whether it had to be waited for.
+        """Hold a slot while the block runs; yield whether it had to be waited for.
 
         Args:
-            team: Whose place.
+            team: The team that owns the slot.
             site: The host that is fetched from.
-            line: The job, or FIRST for a call that somebody waits for.
+            line: The id of the job, or FIRST for a single call with a waiting client.
         """
         waited = await self._acquire(team, site, line)
         try:
@@ -104,7 +104,7 @@ class FairQueue:
 
 
 def _next_waiter(mine: _TeamState, share: int) -> _Waiter | None:
-    """Takes the next wish that may be granted out of its line, which then goes behind the others."""
+    """Remove and return the next waiter that may run, or None; its queue then moves behind the others."""
     lines = [NO_JOB, *mine.queues] if NO_JOB in mine.queues else list(mine.queues)
     for line in lines:
         for wish in mine.queues[line]:

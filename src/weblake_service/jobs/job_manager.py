@@ -1,4 +1,4 @@
-"""All running jobs of one service: started, resumed after a restart, cancelled."""
+"""Starts, resumes and cancels the running jobs of one service."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from weblake_service.llm.language_model import LanguageModel
 from weblake_service.web.interface import Web
 
 _LOG = logging.getLogger("weblake.service")
-#: Seconds between two tries to note a job's failure, where even that fails (a full disk).
+#: Seconds between attempts to record a job's failure, if that fails too (a full disk).
 _NOTE_AGAIN = 5.0
-#: Seconds until a job that found the database locked goes on, and how often it tries in a row.
+#: Seconds until a job that found the database locked is retried, and the maximum number of consecutive retries.
 _LOCKED_AGAIN, _TRIES = 1.0, 10
 
 
 def _no_webhook() -> None:
-    """Tells nobody: the job has no webhook."""
+    """Do nothing: used without webhooks."""
 
 
 class JobManager:
@@ -50,12 +50,12 @@ class JobManager:
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def resume(self) -> None:
-        """Goes on with every job that an earlier process left running."""
+        """Resume every job that an earlier process left running."""
         for job_id in await self._tools.store.read(job_records.running):
             await self.launch(job_id)
 
     async def launch(self, job_id: str) -> None:
-        """Starts to work on a recorded job, or tells its run that it has more to do."""
+        """Start the run of a recorded job, or notify its run of appended pages."""
         row = await self._tools.store.read(partial(job_records.find_running, job_id=job_id))
         if row is None:
             return
@@ -72,14 +72,14 @@ class JobManager:
         self._tasks[job_id] = asyncio.create_task(self._work(job_id, run), name=f"job {job_id}")
 
     async def cancel(self, job_id: str, change: Callable[[Connection], None]) -> None:
-        """Ends a job by `change`, which records it; what is in flight is dropped and not billed."""
+        """End a job through `change`, which records the end; pages in flight are dropped and not billed."""
         await self._tools.store.write(change)
         if (task := self._tasks.get(job_id)) is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
     async def close(self) -> None:
-        """Stops all work where it stands; `resume` goes on with it."""
+        """Stop all runs immediately; `resume` continues them."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -108,23 +108,23 @@ class JobManager:
         except Exception as error:  # noqa: BLE001 - the job has to end, whatever it was
             if is_shutdown(error):
                 return
-            # What SQLite says of the disk needs no traceback.
+            # SQLite's disk errors need no traceback.
             _LOG.error("Job %s failed: %s", job_id, error, exc_info=not isinstance(error, sqlite3.Error))
             await self._fail(job_id, f"The job failed inside the service: {type(error).__name__}: {error}")
         finally:
             self._runs.pop(job_id, None)
             self._tasks.pop(job_id, None)
         self._announce()
-        # Pages that were appended between the last look and this line would otherwise wait for a restart.
+        # Pages that were appended between the last read and this point would otherwise wait for a restart.
         await self.launch(job_id)
 
     async def _persist(self, job_id: str, run: JobRun | ModelRun) -> None:
-        """Runs a job to its end, from where it stands once more where another program had the database locked."""
+        """Run a job to its end; retry from its current state if another program has locked the database."""
         for tries in range(_TRIES):
             try:
                 await run.run()
             except sqlite3.OperationalError as error:
-                # SQLite's text for SQLITE_BUSY: errors carry the code only from Python 3.11 on.
+                # The text of SQLITE_BUSY: Python before 3.11 does not expose the error code.
                 if str(error) != "database is locked" or tries == _TRIES - 1:
                     raise
                 _LOG.warning("Job %s waits: another program has the database locked.", job_id)

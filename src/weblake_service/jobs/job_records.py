@@ -1,6 +1,6 @@
 """Database records of jobs: create, update page by page, end, read, expire.
 
-Every function takes a connection and runs inside its caller's transaction. A page's result, its price, its way out of
+Every function takes a connection and runs inside its caller's transaction. A page's result, its price, its removal from
 the queue and its webhook are one transaction, so that a killed service neither repeats nor loses a page.
 """
 
@@ -21,9 +21,9 @@ from weblake_service.jobs.page_queue import QueuedPage
 from weblake_service.responses import ErrorResponse, encode, not_found
 from weblake_service.store import accounts
 
-#: Seconds from a job's end until its data is dropped.
+#: Seconds from a job's end until its data is deleted.
 JOB_LIFE = 24 * 3600.0
-#: The statuses in which nothing moves any more.
+#: The final statuses.
 ENDED = ("completed", "failed", "cancelled")
 
 
@@ -40,14 +40,14 @@ class NewJob:
     plan: Mapping[str, object] = field(default_factory=dict)
     shown: Mapping[str, object] = field(default_factory=dict)
     webhook: Mapping[str, object] | None = None
-    #: Pages that it may cost at most.
+    #: The maximum number of billable pages.
     expected: int = 0
-    #: What the activity list shows; None hides the URL.
+    #: The target in the activity list; None hides the URL.
     target: str | None = None
 
 
 def create(db: Connection, job: NewJob) -> None:
-    """Records a running job and its start in the activity list."""
+    """Record a running job and its start in the activity list."""
     db.execute(
         "INSERT INTO jobs (id, kind, team, key_name, url, status, created, expected, options, plan, shown, webhook)"
         " VALUES (?, ?, ?, ?, ?, 'scraping', ?, ?, ?, ?, ?, ?)",
@@ -62,23 +62,23 @@ def create(db: Connection, job: NewJob) -> None:
 
 
 def get(db: Connection, job_id: str) -> Row:
-    """The job's row; the job is known to exist."""
+    """Return the row of an existing job."""
     found: Row | None = db.execute("SELECT * FROM jobs WHERE id = ?", (job_id,)).fetchone()
     assert found is not None
     return found
 
 
 def find_running(db: Connection, job_id: str) -> Row | None:
-    """The job's row while it runs; None where it has ended or is gone."""
+    """Return the row of a running job; None if it has ended or does not exist."""
     found: Row | None = db.execute("SELECT * FROM jobs WHERE id = ? AND status = 'scraping'", (job_id,)).fetchone()
     return found
 
 
 def find(db: Connection, job_id: str, kind: str, team: str, at: float, *, tell: bool = False) -> Row:
-    """The job's row.
+    """Return the job's row.
 
     Args:
-        tell: Says of another team's job that it is forbidden, where the contract knows a 403.
+        tell: Whether to answer 403 for another team's job, if the contract defines a 403.
 
     Raises:
         ErrorResponse: 404 for an unknown or expired job, or another team's; with `tell` 403 for another team's.
@@ -94,7 +94,7 @@ def find(db: Connection, job_id: str, kind: str, team: str, at: float, *, tell: 
 
 
 def running(db: Connection) -> list[str]:
-    """The ids of the jobs that have pages to scrape, oldest first."""
+    """Return the ids of the running jobs that scrape pages, oldest first."""
     return [one["id"] for one in db.execute("SELECT id FROM jobs WHERE status = 'scraping' ORDER BY created, rowid")]
 
 
@@ -107,10 +107,10 @@ def settle(
     found: Sequence[tuple[str, int]] = (),
     mark: int = 0,
 ) -> list[QueuedPage] | None:
-    """Records how a page went, with everything that hangs on it; `found` are the URLs it led to.
+    """Record the outcome of a page with all its consequences; `found` are the URLs that it links to.
 
     Returns:
-        The queued places of `found`; None where the page is settled already or the job has ended meanwhile.
+        The queued entries of `found`; None if the page is already settled or the job has ended.
     """
     job = find_running(db, job_id)
     if job is None or not page_queue.remove(db, job, page, outcome, mark):
@@ -134,7 +134,7 @@ def settle(
 
 
 def store_single(db: Connection, job: NewJob, *pages: Stored) -> None:
-    """Records a single scrape, or the pages of a search, as a job that ended as soon as it began."""
+    """Record a single scrape, or the pages of a search, as a job that is already completed."""
     create(db, job)
     for page in pages:
         _store_document(db, get(db, job.id), page, job.at)
@@ -142,13 +142,13 @@ def store_single(db: Connection, job: NewJob, *pages: Stored) -> None:
 
 
 def end(db: Connection, job_id: str, status: str, at: float, error: str | None = None, *, drained: bool = True) -> bool:
-    """Ends a running job, drops its queue and announces it.
+    """End a running job, delete its queue and queue its webhook.
 
     Args:
-        drained: Demands that no page waits any more: one may have been appended since the last look.
+        drained: Whether to end the job only if its queue is empty: a page may have been appended since the last read.
 
     Returns:
-        Whether the job has ended: False where it must go on.
+        Whether the job has ended: False if it must continue.
     """
     job = get(db, job_id)
     if job["status"] != "scraping":
@@ -165,12 +165,12 @@ def end(db: Connection, job_id: str, status: str, at: float, error: str | None =
 
 
 def reopen(db: Connection, job_id: str) -> None:
-    """Sets a completed job back to work, for URLs that were appended to it."""
+    """Set a completed job to running again, because URLs were appended to it."""
     db.execute("UPDATE jobs SET status = 'scraping', ended = NULL WHERE id = ? AND status = 'completed'", (job_id,))
 
 
 def errors(db: Connection, job_id: str) -> dict[str, object]:
-    """The failed and the robots-blocked pages of a job, as the API lists them."""
+    """Return the failed and the robots-blocked pages of a job, as the API lists them."""
     failed = db.execute("SELECT * FROM page_errors WHERE job = ? ORDER BY rowid", (job_id,))
     blocked = db.execute("SELECT url FROM robots_blocked WHERE job = ? ORDER BY rowid", (job_id,))
     return {
@@ -189,19 +189,19 @@ def errors(db: Connection, job_id: str) -> dict[str, object]:
 
 
 def waiting(db: Connection, team: str) -> int:
-    """Pages of the team's running jobs that are not settled."""
+    """Return the number of unsettled pages of the team's running jobs."""
     (known,) = db.execute("SELECT sum(known) FROM jobs WHERE status = 'scraping' AND team = ?", (team,)).fetchone()
     return known or 0
 
 
 def last_success(db: Connection, team: str) -> float | None:
-    """When a job of the team last completed; None where none has."""
+    """Return when a job of the team was last completed; None if none was."""
     (ended,) = db.execute("SELECT max(ended) FROM jobs WHERE status = 'completed' AND team = ?", (team,)).fetchone()
     return None if ended is None else float(ended)
 
 
 def drop_expired(db: Connection, at: float) -> None:
-    """Deletes what nobody can read any more: jobs a day after their end, old activity, forgotten replays."""
+    """Delete unreachable records: jobs a day after their end, old activity, expired idempotency keys."""
     gone = [one["id"] for one in db.execute("SELECT id FROM jobs WHERE ended <= ?", (at - JOB_LIFE,))]
     for table, column in (
         ("documents", "job"),
@@ -216,7 +216,7 @@ def drop_expired(db: Connection, at: float) -> None:
 
 
 def decode_object(blob: bytes | str) -> dict[str, object]:
-    """A column that holds a JSON object."""
+    """Return the JSON object in a column."""
     value: dict[str, object] = msgspec.json.decode(blob)
     return value
 

@@ -20,7 +20,7 @@ from weblake_service.store.database import Store
 
 @dataclass(frozen=True, slots=True)
 class JobServices:
-    """What every run works with."""
+    """The services that every run uses."""
 
     store: Store
     clock: Clock
@@ -29,21 +29,21 @@ class JobServices:
 
 
 def is_shutdown(error: BaseException) -> bool:
-    """Whether the interpreter is going down: it then takes no work for threads, and that is no page's fault."""
+    """Return whether the interpreter is shutting down: it then rejects work for threads, and no page has failed."""
     return isinstance(error, RuntimeError) and "cannot schedule new futures" in str(error)
 
 
 class JobRun:
-    """Drives one job to its end; cancelling its task stops it where it stands, and a new run goes on from there.
+    """Runs one job to its end; cancelling its task stops it immediately, and a new run continues from there.
 
     Args:
         tools: The parts of the service.
         job: The job's row.
-        source: Where its pages come from.
+        source: The source of its pages.
         announce: Called after every change that may have queued a webhook.
-        at_once: Pages that surely need not wait for others of the job; those behind them are said to have waited.
-        in_order: Settles pages in the order in which they were taken, and takes nothing from the cache that was stored
-            after the job began: what comes of the job then does not depend on how long each page took.
+        at_once: Number of pages that do not wait for other pages of the job; later ones are reported as queued.
+        in_order: Settles pages in the order in which they were taken, and uses no cache entry that was stored after the
+            job began, so that the result does not depend on how long each page takes.
     """
 
     def __init__(
@@ -66,16 +66,16 @@ class JobRun:
         self._cached_before: float | None = job["created"] if in_order else None
         self._in_order = in_order
         self._at_once = at_once
-        #: Set when the page that was taken last is settled.
+        #: Set when the last taken page is settled.
         self._settled: asyncio.Event | None = None
         self._appended = asyncio.Event()
 
     def wake(self) -> None:
-        """Says that pages were appended."""
+        """Notify the run of appended pages."""
         self._appended.set()
 
     async def run(self) -> None:
-        """Returns when the job has ended; raises what the database raises."""
+        """Run until the job has ended; database errors are raised."""
         flying: set[asyncio.Task[None]] = set()
         bell = asyncio.create_task(self._appended.wait())
         try:
@@ -109,7 +109,9 @@ class JobRun:
                 return
 
     def _settlement_order(self) -> tuple[asyncio.Event | None, asyncio.Event | None]:
-        """What a page waits for before it is settled, and what it sets then; nothing where order does not matter."""
+        """Return the event that a page waits for before it is settled, and the event that it then sets; None without
+        order.
+        """
         if not self._in_order:
             return None, None
         before, self._settled = self._settled, asyncio.Event()
@@ -129,7 +131,7 @@ class JobRun:
         except Exception as error:
             if is_shutdown(error):
                 raise
-            # One page never stops a job.
+            # A failing page never stops its job.
             found = failure_record(error)
             if before is not None:
                 await before.wait()

@@ -11,20 +11,20 @@ from weblake_service.clock import iso, iso_seconds
 from weblake_service.jobs import job_records
 from weblake_service.responses import encode
 
-#: Bytes of documents in one chunk; one that is larger is a chunk of its own.
+#: Maximum bytes of documents in one chunk; a larger document is a chunk of its own.
 CHUNK_BYTES = 10_485_760
-#: Documents in one chunk where the request names no number.
+#: Default number of documents in one chunk.
 CHUNK_DOCUMENTS = 100
 
 
 def status_body(db: Connection, job: Row, url: str, *, skip: int, limit: int | None, at: float) -> bytes:
-    """The reply to a status read: the counters first, then documents from `skip` on.
+    """Return the response to a status read: the counters first, then documents from `skip` on.
 
     Args:
-        job: The job's row, of this same transaction.
-        url: The job's address, to which `next` adds its query.
-        skip: How many documents the caller has already.
-        limit: Documents in the chunk at most; 100 where None.
+        job: The job's row, read in the same transaction.
+        url: The job's URL, to which `next` adds its query.
+        skip: The number of documents that the caller already has.
+        limit: Maximum number of documents in the chunk; 100 if None.
     """
     ended = job["status"] in job_records.ENDED
     documents = _chunk(db, job, skip, limit)
@@ -56,7 +56,7 @@ def _chunk(db: Connection, job: Row, skip: int, limit: int | None) -> list[msgsp
     if skip >= job["documents"] or not most:
         return []
     size, end = 0, skip
-    # `bytes` stands before the body in the row, so that no document is read that does not go out.
+    # The `bytes` column precedes the body in the row, so that a document that is not returned is not read from disk.
     sizes = db.execute(
         "SELECT bytes FROM documents WHERE job = ? AND position >= ? ORDER BY position LIMIT ?", (job["id"], skip, most)
     )
@@ -73,7 +73,7 @@ def _chunk(db: Connection, job: Row, skip: int, limit: int | None) -> list[msgsp
 
 
 def _remaining(job: Row, attempted: int) -> int:
-    """Pages that wait or are in flight, as far as a crawl's limit lets them."""
+    """Return the number of pages that wait or are in flight, up to a crawl's limit."""
     known = cast(int, job["known"])
     return min(known, max(0, job["expected"] - attempted)) if job["kind"] == "crawl" else known
 
@@ -83,7 +83,7 @@ def _next(url: str, skip: int, limit: int | None) -> str:
 
 
 def _warning(db: Connection, job: Row) -> str:
-    """What a person may want to know of a crawl: what robots.txt keeps it from, and that it found next to nothing."""
+    """Return the warnings of a crawl: pages blocked by robots.txt, and a result with very few pages."""
     said = [job["warning"]] if job["warning"] else []
     (blocked,) = db.execute("SELECT count(*) FROM robots_blocked WHERE job = ?", (job["id"],)).fetchone()
     if blocked:

@@ -10,30 +10,30 @@ from typing import Any
 from weblake_service.jobs.web_tools import WebTools
 from weblake_service.llm.interface import Model
 
-#: Records a step at a place: its body, its credits, and what is kept with it.
+#: Records a step at a place: its body, its credits, and the cache and search entries that are stored with it.
 Record = Callable[[int, dict[str, object], int, Callable[[Connection, float], None] | None], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
 class ModelJob:
-    """One job, from where it stands."""
+    """One job with its recorded steps."""
 
     id: str
     model: Model
     gathering: WebTools
-    #: Its own options, and its scrape options, by snake_case name.
+    #: The job's own options and its scrape options, by snake_case name.
     plan: Mapping[str, Any]
     options: Mapping[str, Any]
-    #: What an earlier run recorded, by place.
+    #: The steps that an earlier run recorded, by place.
     steps: dict[int, dict[str, Any]]
     record: Record
 
 
 @dataclass(frozen=True, slots=True)
 class ModelJobResult:
-    """How a job ends well."""
+    """The result of a successful job."""
 
-    #: `data`, and what else the status shows.
+    #: `data`, and the additional fields of the status.
     shown: dict[str, object]
-    #: Credits on top of the steps'.
+    #: Credits in addition to those of the steps.
     credits: int

@@ -1,7 +1,7 @@
 """Database records of jobs that a language model runs: steps, result, status.
 
-Each step and its price are one transaction, and so are the result, its price and the end: a killed service goes on
-behind the last step that it paid for. Every function takes a connection and runs inside its caller's transaction.
+Each step and its price are one transaction, and so are the result, its price and the end: after a kill, the job
+continues behind the last billed step. Every function takes a connection and runs inside its caller's transaction.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from weblake_service.jobs.job_records import JOB_LIFE
 from weblake_service.responses import encode
 from weblake_service.store import accounts
 
-#: The kinds of jobs that work with a model.
+#: The kinds of jobs that use a language model.
 KINDS = ("extract", "agent")
 #: The place of the result; steps have places from 1.
 _RESULT = 0
@@ -27,13 +27,14 @@ _STATUS = {"scraping": "processing"}
 
 
 def steps(db: Connection, job_id: str) -> dict[int, dict[str, Any]]:
-    """What a running job has done so far, by place."""
+    """Return the recorded steps of a running job by place."""
     rows = db.execute("SELECT place, body FROM model_work WHERE job = ? AND place > 0 ORDER BY place", (job_id,))
     return {row["place"]: msgspec.json.decode(row["body"]) for row in rows}
 
 
 def add_step(db: Connection, job_id: str, place: int, step: Mapping[str, object], credits: int, at: float) -> bool:
-    """Records and bills a step; says False, and does nothing, where the job has ended or the step is there already."""
+    """Record and bill a step; return False, without any change, if the job has ended or the step is already recorded.
+    """
     job = job_records.find_running(db, job_id)
     if job is None:
         return False
@@ -47,7 +48,7 @@ def add_step(db: Connection, job_id: str, place: int, step: Mapping[str, object]
 
 
 def finish(db: Connection, job_id: str, result: Mapping[str, object], credits: int, at: float) -> None:
-    """Ends a job with its result (`data`, and what else its status shows), and drops its steps."""
+    """End a job with its result (`data` and the additional status fields) and delete its steps."""
     job = job_records.find_running(db, job_id)
     if job is None:
         return
@@ -58,13 +59,13 @@ def finish(db: Connection, job_id: str, result: Mapping[str, object], credits: i
 
 
 def fail(db: Connection, job_id: str, error: str, at: float) -> None:
-    """Ends a job without a result; what its steps cost stays paid."""
+    """End a job without a result; its steps remain billed."""
     db.execute("DELETE FROM model_work WHERE job = ?", (job_id,))
     job_records.end(db, job_id, "failed", at, error=error, drained=False)
 
 
 def cancel(db: Connection, job_id: str, at: float) -> None:
-    """Ends a job because somebody says so."""
+    """End a job on request."""
     db.execute("DELETE FROM model_work WHERE job = ?", (job_id,))
     job_records.end(db, job_id, "cancelled", at, drained=False)
     job = job_records.get(db, job_id)
@@ -73,9 +74,9 @@ def cancel(db: Connection, job_id: str, at: float) -> None:
 
 
 def status_body(db: Connection, job: Row, at: float) -> dict[str, object]:
-    """The reply to a status read, of a row of this same transaction.
+    """Return the response to a status read, from a row of the same transaction.
 
-    `data` is an empty list until there is a result. An agent's has `model`, an extract's `tokensUsed`.
+    `data` is an empty list until there is a result. An agent's status has `model`, an extract's `tokensUsed`.
     """
     found = db.execute("SELECT body FROM model_work WHERE job = ? AND place = 0", (job["id"],)).fetchone()
     result: dict[str, object] = msgspec.json.decode(found["body"]) if found is not None else {"data": []}
@@ -95,7 +96,7 @@ def status_body(db: Connection, job: Row, at: float) -> dict[str, object]:
 
 
 def _bill(db: Connection, job: Row, credits: int, at: float) -> None:
-    # What is paid is reserved no longer.
+    # Billed credits are no longer reserved.
     db.execute(
         "UPDATE jobs SET credits = credits + ?, expected = max(0, expected - ?) WHERE id = ?",
         (credits, credits, job["id"]),

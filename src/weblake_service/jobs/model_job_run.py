@@ -18,13 +18,13 @@ from weblake_service.llm.language_model import LanguageModel
 from weblake_service.page_failure import PageFailure
 from weblake_service.web.interface import Web
 
-#: Seconds that such a job may work where it names no time of its own.
+#: Default maximum run time of a job in seconds.
 _TIMEOUT_S = 600.0
 _WORK = {"extract": extract_data, "agent": run_agent}
 
 
 class ModelRun:
-    """Drives one job to its end; cancelling its task stops it where it stands, and a new run goes on from there."""
+    """Runs one job to its end; cancelling its task stops it immediately, and a new run continues from there."""
 
     def __init__(
         self,
@@ -44,10 +44,10 @@ class ModelRun:
         self._gathering = WebTools(tools, web, config, row["id"], row["kind"], row["team"])
 
     def wake(self) -> None:
-        """Nothing: nobody appends to such a job."""
+        """Do nothing: such a job cannot be appended to."""
 
     async def run(self) -> None:
-        """Returns when the job has ended; raises what the database raises."""
+        """Run until the job has ended; database errors are raised."""
         job_id: str = self._row["id"]
         timeout = self._plan.get("timeout")
         limit = timeout / 1000 if isinstance(timeout, int) else _TIMEOUT_S

@@ -1,7 +1,7 @@
 """Cache of fetched pages, for maxAge, minAge and lockdown.
 
-What is kept is what the target sent, not what was made of it: a hit is made anew, with the formats and options of the
-request that asks, and so is what a fresh scrape of the same answer would have been.
+The cache stores the target's response and not the document: a hit is processed again with the formats and options of
+the new request, with the same result as a fresh scrape of the same response.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ from weblake_service.web.addresses import clean_url
 from weblake_service.web.countries import DEFAULT, country_of
 from weblake_service.web.fetch import FetchedResponse
 
-#: Milliseconds: the contract's default of maxAge, and the one that holds where only the cache is read.
+#: Milliseconds: the contract's default of maxAge, and the maximum age if only the cache is read.
 MAX_AGE = 172_800_000
 LOCKDOWN_MAX_AGE = 2 * 365 * 24 * 3_600_000
-#: Characters of pictures: a cache has many pages.
+#: Maximum characters of images in an entry, because a cache holds many pages.
 _LARGEST_PICTURE = 4 << 20
-#: Options that make an answer the caller's own.
+#: Options that make a response specific to the caller.
 _SENSITIVE = ("headers", "actions", "profile", "lockdown", "zero_data_retention")
 
 
 @dataclass(frozen=True, slots=True)
 class CacheQuery:
-    """Which cached page will do."""
+    """The conditions for a cached page."""
 
     key: bytes
-    #: Whether its certificate must have been checked when it was fetched.
+    #: Whether the certificate must have been checked when the page was fetched.
     verified: bool
     stored_before: float
     stored_after: float
-    #: Whether the page may be fetched where the cache has none.
+    #: Whether the page may be fetched if it is not in the cache.
     or_fetch: bool
 
 
 @dataclass(frozen=True, slots=True)
 class CacheEntry:
-    """A page on its way into the cache."""
+    """A page to be stored in the cache."""
 
     key: bytes
     verified: bool
@@ -57,7 +57,7 @@ class CacheEntry:
 
 @dataclass(frozen=True, slots=True)
 class _ResponseHead:
-    """What is kept of an answer besides its body."""
+    """The stored parts of a response besides its body."""
 
     url: str
     status: int
@@ -68,15 +68,15 @@ class _ResponseHead:
 
 
 def is_private(options: Mapping[str, object]) -> bool:
-    """Whether nothing of the page may be kept: zero data retention, as which lockdown counts."""
+    """Return whether nothing of the page may be stored: zero data retention, or lockdown."""
     return bool(options.get("lockdown") or options.get("zero_data_retention"))
 
 
 def cache_query(url: str, options: Mapping[str, object], now: float) -> CacheQuery | None:
-    """What the options say about the cache; None where it is not to be asked.
+    """Return the cache query of the options; None if the cache is not used.
 
-    A page whose changes are asked for is fetched, unless the request forbids that: what the cache holds is the last
-    scrape, and nothing would ever have changed.
+    A page with change tracking is fetched, unless the request forbids it: the cache holds the last scrape, so that no
+    change would ever be found.
     """
     min_age, max_age = options.get("min_age"), options.get("max_age")
     only_cached = bool(options.get("lockdown")) or min_age is not None
@@ -97,7 +97,7 @@ def cache_query(url: str, options: Mapping[str, object], now: float) -> CacheQue
 
 
 def find(db: Connection, want: CacheQuery) -> tuple[FetchedResponse, float] | None:
-    """The youngest answer that will do, and when it was kept; None where there is none."""
+    """Return the newest matching response, and when it was stored; None if there is none."""
     row = db.execute(
         "SELECT stored, head, body FROM page_cache WHERE key = ? AND verified >= ? AND stored <= ? AND stored > ?"
         " ORDER BY stored DESC LIMIT 1",
@@ -120,7 +120,7 @@ def find(db: Connection, want: CacheQuery) -> tuple[FetchedResponse, float] | No
 
 
 def is_cacheable(url: str, fetched: FetchedResponse, options: Mapping[str, object]) -> bool:
-    """Whether an answer may go into the cache: not one to the caller alone, and not an error page."""
+    """Return whether a response may be cached: not if it is specific to the caller or an error page."""
     if options.get("store_in_cache") is False or any(options.get(name) for name in _SENSITIVE):
         return False
     if sum(len(one) for one in fetched.captured.values() if isinstance(one, str)) > _LARGEST_PICTURE:
@@ -129,14 +129,14 @@ def is_cacheable(url: str, fetched: FetchedResponse, options: Mapping[str, objec
 
 
 def pack(url: str, options: Mapping[str, object], fetched: FetchedResponse) -> CacheEntry:
-    """An answer as `keep` takes it; compressing a large one takes a while."""
+    """Return a response as a cache entry; compressing a large one takes time."""
     captured = dict(fetched.captured)
     head = _ResponseHead(fetched.url, fetched.status, fetched.content_type, fetched.reason, fetched.redirects, captured)
     return CacheEntry(_key(url, options), _checks_certificate(options), encode(head), zlib.compress(fetched.body, 1))
 
 
 def store(db: Connection, entry: CacheEntry, at: float) -> None:
-    """Puts an answer into the cache, in place of what was there."""
+    """Store an entry, replacing an earlier one."""
     db.execute(
         "INSERT OR REPLACE INTO page_cache (key, verified, stored, head, body) VALUES (?, ?, ?, ?, ?)",
         (entry.key, entry.verified, at, entry.head, entry.body),
@@ -144,7 +144,7 @@ def store(db: Connection, entry: CacheEntry, at: float) -> None:
 
 
 def evict(db: Connection, most: int) -> None:
-    """Drops the oldest pages beyond a number."""
+    """Delete the oldest pages beyond a number."""
     db.execute(
         "DELETE FROM page_cache WHERE rowid IN (SELECT rowid FROM page_cache ORDER BY stored DESC LIMIT -1 OFFSET ?)",
         (most,),
@@ -152,7 +152,7 @@ def evict(db: Connection, most: int) -> None:
 
 
 def _key(url: str, options: Mapping[str, object]) -> bytes:
-    """Two spellings of one address are one page, as far as it is asked for as from one place and seen in one way."""
+    """Return the cache key: equal for two spellings of one URL with the same location and rendering options."""
     country = country_of(options).code
     place = accept_language(options) + ("" if country == DEFAULT else f" {country}")
     page = f"{place} {clean_url(url, allow_private=True).partition('#')[0]}"

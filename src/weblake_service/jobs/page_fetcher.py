@@ -14,40 +14,40 @@ from weblake_service.web.fetch import FetchedResponse
 
 
 class FreshPage(Protocol):
-    """What the page half of the service returns."""
+    """A fetched page, as returned by the `web` package."""
 
     @property
     def document(self) -> dict[str, object]:
-        """The document in its wire form, without a scrape id."""
+        """Return the document in its wire form, without a scrape id."""
 
     @property
     def final_url(self) -> str:
-        """Where the redirects led."""
+        """Return the final URL after redirects."""
 
     @property
     def links(self) -> list[str]:
-        """The page's links."""
+        """Return the page's links."""
 
     @property
     def credits(self) -> int:
-        """What it costs."""
+        """Return the price in credits."""
 
     @property
     def fetched(self) -> FetchedResponse | None:
-        """What the target sent, for the cache; None where that is not to be kept."""
+        """Return the target's response for the cache; None if it must not be stored."""
 
 
-#: Fetches a page and makes it a document; raises PageFailure.
+#: Fetches a page and returns it as a document; raises PageFailure.
 ScrapePage = Callable[[str, Mapping[str, object]], Awaitable[FreshPage]]
-#: The same, of what the target sent before.
+#: Makes a document from an earlier response.
 RemakePage = Callable[[str, Mapping[str, object], FetchedResponse], Awaitable[FreshPage]]
-#: Loads a page in a browser and makes it a document; raises PageFailure.
+#: Loads a page in a browser and returns it as a document; raises PageFailure.
 BrowsePage = Callable[[str, Mapping[str, object], BrowserIdentity], Awaitable[FreshPage]]
 
 
 @dataclass(frozen=True, slots=True)
 class PageFetcher:
-    """The ways to a page."""
+    """The functions that fetch a page."""
 
     scrape: ScrapePage
     remake: RemakePage
@@ -55,10 +55,10 @@ class PageFetcher:
     profiles: BrowserProfiles
 
     async def fetch(self, url: str, options: Mapping[str, object], team: str) -> FreshPage:
-        """Fetches or loads a page for a team; its profile is saved once the page is there.
+        """Fetch or load a page for a team; its profile is saved once the page is loaded.
 
         Raises:
-            PageFailure: There is no page, or 409 where another one is saving to the profile all the time.
+            PageFailure: The page could not be fetched, or 409 if another session holds the profile's lock all the time.
         """
         if not option_that_needs_browser(options):
             return await self.scrape(url, options)

@@ -1,10 +1,10 @@
 """The last version of every page whose changes are tracked.
 
-A version is found by team, URL, tag, and the options that shape the markdown: what was cut out of a page differently
-says nothing of its changes. Versions do not expire.
+A version is identified by team, URL, tag, and the options that shape the markdown: versions with different content
+selection are not comparable. Versions do not expire.
 
-A page is hidden where the last crawl of the kind that once came upon it saw its whole site and did not come upon it
-again: no link and no sitemap led there. A crawl that stopped at its limit, or missed a page, hides nothing.
+A page is hidden if an earlier crawl found it, and the last crawl with the same options covered the whole site without
+finding it: no link and no sitemap led to it. A crawl that stopped at its limit, or missed a page, hides nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from weblake_service.store.database import Store
 from weblake_service.web.addresses import clean_url
 
 _KEEPS_NOTHING = "Changes were not tracked: nothing is kept of this scrape, and nothing is there to compare it with."
-#: Options that shape the markdown, with the values they have where they are not given.
+#: Options that shape the markdown, with their defaults.
 _SHAPING: dict[str, object] = {
     "only_main_content": True,
     "only_clean_content": False,
@@ -46,22 +46,22 @@ _SHAPING: dict[str, object] = {
 
 @dataclass(frozen=True, slots=True)
 class PageVersion:
-    """A version of a page on its way into its history."""
+    """A page version to be stored in the history."""
 
     key: bytes
-    #: None for an answer that is no version, and only shows that the page is still linked.
+    #: None for a response that is not a version and only shows that the page is still linked.
     body: bytes | None
 
 
 def key_of(team: str, url: str, asked: TrackingOptions, options: Mapping[str, object]) -> bytes:
-    """Under which key a page's versions are compared."""
+    """Return the key under which a page's versions are compared."""
     shape = {name: options.get(name, default) for name, default in _SHAPING.items()}
     page = [team, _address(url), asked.tag, shape]
     return hashlib.sha256(msgspec.json.encode(page, order="deterministic")).digest()
 
 
 def _address(url: str) -> str:
-    """What a request for the URL would name: spellings of one address, and places within one page, are one page."""
+    """Return the normalised URL: spellings of one URL, and fragments of one page, are one page."""
     parsed = httpx.URL(clean_url(url, allow_private=True))
     port = parsed.port or {"http": 80, "https": 443}[parsed.scheme]
     return f"{parsed.scheme}://{parsed.host}:{port}{parsed.raw_path.decode('ascii')}"
@@ -69,7 +69,7 @@ def _address(url: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LastVersion:
-    """What is known of a page."""
+    """The stored state of a page."""
 
     scraped: float
     markdown: str
@@ -77,7 +77,7 @@ class LastVersion:
 
 
 def last_version(db: Connection, key: bytes) -> LastVersion | None:
-    """The last version of a page; None where there is none."""
+    """Return the last version of a page; None if there is none."""
     row = db.execute(
         "SELECT scraped, body, began > met AS hidden FROM page_history LEFT JOIN tracked_crawls t ON t.key = crawl"
         " WHERE page_history.key = ?",
@@ -89,12 +89,12 @@ def last_version(db: Connection, key: bytes) -> LastVersion | None:
 
 
 def new_version(key: bytes, markdown: str) -> PageVersion:
-    """A version as `keep` takes it."""
+    """Return a version as `store` takes it."""
     return PageVersion(key, zlib.compress(markdown.encode("utf-8", "replace"), 1))
 
 
 def store(db: Connection, new: PageVersion, at: float, job: Row) -> None:
-    """Makes a version the last one; called in the transaction that stores the page for a job."""
+    """Replace the last version of a page; called in the transaction that stores the page for a job."""
     crawl, met = (_crawl_key(job), job["created"]) if job["kind"] == "crawl" else (None, None)
     if new.body is None and crawl is not None:
         db.execute("UPDATE page_history SET crawl = ?, met = ? WHERE key = ?", (crawl, met, new.key))
@@ -109,7 +109,7 @@ def store(db: Connection, new: PageVersion, at: float, job: Row) -> None:
 
 
 def note_crawl(db: Connection, job: Row) -> None:
-    """Notes a completed crawl that tracked changes and saw its whole site; of others, nothing."""
+    """Record a completed crawl, if it tracked changes and covered its whole site."""
     if job["kind"] != "crawl" or b"changeTracking" not in bytes(job["options"]):
         return
     whole = job["failed"] == 0 and job["documents"] < job["expected"]
@@ -120,19 +120,19 @@ def note_crawl(db: Connection, job: Row) -> None:
 
 
 def _crawl_key(job: Row) -> bytes:
-    """Equal for two crawls that were asked the same."""
+    """Return a key that is equal for two crawls with the same request."""
     parts = (job["team"].encode(), job["url"].encode(), bytes(job["plan"]), bytes(job["options"]))
     return hashlib.sha256(b"\0".join(parts)).digest()
 
 
 @dataclass(frozen=True, slots=True)
 class TrackingResult:
-    """What tracking adds to a document, and the version it leaves."""
+    """The tracking fields of a document, and the new version to store."""
 
     found: Mapping[str, object] | None
     warning: str = ""
     version: PageVersion | None = None
-    #: The markdown that the page is compared with, where it has changed since.
+    #: The earlier markdown, if the page has changed.
     previous: str | None = None
 
 
@@ -146,12 +146,12 @@ async def track(
     fresh: bool,
     found: bool,
 ) -> TrackingResult | None:
-    """Compares a page with its last version; None where the options do not ask for it.
+    """Compare a page with its last version; return None if the options do not request it.
 
     Args:
         document: The page, with its markdown and metadata.
-        fresh: Whether it was fetched just now; a page from the cache is compared, and is no new version.
-        found: Whether a crawl has just come upon it.
+        fresh: Whether it was just fetched; a page from the cache is compared, but is no new version.
+        found: Whether a crawl has just found it.
     """
     asked = read_tracking_options(options)
     if asked is None:

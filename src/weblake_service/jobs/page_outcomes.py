@@ -9,14 +9,14 @@ from weblake_service.jobs import page_history
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A page that became a document."""
+    """A page with a document."""
 
     scrape_id: str
     body: bytes
     credits: int
-    #: Where the page really was, after redirects.
+    #: The final URL after redirects.
     final_url: str = ""
-    #: What later scrapes are compared with, where changes are tracked.
+    #: The version to compare later scrapes with, if changes are tracked.
     version: page_history.PageVersion | None = None
 
 
@@ -26,20 +26,20 @@ class Failed:
 
     code: str
     error: str
-    #: What the attempt costs nevertheless: a lockdown miss does.
+    #: The price of the failed attempt: a lockdown miss is billed.
     credits: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class BlockedByRobots:
-    """A page that the site's robots.txt keeps us from; `why` where the file itself did not say so."""
+    """A page that robots.txt forbids; `why` gives the reason if the file itself does not."""
 
     why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A page that turned out to be one the job has already: it was fetched and counts, but nothing comes of it."""
+    """A duplicate of another page of the job: it was fetched and counts towards the limit, but has no document."""
 
     final_url: str
 

@@ -14,28 +14,28 @@ import msgspec
 from weblake_service.jobs.page_outcomes import BlockedByRobots, Dropped, Outcome, Stored
 from weblake_service.responses import encode
 
-#: How a page that is done stands in the queue: whether it counts towards a crawl's limit.
+#: States of a finished page in the queue: whether it counts towards a crawl's limit.
 _COUNTED, _UNCOUNTED = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
 class QueuedPage:
-    """A page that waits in a running job."""
+    """A queued page of a running job."""
 
-    #: Its place in the job, from 1.
+    #: Its position in the job, from 1.
     place: int
     url: str
     depth: int = 0
-    #: When it was queued, and how many pages were to be scraped before it then.
+    #: When it was queued, and how many pages were waiting before it at that time.
     queued: float = 0.0
     pages_ahead: int = 0
     done: bool = False
-    #: Whether it counts towards a crawl's limit, once it is done.
+    #: Whether it counts towards a crawl's limit once it is finished.
     counts: bool = True
     final_url: str | None = None
-    #: See `sources.Verdict`.
+    #: See `page_sources.PageResult`.
     mark: int = 0
-    #: Its own scrape options, by snake_case name, where they are not the job's.
+    #: Its own scrape options, by snake_case name, if they differ from the job's.
     options: Mapping[str, object] | None = None
 
 
@@ -46,10 +46,10 @@ def add(
     at: float,
     options: Mapping[str, object] | None = None,
 ) -> int:
-    """Queues URLs, each with its depth, and returns the last place before theirs.
+    """Queue URLs, each with its depth, and return the last position before theirs.
 
     Args:
-        options: Their own scrape options, where they are not the job's.
+        options: Their own scrape options, if they differ from the job's.
     """
     own = encode(options) if options is not None else None
     (placed, known) = db.execute("SELECT placed, known FROM jobs WHERE id = ?", (job_id,)).fetchone()
@@ -67,7 +67,7 @@ def add(
 def waiting(
     db: Connection, job_id: str, after: int = 0, most: int = -1, *, with_done: bool = False
 ) -> list[QueuedPage]:
-    """The queued pages of a job behind a place, in order; at most so many, where a number is given."""
+    """Return the queued pages of a job after a position, in order; at most `most`, if given."""
     rows = db.execute(
         "SELECT * FROM pages WHERE job = ? AND place > ? AND (done = 0 OR ?) ORDER BY place LIMIT ?",
         (job_id, after, with_done, most),
@@ -76,7 +76,7 @@ def waiting(
 
 
 def remove(db: Connection, job: Row, page: QueuedPage, outcome: Outcome, mark: int) -> bool:
-    """Takes a page out of the queue, once; a crawl remembers what became of it so that it can be resumed."""
+    """Remove a page from the queue, once; a crawl keeps the page's outcome so that it can be resumed."""
     if job["kind"] == "crawl":
         done = _UNCOUNTED if isinstance(outcome, BlockedByRobots) else _COUNTED
         final = outcome.final_url if isinstance(outcome, Stored | Dropped) else None
@@ -88,7 +88,7 @@ def remove(db: Connection, job: Row, page: QueuedPage, outcome: Outcome, mark: i
         left = db.execute("DELETE FROM pages WHERE job = ? AND place = ?", (job["id"], page.place))
     if left.rowcount != 1:
         return False
-    # What is dropped can become neither a document nor a failure any more.
+    # A dropped page can no longer become a document or a failure.
     less = 1 if isinstance(outcome, Dropped) else 0
     db.execute("UPDATE jobs SET known = known - 1, expected = expected - ? WHERE id = ?", (less, job["id"]))
     return True

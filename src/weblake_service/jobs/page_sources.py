@@ -14,58 +14,58 @@ from weblake_service.jobs.page_queue import QueuedPage
 from weblake_service.jobs.scraper import Scraped
 from weblake_service.store.database import Store
 
-#: Pages of a batch that are read ahead, as a multiple of those in flight and a number on top.
+#: Maximum number of batch pages that are read ahead: a multiple of those in flight plus a constant.
 _AHEAD, _AT_LEAST = 4, 40
 
 
 @dataclass(frozen=True, slots=True)
 class PageResult:
-    """What a page is to its job."""
+    """The outcome of a page for its job."""
 
     outcome: Outcome
-    #: The URLs that it led to, each with its depth.
+    #: The URLs found on the page, each with its depth.
     found: Sequence[tuple[str, int]] = ()
-    #: The last place that was known when this was decided: a crawl that is resumed decides again in the same order.
+    #: The last position known at this decision: a resumed crawl repeats the decisions in the same order.
     mark: int = 0
 
 
 class PageSource(Protocol):
-    """Where a run's pages come from, and what it does with what they lead to."""
+    """Supplies the pages of a run, and processes the URLs that they link to."""
 
-    #: Pages in flight at most.
+    #: Maximum number of pages in flight.
     width: int
 
     async def prepare(self) -> None:
-        """Done once before the first page."""
+        """Called once before the first page."""
 
     def take(self) -> QueuedPage | None:
-        """The next page, or None where none is at hand."""
+        """Return the next page, or None if none is available."""
 
     async def refill(self) -> bool:
-        """Reads pages that are queued; says whether there were any."""
+        """Read queued pages; return whether there were any."""
 
     def appended(self) -> None:
-        """Told that pages may have been queued meanwhile."""
+        """Notify the source that pages may have been queued."""
 
     async def refuse(self, page: QueuedPage) -> Outcome | None:
-        """How the page ends before it is fetched at all, or None."""
+        """Return the outcome of a page that must not be fetched, or None."""
 
     async def pause(self) -> None:
-        """Waits as long as must lie between two pages."""
+        """Wait for the delay between two pages."""
 
     def judge(self, page: QueuedPage, scraped: Scraped) -> PageResult:
-        """What the page is to the job."""
+        """Return the outcome of a scraped page for the job."""
 
     def queued(self, pages: Sequence[QueuedPage]) -> None:
-        """Told of the places of the URLs that were found."""
+        """Notify the source of the positions of URLs that were found."""
 
     @property
     def drained(self) -> bool:
-        """Whether the job may end only when no page waits in the database."""
+        """Return whether the job may end only if no page is queued in the database."""
 
 
 class BatchSource:
-    """The URLs of a batch, in the order in which they were given; few of them are in memory at a time."""
+    """The URLs of a batch in request order; only a few of them are in memory at a time."""
 
     drained = True
 
@@ -78,18 +78,18 @@ class BatchSource:
         self.width = width
 
     async def prepare(self) -> None:
-        """Nothing: the first pages are read when they are taken."""
+        """Do nothing: the first pages are read when they are taken."""
 
     def take(self) -> QueuedPage | None:
-        """The next URL."""
+        """Return the next URL, or None."""
         return self._waiting.popleft() if self._waiting else None
 
     async def refill(self) -> bool:
-        """Reads the next URLs."""
+        """Read the next URLs; return whether there were any."""
         if not self._more:
             return False
         most = max(_AT_LEAST, _AHEAD * self.width)
-        # Before the read: what is appended while it goes on is read by the next one.
+        # Reset before the read: pages appended during it are read by the next one.
         self._more = False
         found = await self._store.read(partial(page_queue.waiting, job_id=self._job_id, after=self._last, most=most))
         self._more = self._more or len(found) == most
@@ -99,19 +99,19 @@ class BatchSource:
         return bool(found)
 
     def appended(self) -> None:
-        """There is more to read."""
+        """Record that there are more URLs to read."""
         self._more = True
 
     async def refuse(self, page: QueuedPage) -> Outcome | None:
-        """Never: the URLs were chosen by hand."""
+        """Return None: the URLs were chosen explicitly."""
         return None
 
     async def pause(self) -> None:
-        """Never."""
+        """Do not wait."""
 
     def judge(self, page: QueuedPage, scraped: Scraped) -> PageResult:
-        """Every page is a document."""
+        """Return the document; every page of a batch has one."""
         return PageResult(scraped.stored)
 
     def queued(self, pages: Sequence[QueuedPage]) -> None:
-        """A batch finds nothing."""
+        """Do nothing: a batch follows no links."""

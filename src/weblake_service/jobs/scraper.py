@@ -31,13 +31,13 @@ from weblake_service.web.countries import DEFAULT, country_of
 from weblake_service.web.fetch import FetchedResponse
 
 _LOG = logging.getLogger("weblake.service")
-#: Bytes from which on a body is compressed, and its words are found, in a thread.
+#: Bytes from which a body is compressed, and its words are indexed, in a thread.
 _LARGE = 200_000
-#: How many pages go into the cache between two looks at its size.
+#: Number of pages stored in the cache between two checks of its size.
 _SHRINK_EVERY = 64
-#: Credits of a page that lockdown finds in the cache, and of one that it does not.
+#: Credits of a lockdown page that is in the cache, and of one that is not.
 LOCKDOWN_HIT, LOCKDOWN_MISS = 5, 1
-#: Credits on top of a page of which nothing is kept.
+#: Additional credits of a page with zero data retention.
 ZERO_DATA_RETENTION = 1
 
 
@@ -49,31 +49,31 @@ _NOT_THERE = (
 
 @dataclass(frozen=True, slots=True)
 class ScrapeContext:
-    """How a page came to be scraped now."""
+    """The context of a scrape."""
 
     scrape_id: str
-    #: The job in whose line it stands.
+    #: The job in whose queue the page waits.
     queue: str = NO_JOB
-    #: Since when it has waited behind other pages of its job; None where it has not.
+    #: Since when the page has waited behind other pages of its job; None if it has not.
     queued_since: float | None = None
-    #: Nothing that was stored later is taken from the cache; None for no bound.
+    #: Cache entries stored after this time are not used; None for no bound.
     cached_before: float | None = None
-    #: Whether a crawl came upon it.
+    #: Whether a crawl found the page.
     discovered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Scraped:
-    """A page that is ready to be stored."""
+    """A scraped page that is ready to be stored."""
 
     stored: Stored
     links: list[str]
     fresh: page_cache.CacheEntry | None
-    #: What search learns of it.
+    #: The entry for the search index.
     found: search_index.IndexEntry | None = None
 
     def keep(self, db: Connection, at: float) -> None:
-        """Puts a page into the cache and the search index; called in the transaction that stores it."""
+        """Store the page in the cache and the search index; called in the transaction that stores the document."""
         if self.fresh is not None:
             page_cache.store(db, self.fresh, at)
         if self.found is not None:
@@ -81,7 +81,9 @@ class Scraped:
 
 
 class Scraper:
-    """Scrapes pages, so many of a team at a time, for every job and every single scrape of one service."""
+    """Scrapes pages for every job and every single scrape of one service, with a limit of concurrent pages for each
+    team.
+    """
 
     def __init__(
         self,
@@ -102,10 +104,10 @@ class Scraper:
         self.active: Counter[str] = Counter()
 
     async def get(self, url: str, options: Mapping[str, object], team: str, turn: ScrapeContext) -> Scraped:
-        """Scrapes one page in its turn.
+        """Scrape one page when a slot is free.
 
         Raises:
-            PageFailure: It could not be scraped, or the cache alone was asked and has it not.
+            PageFailure: The page could not be scraped, or only the cache may be used and does not have it.
         """
         asked = self._clock.now()
         async with self._queue.acquire(team, urlsplit(url).netloc, turn.queue) as waited:
@@ -157,7 +159,7 @@ class Scraper:
     async def _entry(
         self, url: str, options: Mapping[str, object], fetched: FetchedResponse | None
     ) -> page_cache.CacheEntry | None:
-        """What the cache takes of an answer; None where it takes nothing."""
+        """Return the cache entry of a response; None if it must not be cached."""
         if fetched is None or not page_cache.is_cacheable(url, fetched, options):
             return None
         await self._shrink()
@@ -166,7 +168,7 @@ class Scraper:
         return await asyncio.to_thread(page_cache.pack, url, options, fetched)
 
     async def check_credits(self, team: str, credits: int = 1) -> None:
-        """Makes sure that a running job may go on: its pages can cost more than was known when it started.
+        """Check that a running job may continue: its pages can cost more than was known at its start.
 
         Raises:
             PageFailure: The team's credits of this month are used up.
@@ -183,7 +185,7 @@ class Scraper:
 
 
 def failure_record(error: Exception) -> Failed:
-    """A page's failure as a job records it; one that nobody foresaw is logged and stays that page's own."""
+    """Return a page's failure as a job records it; an unexpected exception is logged and affects only this page."""
     if isinstance(error, PageFailure):
         miss = error.code == "SCRAPE_LOCKDOWN_CACHE_MISS"
         return Failed(error.code, error.message, LOCKDOWN_MISS if miss else 0)
@@ -193,12 +195,12 @@ def failure_record(error: Exception) -> Failed:
 
 @dataclass(frozen=True, slots=True)
 class _ScrapeMetadata:
-    """What a document tells of its own scrape."""
+    """The metadata of a document about its own scrape."""
 
     scrape_id: str
     credits: int
     queued_ms: int | None
-    #: When the cache got it; None for a page that was fetched.
+    #: When the cache stored the page; None for a page that was fetched.
     cached_at: float | None
 
 

@@ -17,7 +17,7 @@ from weblake_service.store import accounts
 
 
 def store_failed(db: Connection, job: NewJob, failure: Failed) -> None:
-    """Records a single scrape that failed, so that its id in the activity list tells why."""
+    """Record a single scrape that failed, so that its id in the activity list tells why."""
     job_records.create(db, job)
     db.execute(
         "INSERT INTO page_errors (id, job, at, url, code, error) VALUES (?, ?, ?, ?, ?, ?)",
@@ -34,17 +34,17 @@ def store_failed(db: Connection, job: NewJob, failure: Failed) -> None:
 def store_private(
     db: Connection, access: Access, scrape_id: str, credits: int, at: float, kind: str = "scrape"
 ) -> None:
-    """Records a scrape of which nothing is kept: the price and the fact remain, and no URL."""
+    """Record a scrape with zero data retention: the price and the fact, without the URL."""
     accounts.record_activity(db, access, kind, scrape_id, None, at)
     if credits:
         accounts.charge(db, access, credits, at)
 
 
 def read(db: Connection, scrape_id: str, team: str, at: float) -> bytes:
-    """The encoded document of a page that was scraped within the last day, alone or in a job.
+    """Return the encoded document of a page that was scraped within the last day, in a single call or a job.
 
     Raises:
-        ErrorResponse: 404 for an unknown or failed scrape, another team's, or one of which nothing was kept.
+        ErrorResponse: 404 for an unknown or failed scrape, another team's, or one with zero data retention.
     """
     alive = at - job_records.JOB_LIFE
     found = db.execute(

@@ -1,6 +1,6 @@
 """Web access for jobs of a language model: read a page, list a site, search scraped pages.
 
-Each says what it costs, which is what the same call to the API costs.
+Each function reports its price, which is that of the same call to the API.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ from weblake_service.store.search_query import read_query
 from weblake_service.web.interface import Web
 from weblake_service.web.map_urls import Known, arrange, find_urls
 
-#: Credits of one map, and of every ten results of a search that are begun.
+#: Credits of one map, and of every ten results of a search or part of ten.
 MAP_PRICE, SEARCH_PRICE, PER = 1, 2, 10
 
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What was found, and its price."""
+    """A result and its price."""
 
     text: str
     credits: int
     urls: tuple[str, ...] = ()
-    #: What goes into the cache and the search index with it.
+    #: The cache and search entries that are stored with it.
     keep: Callable[[Connection, float], None] | None = None
 
 
 class WebTools:
-    """The web as one job sees it.
+    """The web access of one job.
 
     Args:
         tools: The parts of the service.
-        web: The door to the web.
+        web: Access to the web.
         config: Limits and permissions.
         job_id: The job.
         kind: extract or agent.
-        team: Its team.
+        team: The team of the job.
     """
 
     def __init__(self, tools: JobServices, web: Web, config: ServiceConfig, job_id: str, kind: str, team: str) -> None:
@@ -59,10 +59,10 @@ class WebTools:
         self._team = team
 
     async def page(self, url: str, place: int, options: Mapping[str, object]) -> ToolResult:
-        """A page as markdown; `place` is that of the step in the job.
+        """Return a page as markdown; `place` is the position of the step in the job.
 
         Raises:
-            PageFailure: It cannot be had.
+            PageFailure: The page could not be scraped.
         """
         url = read_target_url(url, allow_private=self._config.allow_private)
         if await self._tools.faults.apply_to_page(url, self._kind, self._job_id):
@@ -76,7 +76,7 @@ class WebTools:
         )
 
     async def site(self, url: str, options: Mapping[str, object]) -> ToolResult:
-        """The URLs of a site; the options are those of a map, snake_case.
+        """Return the URLs of a site; the options are those of a map, snake_case.
 
         Raises:
             PageFailure: Neither its sitemaps nor its page can be read.
@@ -90,10 +90,10 @@ class WebTools:
         return ToolResult("\n".join(lines), MAP_PRICE, tuple(str(link["url"]) for link in links))
 
     async def search(self, words: str, limit: int) -> ToolResult:
-        """Pages that this service scraped for the team; never the web.
+        """Return matching pages that this service scraped for the team; the web is not searched.
 
         Raises:
-            PageFailure: The words are no query.
+            PageFailure: The words are not a valid query.
         """
         try:
             query = read_query(words[:500])
@@ -107,7 +107,7 @@ class WebTools:
         return ToolResult("\n".join(lines), -(-len(found) // PER) * SEARCH_PRICE, tuple(one.url for one in found))
 
     async def check_credits(self, credits: int) -> None:
-        """Makes sure that the team can pay for the next step.
+        """Check that the team has enough credits for the next step.
 
         Raises:
             PageFailure: Its credits of this month are used up.

@@ -1,8 +1,9 @@
 """Delivers queued webhooks and retries until the receiver answers 2xx.
 
-A receiver has 10 seconds; after a failure comes another try in 1, 5 and 15 minutes, then the delivery is dropped. The
-queue is in the database, so what was not acknowledged before a restart is delivered after it, with the same webhookId.
-Each receiver has few deliveries under way at a time, and a slow one holds up neither the jobs nor the other receivers.
+A receiver has 10 seconds to respond; a failed delivery is retried after 1, 5 and 15 minutes and then dropped. The queue
+is in the database, so deliveries that were not acknowledged before a restart are sent after it, with the same
+webhookId. Concurrent deliveries to one receiver are limited, and a slow receiver delays neither jobs nor other
+receivers.
 """
 
 from __future__ import annotations
@@ -23,23 +24,23 @@ from weblake_service.page_failure import PageFailure
 from weblake_service.store.database import Store
 
 _LOG = logging.getLogger("weblake.service")
-#: Seconds that a receiver may take.
+#: Response timeout of a receiver in seconds.
 TIMEOUT = 10.0
-#: Deliveries under way at the same time: to one receiver, and in all.
+#: Maximum concurrent deliveries: to one receiver, and in total.
 _TO_ONE, _AT_ONCE = 4, 64
-#: Seconds after which the queue is looked at again in any case.
+#: Maximum seconds between two reads of the queue.
 _LOOK_AGAIN = 60.0
-#: Seconds until a delivery whose outcome could not be noted is looked at again.
+#: Seconds until a delivery whose outcome could not be recorded is tried again.
 _NOTE_AGAIN = 5.0
-#: Seconds that a jump of the clock waits for deliveries.
+#: Maximum seconds that a change of the clock waits for deliveries.
 _SETTLE_S = 1.0
 
-#: Posts a body to a URL and returns the status of the answer; raises what a network raises.
+#: Posts a body to a URL and returns the status of the response; raises network errors.
 Post = Callable[[str, bytes, Mapping[str, str]], Awaitable[int]]
 
 
 class WebhookDelivery:
-    """The one that delivers, for all jobs."""
+    """Delivers the webhooks of all jobs."""
 
     def __init__(self, store: Store, clock: Clock, post: Post, config: ServiceConfig) -> None:
         self._store = store
@@ -52,20 +53,22 @@ class WebhookDelivery:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Begins to deliver."""
+        """Start the delivery task."""
         self._task = asyncio.create_task(self._deliver(), name="webhook delivery")
 
     def wake(self) -> None:
-        """Says that there may be something to deliver now."""
+        """Notify the delivery task that a webhook may be due."""
         self._bell.set()
 
     async def settle(self) -> None:
-        """Waits, a second at most, until the outcome of what is under way is noted: the clock may jump then."""
+        """Wait, at most a second, until the outcomes of current deliveries are recorded; called before the clock is
+        changed.
+        """
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=_SETTLE_S)
 
     async def close(self) -> None:
-        """Stops; what is under way is delivered again by the next start."""
+        """Stop; unfinished deliveries are repeated after the next start."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -93,7 +96,10 @@ class WebhookDelivery:
                 continue
 
     def _start_ready(self, db: Connection, flying: Mapping[int, Row], now: float) -> tuple[list[Row], float | None]:
-        """What to begin now, and when to look again: the end of a delivery rings the bell too."""
+        """Start the due deliveries; return them, and when to read the queue again.
+
+        The end of a delivery also wakes the delivery task.
+        """
         rows = webhook_queue.ready(db, now, flying, to_one=_TO_ONE, at_once=_AT_ONCE)
         return rows, webhook_queue.next_due(db, now)
 
@@ -119,7 +125,7 @@ class WebhookDelivery:
             await asyncio.sleep(_NOTE_AGAIN)
 
     async def _attempt(self, row: Row) -> tuple[bool, str]:
-        """Posts a delivery; returns whether it was acknowledged, and how the receiver answered."""
+        """Post a delivery; return whether it was acknowledged, and the receiver's response."""
         try:
             async with aio.timeout(TIMEOUT):
                 status = await self._post(row["url"], row["body"], self._headers(row))

@@ -1,7 +1,7 @@
 """Database queue of webhooks: receiver, body and time of the next attempt.
 
-They are queued in the transaction of the event they tell of. A receiver that acknowledges one, or fails four times,
-takes it out of the queue; what became of the last thousand is kept for people who look for a lost one.
+Webhooks are queued in the transaction of their event. An acknowledged delivery, or one that failed four times, is
+removed from the queue; the outcomes of the last thousand are kept for diagnosis.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from weblake_service import ids
 from weblake_service.clock import iso
 from weblake_service.responses import encode
 
-#: Seconds between one failed try and the next; after the last the delivery is dropped.
+#: Seconds between failed attempts; after the last one the delivery is dropped.
 RETRIES = (60.0, 300.0, 900.0)
-#: What is sent where the configuration names no events: the contract's text knows no other kind.
+#: The events that are sent if the configuration lists none: the contract's text knows no others.
 DEFAULT_EVENTS = ("completed",)
-#: Past deliveries that are remembered.
+#: Number of past deliveries that are kept.
 _REMEMBERED = 1000
 _EVERY_RECEIVER = """
 WITH RECURSIVE every(url) AS (
@@ -42,14 +42,14 @@ def enqueue(
     failure: tuple[str, str] | None = None,
     place: int = 0,
 ) -> None:
-    """Queues one event of a job, where its webhook asks for this kind.
+    """Queue one event of a job, if its webhook subscribes to this kind.
 
     Args:
         job: The job's row, with a webhook.
-        event: started, page, completed or failed; of an agent also action and cancelled.
-        document: The page's encoded document, of a page that was scraped.
-        failure: The URL and the error, of a page that was not.
-        place: What tells this event from others of its kind in the job: the page's place, or the pages that it had
+        event: started, page, completed or failed; for an agent also action and cancelled.
+        document: The encoded document of a scraped page.
+        failure: The URL and the error of a failed page.
+        place: Distinguishes the event from others of its kind in the job: the page's position, or the number of pages
             attempted.
     """
     webhook = msgspec.json.decode(job["webhook"])
@@ -80,22 +80,22 @@ def enqueue(
 def ready(
     db: Connection, at: float, flying: Mapping[int, Row], *, to_one: int, at_once: int, look: int = 32
 ) -> list[Row]:
-    """The deliveries to begin now, without their bodies.
+    """Return the deliveries to start now, without their bodies.
 
-    A job's first word goes before its pages and its last one after them, as far as nothing has to be tried again.
+    A job's first event is sent before its pages and its last event after them, unless a delivery has to be retried.
 
     Args:
-        flying: Those under way, by place.
-        to_one: How many one receiver gets at the same time.
-        at_once: How many are under way in all.
-        look: How far down a receiver's queue is looked.
+        flying: The current deliveries, by id.
+        to_one: Maximum concurrent deliveries to one receiver.
+        at_once: Maximum concurrent deliveries in total.
+        look: Maximum number of entries of a receiver's queue that are examined.
     """
     under_way: dict[str, list[Row]] = {}
     for row in flying.values():
         under_way.setdefault(row["url"], []).append(row)
     chosen: list[Row] = []
     urls = [one["url"] for one in db.execute(_EVERY_RECEIVER, (at,))]
-    # Who has the fewest under way comes first, so that a few slow receivers never take every place.
+    # Receivers with the fewest current deliveries first, so that a few slow receivers never occupy every slot.
     for url in sorted(urls, key=lambda url: len(under_way.get(url, ()))):
         mine = under_way.get(url, [])
         room = min(to_one - len(mine), at_once - len(flying) - len(chosen))
@@ -111,24 +111,24 @@ def ready(
 
 
 def find(db: Connection, place: int) -> Row | None:
-    """A queued delivery with its body and headers; None where it is gone."""
+    """Return a queued delivery with its body and headers; None if it is no longer queued."""
     found: Row | None = db.execute("SELECT * FROM deliveries WHERE seq = ?", (place,)).fetchone()
     return found
 
 
 def next_due(db: Connection, after: float) -> float | None:
-    """When the next delivery becomes due after a time; None where none does."""
+    """Return when the next delivery after a time is due; None if there is none."""
     (first,) = db.execute("SELECT min(due) FROM deliveries WHERE due > ?", (after,)).fetchone()
     return None if first is None else float(first)
 
 
 def acknowledge(db: Connection, place: int, at: float, answer: str) -> None:
-    """Takes a delivery that arrived out of the queue."""
+    """Remove an acknowledged delivery from the queue."""
     _archive(db, place, "delivered", at, answer)
 
 
 def schedule_retry(db: Connection, place: int, at: float, answer: str) -> bool:
-    """Plans the next try after one that failed, or drops the delivery; returns whether it lives on."""
+    """Schedule the next attempt of a failed delivery, or drop it; return whether it is still queued."""
     row = find(db, place)
     if row is None:
         return False
@@ -144,11 +144,11 @@ def schedule_retry(db: Connection, place: int, at: float, answer: str) -> bool:
 def recent(
     db: Connection, most: int = 100, *, team: str | None = None, job: str | None = None
 ) -> list[dict[str, object]]:
-    """The last deliveries, newest first, of one team or job or of all: what became of each, never its body or headers.
+    """Return the outcomes of the last deliveries, newest first, of a team, a job or all; without bodies and headers.
 
     An entry has `webhookId`, `jobId`, `team`, `type`, `url` (without its query), `state` (waiting, delivered or
-    dropped), `tries`, `createdAt`, `answer` (the receiver's last status, or what went wrong; None before the first
-    try) and `nextTryAt` or `endedAt`.
+    dropped), `tries`, `createdAt`, `answer` (the receiver's last status, or the error; None before the first attempt)
+    and `nextTryAt` or `endedAt`.
     """
     columns = "id, job, team, type, url, created, tries, answer"
     rows = db.execute(
@@ -164,7 +164,7 @@ def recent(
 
 
 def _in_order(waiting: Collection[Row], under_way: Collection[Row]) -> list[Row]:
-    """Those of a receiver's due deliveries that need not wait for another one of their job."""
+    """Return the due deliveries of a receiver that need not wait for another one of their job."""
     begun = [*under_way]
     held: set[str] = set()
     chosen: list[Row] = []

@@ -16,7 +16,7 @@ from weblake_service.llm.schemas import checker, is_object
 async def changed_fields(
     model: Model, tracked: Mapping[str, object], previous: str, text: str
 ) -> tuple[dict[str, object], str]:
-    """Returns the fields whose values differ, each with what it was and what it is, and a warning or nothing.
+    """Return the fields whose values differ, each with what it was and what it is, and a warning or nothing.
 
     Args:
         model: Who reads both versions.
@@ -47,7 +47,7 @@ async def changed_fields(
 
 
 def _schema_of_both(schema: Mapping[str, object] | None) -> dict[str, object]:
-    """The hint for two versions; a schema with references would have to be written anew, so it goes without."""
+    """Return the hint for two versions; a schema with references would have to be written anew, so it goes without."""
     one = schema if schema is not None and "$ref" not in str(schema) else {}
     sides: dict[str, object] = {"previous": one, "current": one}
     return {"type": "object", "properties": sides, "required": ["previous", "current"]}

@@ -48,7 +48,7 @@ _TASK = (
 
 
 async def generate(model: Model, url: str, wish: str) -> tuple[dict[str, Any], dict[str, object]]:
-    """Returns the options that a wish calls for: by wire name, and by snake_case name, both without the URL.
+    """Return the options that a wish calls for: by wire name, and by snake_case name, both without the URL.
 
     Raises:
         ErrorResponse: 500, or 503 where something is not set up; the model gave no options that a crawl takes.

@@ -41,7 +41,7 @@ class Model(Protocol):
         """Characters that it can be asked to write again at most."""
 
     async def complete(self, messages: Sequence[Message], schema: Mapping[str, object] | None = None) -> Completion:
-        """Answers; the caller bounds the time, with `asyncio.timeout`.
+        """Answer; the caller bounds the time, with `asyncio.timeout`.
 
         Args:
             messages: What is said, in order.

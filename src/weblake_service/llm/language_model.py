@@ -29,11 +29,11 @@ class LanguageModel:
 
     @property
     def model(self) -> Model | None:
-        """The model; None where something is missing."""
+        """Return the model; None where something is missing."""
         return self._endpoint
 
     def require(self, what: str) -> Model:
-        """The model.
+        """Return the model.
 
         Args:
             what: What needs it, for the message.
@@ -48,6 +48,6 @@ class LanguageModel:
         return self._endpoint
 
     async def aclose(self) -> None:
-        """Closes its connections."""
+        """Close its connections."""
         if self._endpoint is not None:
             await self._endpoint.aclose()

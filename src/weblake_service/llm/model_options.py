@@ -35,14 +35,14 @@ def problem(options: Mapping[str, object]) -> str:
 
 
 def entries(options: Mapping[str, object]) -> list[Mapping[str, object]]:
-    """The formats that a model makes, in object form."""
+    """Return the formats that a model makes, in object form."""
     formats = options.get("formats")
     found = [one if isinstance(one, Mapping) else {"type": one} for one in _items(formats)]
     return [one for one in found if one.get("type") in FIELDS]
 
 
 def tracking(options: Mapping[str, object]) -> Mapping[str, object] | None:
-    """The format changeTracking where it has the mode `json`."""
+    """Return the format changeTracking where it has the mode `json`."""
     for one in _items(options.get("formats")):
         if isinstance(one, Mapping) and one.get("type") == "changeTracking" and "json" in _items(one.get("modes")):
             return one
@@ -50,7 +50,7 @@ def tracking(options: Mapping[str, object]) -> Mapping[str, object] | None:
 
 
 def without_model_options(options: Mapping[str, object]) -> Mapping[str, object]:
-    """The options for the part of the service that knows no model: with markdown wherever a model needs it."""
+    """Return the options for the part of the service that knows no model: with markdown wherever a model needs it."""
     if not entries(options):
         return options
     others = [one for one in _items(options.get("formats")) if _name(one) not in FIELDS]
@@ -60,13 +60,13 @@ def without_model_options(options: Mapping[str, object]) -> Mapping[str, object]
 
 
 def price(options: Mapping[str, object]) -> int:
-    """Credits that a model's work on one page costs at most."""
+    """Return the credits that a model's work on one page costs at most."""
     extractions = [one for one in entries(options) if one.get("type") == "json"]
     return EXTRACTION * (len(extractions) + (tracking(options) is not None))
 
 
 def wants_markdown(options: Mapping[str, object]) -> bool:
-    """Whether the document shows the markdown."""
+    """Return whether the document shows the markdown."""
     return options.get("formats") is None or any(_name(one) == "markdown" for one in _items(options.get("formats")))
 
 

@@ -58,7 +58,7 @@ async def generate(
     previous: str | None = None,
     timeout_s: float = 60.0,
 ) -> ModelOutput:
-    """Has a model make what the options want of a page.
+    """Have a model make what the options want of a page.
 
     Args:
         model: The model; None where none is set up.
@@ -107,14 +107,14 @@ async def generate(
 def add_to_document(
     document: Mapping[str, object], made: ModelOutput, options: Mapping[str, object]
 ) -> dict[str, object]:
-    """The document with what a model made of it, and without markdown that only the model needed."""
+    """Return the document with what a model made of it, and without markdown that only the model needed."""
     kept = wants_markdown(options) or not entries(options)
     shown = {name: value for name, value in document.items() if name != "markdown" or kept}
     return shown | made.fields
 
 
 async def _failure_as_value(part: Awaitable[None], timeout_s: float) -> PageFailure | None:
-    """A failure as a value: the group would wrap it, and cancel what is paid for already."""
+    """Return a failure as a value: the group would wrap it, and cancel what is paid for already."""
     try:
         # Cleaning ends with the same second, and is no reason to have no page: it goes by its own clock.
         async with aio.timeout(timeout_s + _GRACE_S):
@@ -200,7 +200,7 @@ async def _clean_markdown(
 
 
 def _check_text(options: Mapping[str, object], document: Mapping[str, object]) -> None:
-    """Refuses a file that was left as it is: its markdown is base64, and a model would make something even of that."""
+    """Refuse a file that was left as it is: its markdown is base64, and a model would make something even of that."""
     metadata = document.get("metadata")
     kind = str(metadata.get("contentType", "")) if isinstance(metadata, Mapping) else ""
     if options.get("parsers") == [] and kind.lower().startswith("application/pdf"):

@@ -69,7 +69,7 @@ class OpenAIEndpoint:
         )
 
     async def complete(self, messages: Sequence[Message], schema: Mapping[str, object] | None = None) -> Completion:
-        """Answers, after its turn and up to three tries; see `port.Model.complete`."""
+        """Answer, after its turn and up to three tries; see `port.Model.complete`."""
         async with self._turns:
             if schema is None:
                 return await self._with_retries(messages, "", None)
@@ -85,7 +85,7 @@ class OpenAIEndpoint:
             raise AssertionError("the last hint is none, and its failure is raised")
 
     async def aclose(self) -> None:
-        """Closes all connections."""
+        """Close all connections."""
         await self._client.aclose()
 
     async def _with_retries(

@@ -43,7 +43,7 @@ REPAIR = "That is not what was asked for: {why}. Reply again with the corrected 
 def task_messages(
     task: str, *texts: str, wish: str = "", schema: Mapping[str, object] | None = None, mark: str = ""
 ) -> list[Message]:
-    """The messages for a task.
+    """Return the messages for a task.
 
     Args:
         task: What to do, in our words.
@@ -63,7 +63,7 @@ def task_messages(
 
 
 def new_delimiter() -> str:
-    """A number that no page can know."""
+    """Return a number that no page can know."""
     return secrets.token_hex(8)
 
 
@@ -73,7 +73,7 @@ def quoted_texts(texts: Sequence[str], mark: str) -> list[str]:
 
 
 def truncate(text: str, most: int) -> tuple[str, str]:
-    """The beginning of a text, and a warning where it is not the whole."""
+    """Return the beginning of a text, and a warning where it is not the whole."""
     if len(text) <= most:
         return text, ""
     return text[:most], (

@@ -19,7 +19,7 @@ _MOST_SHOWN, _LARGE = 20_000, 50_000
 
 
 async def text_of(model: Model, messages: Sequence[Message]) -> str:
-    """The answer as text, without white space around it.
+    """Return the answer as text, without white space around it.
 
     Raises:
         ModelFailure: There is none, or its end is missing.
@@ -33,7 +33,7 @@ async def text_of(model: Model, messages: Sequence[Message]) -> str:
 
 
 async def json_of(model: Model, messages: Sequence[Message], check: Check, hint: Mapping[str, object]) -> object:
-    """The answer as JSON that passes a check; one that does not goes back once, with what is wrong.
+    """Return the answer as JSON that passes a check; one that does not goes back once, with what is wrong.
 
     Args:
         model: Who is asked.

@@ -29,7 +29,7 @@ Check = Callable[[object], str]
 
 
 def schema_problem(schema: Mapping[str, object]) -> str:
-    """Why a schema cannot be used; empty where it can."""
+    """Return why a schema cannot be used; empty where it can."""
     try:
         size = len(msgspec.json.encode(schema))
     except (RecursionError, UnicodeEncodeError, TypeError):
@@ -47,7 +47,7 @@ def schema_problem(schema: Mapping[str, object]) -> str:
 
 
 def checker(schema: Mapping[str, object]) -> Check:
-    """A check of values against a schema in which `schema_problem` found none."""
+    """Return a check of values against a schema in which `schema_problem` found none."""
     validator = _validator(schema)
 
     def check(value: object) -> str:
@@ -65,7 +65,7 @@ def checker(schema: Mapping[str, object]) -> Check:
 
 
 def is_object(value: object) -> str:
-    """The check where no schema is given: any JSON object will do."""
+    """Return the check where no schema is given: any JSON object will do."""
     return "" if isinstance(value, dict) else "it is no JSON object"
 
 
@@ -84,7 +84,7 @@ def _refuse(uri: str) -> NoReturn:
 def _count(
     root: Mapping[str, object], part: object, following: tuple[str, ...], left: list[int], *, top: bool = False
 ) -> None:
-    """Counts the parts of a schema with its references followed; raises ValueError where there are too many."""
+    """Count the parts of a schema with its references followed; raises ValueError where there are too many."""
     left[0] -= 1
     if left[0] < 0:
         raise ValueError(f"it has more than {MOST_PARTS} parts once its references are followed")
@@ -119,7 +119,7 @@ def _resolve_reference(root: Mapping[str, object], reference: str) -> object:
 
 
 def _depth(value: object) -> int:
-    """How deep a value nests; without recursion, so that any depth can be told."""
+    """Return how deep a value nests; without recursion, so that any depth can be told."""
     deepest, waiting = 0, [(value, 1)]
     while waiting:
         one, depth = waiting.pop()

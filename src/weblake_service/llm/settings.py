@@ -26,7 +26,7 @@ _NUMBERS = {"llm_page_chars": PAGE_CHARS, "llm_clean_chars": CLEAN_CHARS, "llm_c
 
 
 def with_environment(config: ServiceConfig) -> ServiceConfig:
-    """The configuration with what the environment says where it says nothing of a model itself.
+    """Return the configuration with what the environment says where it says nothing of a model itself.
 
     Raises:
         InvalidOption: A number in the environment is none.
@@ -48,7 +48,7 @@ def missing_settings(config: ServiceConfig) -> str:
 
 
 def check(config: ServiceConfig) -> None:
-    """Refuses an endpoint that cannot be used, without its key.
+    """Refuse an endpoint that cannot be used, without its key.
 
     Raises:
         InvalidOption: The base URL is no http(s) URL, holds a password, or the key cannot be sent in a header.
@@ -78,7 +78,7 @@ def check(config: ServiceConfig) -> None:
 
 
 def sends_key_in_clear(config: ServiceConfig) -> bool:
-    """Whether the key goes to another machine without TLS."""
+    """Return whether the key goes to another machine without TLS."""
     parts = urlsplit(config.llm_base_url or "")
     return bool(config.llm_api_key) and parts.scheme == "http" and not is_loopback(parts.hostname or "")
 

@@ -1,1 +1,1 @@
-"""Turns a response body into a document: text, main content, markdown, links, metadata. Opens no sockets."""
+"""Turns a response body into a document: text, main content, markdown, links, metadata. Does no network I/O."""

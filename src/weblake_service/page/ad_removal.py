@@ -1,9 +1,8 @@
 """Removes advertisements and consent dialogs, recognised by class names and ids.
 
-A page that is fetched over HTTP loads no advertisement by itself; what there is to block stands in its source: the
-slots, the frames that point at an ad server, and the consent dialogue that a site carries along. The list is short and
-exact, since `blockAds` is on where nobody asked for less than the whole page. An element that holds the page's main
-landmark or half of its text stays.
+A page that is fetched over HTTP loads no advertisements; what can be blocked is in its source: ad slots, frames that
+point at an ad server, and the consent dialog. The list is short and exact, because `blockAds` is on by default. An
+element that contains the main landmark or half of the page's text is kept.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import re
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-#: Slots and frames of the large ad servers, and what consent managers call their dialogue.
+#: Slots and frames of the large ad servers, and the class names and ids of consent dialogs.
 KNOWN = ", ".join(
     [
         "ins.adsbygoogle",
@@ -44,7 +43,7 @@ KNOWN = ", ".join(
 )
 _CANDIDATES = f"[class], [id], {KNOWN}"
 _AD_WORDS = "ad ads advert adverts advertisement advertisements advertising sponsored"
-#: What an advertisement's own box is called: `ad-slot`, `adBanner`, `ads__container`.
+#: Class names and ids of ad containers: `ad-slot`, `adBanner`, `ads__container`.
 _BOX_WORDS = "banner block box container frame holder leaderboard mpu rectangle slot unit wrapper wrap"
 _CONSENT_WORDS = "cookie cookies consent gdpr ccpa cookieconsent"
 _POPUP_WORDS = "banner bar dialog dialogue message modal notice notification overlay popup prompt toast"
@@ -59,11 +58,11 @@ _MOST = 0.5
 
 
 def drop_ads(tree: LexborHTMLParser) -> None:
-    """Takes advertisements and consent pop-ups out of the tree."""
+    """Remove advertisements and consent dialogs from the tree."""
     whole = len(tree.body.text()) if tree.body is not None else 0
     known = {node.mem_id for node in tree.css(KNOWN)}
     found = [node for node in tree.css(_CANDIDATES) if node.mem_id in known or _is_named_as_ad(node)]
-    # From the inside out, so that nothing is asked of what has gone with its parent.
+    # Inner elements first: an element must not be inspected after its parent was removed.
     for node in reversed([node for node in found if not _is_content(node, whole)]):
         node.decompose()
 

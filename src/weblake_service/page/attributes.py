@@ -12,10 +12,10 @@ from weblake_service.page.selectors import attribute_selectors, refuse_costly_se
 
 
 def read_attributes(content_type: str, body: bytes, options: Mapping[str, object]) -> list[dict[str, object]]:
-    """Returns one `{selector, attribute, values}` for each selector asked for, in that order.
+    """Return one `{selector, attribute, values}` for each requested selector, in request order.
 
-    The values come from the whole page as it was sent, in document order, as they are written there; elements without
-    the attribute are passed over. A file that is no HTML has no elements, and so no values.
+    The values come from the whole page as received, unmodified and in document order; elements without the attribute
+    are skipped. A body that is not HTML has no elements, so the lists of values are empty.
     """
     tree = None
     if kind_of(content_type, body) is ContentKind.HTML:
@@ -29,7 +29,7 @@ def read_attributes(content_type: str, body: bytes, options: Mapping[str, object
 
 def _values(tree: LexborHTMLParser | None, selector: str, attribute: str) -> list[str]:
     nodes = tree.css(selector) if tree is not None else []
-    # HTML's own attributes are in lower case in the tree, whatever the page and the request write.
+    # The parser stores HTML attribute names in lower case, whatever the case in the page and the request.
     found = [node.attributes for node in nodes]
     name = attribute.lower()
     return [attributes[name] or "" for attributes in found if name in attributes]

@@ -1,7 +1,6 @@
 """The `audio` and `video` formats: the URL of the page's own recording.
 
-Nothing is downloaded or converted: the page names its recording, or there is none. A player of another site, in a
-frame, is that site's.
+Nothing is downloaded or converted. Players of other sites in frames are ignored.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from weblake_service.page.links import absolute, base_of, is_web
 from weblake_service.page.parser_limits import limit_nesting
 from weblake_service.page_failure import PageFailure
 
-#: The formats that name a recording.
+#: The formats that return the URL of a recording.
 FORMATS = ("audio", "video")
 
 
 def requested_media(options: Mapping[str, object]) -> list[str]:
-    """Which of the two formats are asked for."""
+    """Return which of the formats `audio` and `video` the options request."""
     formats = options.get("formats")
     given = list(formats) if isinstance(formats, list | tuple) else []
     names = {one.get("type") if isinstance(one, Mapping) else one for one in given}
@@ -28,11 +27,12 @@ def requested_media(options: Mapping[str, object]) -> list[str]:
 
 
 def read_media(content_type: str, body: bytes, url: str, wanted: list[str]) -> dict[str, object]:
-    """Returns the http(s) address of the first recording of each kind: what the page's metadata calls its own, then its
-    players in document order.
+    """Return the http(s) URL of the first recording of each kind.
+
+    The page's metadata is read first, then its media elements in document order.
 
     Raises:
-        PageFailure: 404; the page has none.
+        PageFailure: 404; the page has no recording of a requested kind.
     """
     tree = None
     if kind_of(content_type, body) is ContentKind.HTML:
@@ -50,7 +50,7 @@ def read_media(content_type: str, body: bytes, url: str, wanted: list[str]) -> d
 
 def _candidates(tree: LexborHTMLParser, name: str, base: str) -> Iterator[str]:
     kinds = _properties(tree, f"og:{name}:type")
-    # A page of a player may stand there too, and says so.
+    # The metadata can also point to a player page; its declared type says so.
     if not any(kind.lower().startswith("text/html") for kind in kinds):
         for prop in (f"og:{name}:secure_url", f"og:{name}:url", f"og:{name}"):
             yield from (absolute(one, base) for one in _properties(tree, prop))

@@ -1,7 +1,7 @@
 """Extracts the blocks of a page and measures their text and links in one traversal of the tree.
 
-What surely is no content is not walked into at all. Characters are counted without the white space around them; a
-sentence is text of some length that is not mostly links.
+Elements that are certainly not content are not traversed. Characters are counted without surrounding white space; a
+sentence is a text of a minimum length that is not mostly links.
 """
 
 from __future__ import annotations
@@ -28,32 +28,34 @@ _INLINE = words(
 _SKIPPED = words("svg math iframe video audio canvas map progress meter datalist source br wbr -comment -undef")
 _IN_LINES = frozenset(["img", "select", "textarea", "input", "button"])
 _FIELDS = frozenset(["select", "textarea", "input"])
-#: What a page that is not a form has of its own: a search box, a subscription, check boxes of filters.
+#: Fields that a page has without being a form: a search box, a subscription, filter check boxes.
 _TYPED = words(" text email tel search url password number date")
-#: Judged by what they say and not by how they are called.
+#: Elements that are classified by their text and not by their name.
 _TEXTUAL = HEADINGS | words("p td th tr tbody thead pre blockquote figcaption figure dt dd hr")
 _PARTS = frozenset(["article", "section"])
 _MAIN = "main, [role=main i]"
 _WORD = re.compile(r"\w+")
-#: Characters from which on the text of a block is a sentence.
+#: Minimum length, in characters, of a text that counts as a sentence.
 _SENTENCE = 80
-#: Characters that a heading may have.
+#: Maximum length of a heading in characters.
 _HEADING = 250
-#: How many h1 are looked at.
+#: Maximum number of h1 elements that are examined.
 _HEADINGS_TRIED = 50
-#: Shares of a page's plain text that a landmark, and anything else that is called furniture, may take away.
+#: Maximum share of the page's plain text that a boilerplate element may hold: a landmark, and any other element that is
+#: named like boilerplate.
 _LANDMARK_SHARE = 0.6
 _NAMED_SHARE = 0.3
-#: How often the text of a page may be read again to measure furniture, lest nested names make it quadratic.
+#: Maximum number of times that the page's text is read again to measure boilerplate; nested names would otherwise make
+#: it quadratic.
 _READINGS = 20
 
 
 def extract_blocks(tree: LexborHTMLParser, body: LexborNode, title: str, *, names: bool = True) -> PageBlocks:
-    """Returns the blocks of a page; without `names` only landmarks tell what is no content."""
+    """Return the blocks of a page; without `names`, only landmarks are classified as boilerplate."""
     return _BlockExtractor(tree, body, title, names).found
 
 
-#: Where an element is: within an article or section, or within the main landmark.
+#: Position flags of an element: within an article or section, or within the main landmark.
 _IN_PART, _IN_MAIN = 1, 2
 
 
@@ -114,7 +116,7 @@ class _BlockExtractor:
                     _finish_block(block)
 
     def _is_part_of_a_line(self, node: LexborNode, tag: str, block: Block) -> bool:
-        """Takes pictures, fields and buttons, which are no blocks; a button in a heading is its text."""
+        """Record pictures, fields and buttons, which are not blocks; a button in a heading counts as heading text."""
         if tag == "img":
             if node.attributes.get("alt"):
                 self.found.pictures.append((node, block))
@@ -129,7 +131,7 @@ class _BlockExtractor:
         return False
 
     def _open(self, node: LexborNode, tag: str, parent: Block, where: int) -> Block | None:
-        """The block that an element is; None if it is furniture."""
+        """Return the new block of an element, or None if the element is boilerplate."""
         says = 0 if tag in _TEXTUAL else self._roles(node, tag, inside=where != 0)
         mem_id = node.mem_id
         is_heart = mem_id in self.core
@@ -170,7 +172,7 @@ class _BlockExtractor:
         return says | roles_from_names(tag) if self.names and "-" in tag else says
 
     def _is_small(self, node: LexborNode, says: int) -> bool:
-        """Whether furniture takes so little of the page away that its name can be believed."""
+        """Return whether a boilerplate element holds so small a share of the page that its name can be trusted."""
         text = len(node.text())
         self.readings -= text
         if self.readings < 0:
@@ -183,7 +185,7 @@ class _BlockExtractor:
 
 
 def _is_single_text(node: LexborNode, block: Block, in_link: bool) -> bool:
-    """Counts an element that holds nothing but one text, as most links do; False if it holds more."""
+    """Count an element that contains only one text node, as most links do; return False if it contains more."""
     first = node.first_child
     if first is None:
         return True
@@ -201,7 +203,10 @@ def _children(node: LexborNode) -> Iterator[LexborNode]:
 
 
 def _heading(tree: LexborHTMLParser, title: str, mains: set[int]) -> LexborNode | None:
-    """The h1 that a page is headed by: within the main landmark, or saying what the title says; the longest of them."""
+    """Return the page's main h1, or None.
+
+    Candidates are inside the main landmark or repeat the title; the longest one wins.
+    """
     words = set(_WORD.findall(title.lower()))
     best, best_rank = None, (False, False, 0)
     for node in tree.css("h1")[:_HEADINGS_TRIED]:
@@ -224,7 +229,7 @@ def _is_within(node: LexborNode, those: set[int]) -> bool:
 
 
 def _in_heading(block: Block | None) -> bool:
-    """Whether a button here is the text of a heading, as the question of a folded answer is."""
+    """Return whether a button at this place is heading text, such as the question of a collapsed FAQ answer."""
     for _ in range(3):
         if block is None:
             return False
@@ -235,7 +240,7 @@ def _in_heading(block: Block | None) -> bool:
 
 
 def _finish_block(block: Block) -> None:
-    """Adds up what a block holds once all of it was seen."""
+    """Compute the totals of a block after all of its content was read."""
     block.text += block.own
     block.link += block.own_link
     plain = block.own - block.own_link

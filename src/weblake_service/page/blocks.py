@@ -1,6 +1,6 @@
-"""The data model of a page as blocks, with counts of text, links and fields.
+"""The data model of a page as a tree of blocks, with counts of text, links and fields.
 
-A block is an element that is more than formatting within a line.
+A block is an element other than inline formatting.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ HEADINGS = frozenset(["h1", "h2", "h3", "h4", "h5", "h6"])
 
 
 class Block:
-    """One block and what it holds, in characters and numbers; what is dropped counts no more."""
+    """One block and its content, in characters and counts; dropped descendants are subtracted."""
 
     __slots__ = (
         "children",
@@ -40,24 +40,24 @@ class Block:
         self.tag = tag
         self.parent = parent
         self.roles = says
-        #: Whether this is, or holds, the main landmark or the heading of the page.
+        #: Whether this block is or contains the main landmark or the heading of the page.
         self.is_core = is_heart
         self.is_main = False
         self.children: Sequence[Block] = ()
         self.dropped = False
-        #: All text, the part of it in links, and the part of it in sentences.
+        #: Characters of all text, of text in links, and of text in sentences.
         self.text = self.link = self.prose = 0
-        #: Text that is in no block within this one, and the part of it in links.
+        #: Characters of text that is in no inner block, and of the part of it in links.
         self.own = self.own_link = 0
         self.links = self.headings = self.fields = 0
 
     @property
     def plain(self) -> int:
-        """Characters outside of links."""
+        """Return the number of characters outside of links."""
         return self.text - self.link
 
     def add(self, other: Block, sign: int) -> None:
-        """Counts what another block holds as held by this one, or no more so."""
+        """Add the counts of another block to this one, or subtract them with a negative `sign`."""
         self.text += sign * other.text
         self.link += sign * other.link
         self.prose += sign * other.prose
@@ -66,7 +66,7 @@ class Block:
         self.fields += sign * other.fields
 
     def drop(self) -> None:
-        """Takes the block out of the page."""
+        """Drop the block from the page."""
         self.dropped = True
         above = self.parent
         while above is not None:
@@ -74,7 +74,7 @@ class Block:
             above = above.parent
 
     def is_gone(self) -> bool:
-        """Whether the block or anything around it was dropped."""
+        """Return whether the block or one of its ancestors was dropped."""
         block: Block | None = self
         while block is not None:
             if block.dropped:
@@ -90,18 +90,18 @@ class PageBlocks:
     root: Block
     #: All blocks in document order.
     blocks: list[Block] = field(default_factory=list)
-    #: Elements that are no content, outermost only.
+    #: Boilerplate elements, outermost only.
     furniture: list[LexborNode] = field(default_factory=list)
-    #: Pictures with an alt text, and the blocks that they are in.
+    #: Pictures with an alt text, and the blocks that contain them.
     pictures: list[tuple[LexborNode, Block]] = field(default_factory=list)
     #: The main landmarks, outermost only, and the block that is the heading of the page.
     mains: list[Block] = field(default_factory=list)
     heading: Block | None = None
-    #: Whether something here can be put into a cart.
+    #: Whether the page has a control that puts a product into a cart.
     sells: bool = False
 
     def release(self) -> None:
-        """Cuts the ties between the blocks; else they would hold the tree until the garbage collector comes by."""
+        """Break the reference cycles between the blocks, so that the tree is freed without the garbage collector."""
         for block in self.blocks:
             block.parent = None
             block.children = ()

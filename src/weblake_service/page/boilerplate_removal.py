@@ -1,8 +1,8 @@
 """Drops blocks that are not the main content of a page.
 
-What a landmark or a plain name says has been dropped by the walk. What is left is judged by where it stands (outside
-of the main landmark, before the heading), by what it is made of (links, fields), by its weaker names, and by what the
-page has said before. Recall comes first: every rule spares what has sentences of its own and any large part of a page.
+Landmarks and unambiguous names are handled earlier, by `block_extraction`. The remaining blocks are judged by position
+(outside of the main landmark, before the heading), by composition (links, fields), by ambiguous names, and by
+repetition. Recall has priority: every rule keeps blocks with sentences of their own and any large part of a page.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ from weblake_service.page.blocks import HEADINGS, Block, PageBlocks
 from weblake_service.page.element_classification import ElementRole, words
 from weblake_service.page.section_removal import drop_sections
 
-#: Rows and lines that may say the same twice.
+#: Tags whose text may legitimately repeat.
 _MAY_REPEAT = words("tr td th tbody thead p pre dt dd code blockquote")
 _MAY_REPEAT_FAR = frozenset(["pre", "td", "th", "code", "blockquote"])
-#: What a list of links is not: parts of a table or of a text.
+#: Tags that are parts of a table or a text and therefore never a list of links.
 _NO_LIST = frozenset(["td", "tr", "tbody", "table", "p", "dd"])
-#: Characters from which on a block that was there before is dropped: beside itself, and anywhere on the page.
+#: Minimum characters of a repeated block that is dropped: next to its twin, and anywhere on the page.
 _TWIN, _REPEATED = 20, 80
-#: Characters that another part of the page has to have to be content outside of the main landmark.
+#: Minimum characters of another block that counts as content outside of the main landmark.
 _AN_ACCOUNT = 150
-#: Links that make a list, and the share of its text that is in them.
+#: Minimum number of links in a link list, and the minimum share of its text that is in them.
 _LINKS, _LINKED = 4, 0.85
-#: Blocks whose text is read to compare it.
+#: Maximum number of blocks whose text is read for comparison.
 _COMPARED = 500
 
 
 @dataclass(frozen=True, slots=True)
 class PageSubject:
-    """What a page says it is, in its metadata."""
+    """The subject of a page according to its metadata."""
 
     title: str = ""
-    #: People talk to each other here, and what they say is the content.
+    #: Whether the page is a discussion, so that the comments are the content.
     is_discussion: bool = False
     is_product: bool = False
 
 
 def drop_boilerplate(outline: PageBlocks, subject: PageSubject) -> None:
-    """Marks the blocks that are not content as dropped."""
+    """Mark the blocks that are not content as dropped."""
     root = outline.root
     _drop_outside_of_main(outline)
     _drop_before_heading(outline)
@@ -53,7 +53,7 @@ def drop_boilerplate(outline: PageBlocks, subject: PageSubject) -> None:
 
 
 def _remaining_blocks(root: Block) -> Iterator[Block]:
-    """Every block that is still there, outer before inner; what the caller drops is not gone into."""
+    """Yield every remaining block, outer before inner; blocks that the caller drops are not traversed."""
     todo = [root]
     while todo:
         for child in todo.pop().children:
@@ -64,7 +64,7 @@ def _remaining_blocks(root: Block) -> Iterator[Block]:
 
 
 def _drop_outside_of_main(outline: PageBlocks) -> None:
-    """Outside of the main landmark only the heading and what tells as much as a part of the content stays."""
+    """Drop blocks outside of the main landmark, except the heading and blocks with a comparable amount of text."""
     root = outline.root
     mains = outline.mains
     if mains and sum(main.plain for main in mains) < 0.4 * root.plain:
@@ -89,7 +89,11 @@ def _drop_outside_of_main(outline: PageBlocks) -> None:
 
 
 def _drop_outside_of_core(root: Block) -> Block | None:
-    """Where no landmark says so: the smallest block with nearly all sentences of a page that is made of sentences."""
+    """Drop blocks outside of the core and return the core, or None.
+
+    For pages without a main landmark: the core is the smallest block with nearly all sentences of a page that consists
+    mainly of sentences.
+    """
     if root.prose < 1000 or root.prose * 2 < root.text:
         return None
     block = root
@@ -108,7 +112,9 @@ def _up_from(block: Block) -> Iterator[Block]:
 
 
 def _drop_before_heading(outline: PageBlocks) -> None:
-    """Drops bars, crumbs and calls above the heading: links, fields and odd words, but no sentences."""
+    """Drop toolbars, breadcrumbs and calls to action above the heading: links, fields and short texts without
+    sentences.
+    """
     heading = outline.heading
     if heading is None or heading.is_gone():
         return
@@ -130,7 +136,7 @@ def _drop_before_heading(outline: PageBlocks) -> None:
 
 
 def _drop_repetitions(outline: PageBlocks) -> None:
-    """Drops what is there twice: clones in a carousel, one copy for phones and one for desks."""
+    """Drop duplicates: cloned carousel slides, separate copies for mobile and desktop."""
     before: dict[tuple[int, int, str], Block] = {}
     left = _COMPARED
     for block in outline.blocks:
@@ -145,7 +151,7 @@ def _drop_repetitions(outline: PageBlocks) -> None:
 
 
 def _drop_twins(parent: Block) -> int:
-    """Drops children that say word for word what a child before them says; returns how many were compared."""
+    """Drop children whose text equals that of an earlier child; return the number of comparisons."""
     seen: dict[tuple[int, int], Block] = {}
     compared = 0
     for child in parent.children:
@@ -166,7 +172,7 @@ def _words(block: Block) -> str:
 
 
 def _drop_by_name(outline: PageBlocks, subject: PageSubject) -> None:
-    """Drops what weaker names say: comments on what is the content, reviews of what is sold, ways to other pages."""
+    """Drop blocks by ambiguous names: comments unless they are the content, product reviews, links to related pages."""
     root = outline.root
     named = [block for block in outline.blocks if block.roles and not block.is_core]
     comments = 0
@@ -209,12 +215,13 @@ def _outermost(root: Block, flag: int) -> Iterator[Block]:
 
 
 def _is_supplementary(block: Block) -> bool:
-    """Whether a banner, a drawer or an aside is what it is called: links, fields, or neither sentence nor heading."""
+    """Return whether a banner, a drawer or an aside is supplementary: links, fields, or neither sentence nor heading.
+    """
     return block.link > 0.35 * block.text or bool(block.fields) or not (block.prose or block.headings)
 
 
 def _drop_link_lists(root: Block) -> None:
-    """Drops lists of links from a page that is made of sentences; where links are the page, they stay."""
+    """Drop lists of links from a page that consists of sentences; on a page that consists of links they are kept."""
     for block in _remaining_blocks(root):
         if block.links < _LINKS or block.prose or block.tag in _NO_LIST or block.is_core:
             continue
@@ -223,7 +230,7 @@ def _drop_link_lists(root: Block) -> None:
 
 
 def _drop_forms(outline: PageBlocks) -> None:
-    """Drops forms to be filled in, but not a form that a whole page is wrapped in."""
+    """Drop forms to be filled in, but not a form that wraps the whole page."""
     root = outline.root
     for block in outline.blocks:
         if block.tag != "form" or not block.fields or block.is_core or block.is_gone():

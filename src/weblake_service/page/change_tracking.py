@@ -1,7 +1,7 @@
 """Compares a page with its last scraped version.
 
-Two versions are the same where their markdown is, but for white space. A page that answers 404 or 410 was removed. A
-page that answers with any other error says nothing about its content, so it is not compared.
+Two versions are equal if their markdown differs only in white space. A page that returns 404 or 410 is removed. A
+response with any other error status says nothing about the content, so it is not compared.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ _GONE = frozenset([404, 410])
 
 @dataclass(frozen=True, slots=True)
 class TrackingOptions:
-    """How a request wants a page compared."""
+    """The change tracking options of a request."""
 
-    #: Separates histories; None for the default one.
+    #: Separates histories; None for the default history.
     tag: str | None
-    #: Whether the changed lines are wanted.
+    #: Whether the request asks for the changed lines.
     diff: bool
 
 
 def read_tracking_options(options: Mapping[str, object]) -> TrackingOptions | None:
-    """What the options (snake_case) say about change tracking; None where it is not asked for."""
+    """Return the change tracking options (snake_case), or None if change tracking is not requested."""
     formats = options.get("formats")
     for entry in formats if isinstance(formats, list | tuple) else ():
         if entry == "changeTracking":
@@ -38,22 +38,22 @@ def read_tracking_options(options: Mapping[str, object]) -> TrackingOptions | No
 
 
 def is_comparable(status: object) -> bool:
-    """Whether an answer with this status says what became of the page's content."""
+    """Return whether a response with this status says whether the page's content still exists."""
     return isinstance(status, int) and (status < 400 or status in _GONE)
 
 
 def is_content(status: object) -> bool:
-    """Whether an answer with this status is a version that later ones are compared with."""
+    """Return whether a response with this status is a version to compare later ones with."""
     return isinstance(status, int) and status < 400
 
 
 def compare(asked: TrackingOptions, previous: str | None, current: str, status: object) -> dict[str, object]:
-    """Returns `changeStatus`, and `diff` where it was asked for and the page has changed.
+    """Return `changeStatus`, and `diff` if it was requested and the page has changed.
 
     Args:
-        previous: The markdown of the last version; None where there is none.
-        current: The markdown of this one.
-        status: What the target answered.
+        previous: The markdown of the last version; None if there is none.
+        current: The markdown of this version.
+        status: The status code of the target's response.
     """
     if status in _GONE:
         return {"changeStatus": "removed"}

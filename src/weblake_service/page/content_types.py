@@ -9,7 +9,7 @@ from w3lib.encoding import html_to_unicode
 from weblake_service.files.file_types import HTML, OFFICE_TYPES, PDF, is_html, is_office, is_pdf, type_of_name
 from weblake_service.page_failure import PageFailure
 
-#: Bytes that are looked at where a server does not say what it sends, or says no more than "bytes".
+#: Bytes that are inspected if the Content-Type is missing or generic.
 _HEAD = 1024
 _VAGUE_TYPES = (
     "application/octet-stream binary/octet-stream application/unknown application/x-download application/download "
@@ -17,7 +17,7 @@ _VAGUE_TYPES = (
 )
 _VAGUE = frozenset(["", *_VAGUE_TYPES.split()])
 _BLANK = b"\xef\xbb\xbf \t\r\n\x0c"
-#: Office files are zip files, and some servers know no more than that.
+#: Office files are zip files, and some servers declare them as zip only.
 _ZIPS = frozenset(["application/zip", "application/x-zip-compressed"])
 _HTML = frozenset(["text/html", "application/xhtml+xml", "application/vnd.wap.xhtml+xml"])
 _TEXT_TYPES = (
@@ -29,7 +29,7 @@ _TEXT = frozenset(_TEXT_TYPES.split())
 
 
 class ContentKind(Enum):
-    """What can be done with a body."""
+    """How a body can be processed."""
 
     HTML = "html"
     TEXT = "text"
@@ -39,9 +39,10 @@ class ContentKind(Enum):
 
 
 def kind_of(content_type: str, body: bytes) -> ContentKind:
-    """What a body is, by its type; by its first bytes where the type is missing, vague, or they say otherwise.
+    """Return the kind of a body: by its Content-Type, or by its first bytes if the type is missing, vague or
+    contradicted.
 
-    Servers call what they do not know plain text, and some call it HTML.
+    Servers label unknown content as plain text, and some as HTML.
     """
     mime = content_type.partition(";")[0].strip().lower()
     if body[:_HEAD].lstrip(_BLANK).startswith(b"%PDF-"):
@@ -68,20 +69,22 @@ def kind_of(content_type: str, body: bytes) -> ContentKind:
 
 
 def kind_of_upload(name: str, body: bytes) -> ContentKind:
-    """What an uploaded file is: by its bytes where they say it, or else by its extension."""
+    """Return the kind of an uploaded file: by its bytes if they are conclusive, otherwise by its extension."""
     if is_pdf(body) and not is_html(body):
         return ContentKind.PDF
     if is_office(body):
         return ContentKind.OFFICE
     named = type_of_name(name)
-    # Many a program writes a table of HTML and calls it .xls or .doc.
+    # Many programs write an HTML table and name the file .xls or .doc.
     if named is HTML or is_html(body):
         return ContentKind.HTML
     return ContentKind.PDF if named is PDF else ContentKind.OFFICE
 
 
 def _document_kind(mime: str, body: bytes) -> ContentKind:
-    """What a body is that calls itself a document; what calls itself so and is not is usually a page with an error."""
+    """Return the kind of a body that is declared as a document; if the bytes do not match, it is usually an HTML error
+    page.
+    """
     if is_html(body):
         return ContentKind.HTML
     if is_pdf(body):
@@ -90,18 +93,22 @@ def _document_kind(mime: str, body: bytes) -> ContentKind:
         return ContentKind.OFFICE
     if mime in PDF.types:
         return ContentKind.PDF
-    # Tables of plain text are often sent as a spreadsheet's type, so that a program for them opens.
+    # Plain-text tables are often sent with a spreadsheet's type, so that a spreadsheet program opens them.
     return ContentKind.OFFICE if _is_binary(body[:_HEAD]) else ContentKind.TEXT
 
 
 def text_of(content_type: str, body: bytes) -> str:
-    """The body as text: by byte order mark, then header, then the page's own word, then UTF-8, then Windows-1252."""
+    """Return the body as text.
+
+    The encoding is taken from the byte order mark, then the header, then the page's declaration, then UTF-8, then
+    Windows-1252.
+    """
     _, text = html_to_unicode(content_type or None, body, auto_detect_fun=_guess_encoding)
     return str(text).removeprefix("\ufeff")
 
 
 def fence_language(content_type: str) -> str:
-    """The language of the fence in which text of this type is readable markdown; empty for text that needs none."""
+    """Return the language of the code fence for text of this type; empty if no fence is needed."""
     mime = content_type.partition(";")[0].strip().lower()
     if mime.endswith(("/json", "+json")):
         return "json"
@@ -111,7 +118,7 @@ def fence_language(content_type: str) -> str:
 
 
 def unsupported(content_type: str, url: str) -> PageFailure:
-    """The failure for a body that holds no text for us."""
+    """Return the failure for a body that cannot be converted to text."""
     called = content_type or "binary data"
     if called.lower().startswith("text/"):
         called = f"binary data that it calls {content_type}"
@@ -123,13 +130,13 @@ def _guess_encoding(body: bytes) -> str:
     try:
         body.decode("utf-8")
     except UnicodeDecodeError as error:
-        # One stray byte in a long UTF-8 page should not turn every accent into two letters.
+        # One invalid byte in a long UTF-8 page must not make the whole page decode as Windows-1252.
         return "windows-1252" if body[: error.start].isascii() else "utf-8"
     return "utf-8"
 
 
 def _is_wide_encoding(content_type: str, body: bytes) -> bool:
-    """Whether a body is text of two or four bytes a letter, which has NULs too but says what it is."""
+    """Return whether a body is UTF-16 or UTF-32 text, which has NUL bytes but declares its encoding."""
     return (
         body.startswith((b"\xff\xfe", b"\xfe\xff"))
         or "utf-16" in content_type.lower()

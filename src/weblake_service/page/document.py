@@ -32,7 +32,7 @@ from weblake_service.web.fetch import FetchedResponse, Fetcher
 
 __all__ = ["Page", "PageFailure", "page_of_body", "page_of_upload", "scrape"]
 
-#: The type of the HTML that a document was made into.
+#: The content type of the HTML that a file was converted to.
 _OWN_HTML = "text/html; charset=utf-8"
 
 
@@ -42,23 +42,23 @@ class Page:
 
     #: The document in its wire form, without a scrape id.
     document: dict[str, object]
-    #: Where the redirects led.
+    #: The final URL after redirects.
     final_url: str
-    #: The http and https links of the whole page in document order, each once, whatever was asked for.
+    #: The http and https links of the whole page in document order, without duplicates, for any requested formats.
     links: list[str]
-    #: What it costs: one, or one for each page of a PDF.
+    #: Price in credits: one, or one for each page of a PDF.
     credits: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class PageOrigin:
-    """Where a page comes from."""
+    """The origin of a page."""
 
-    #: As it was asked for.
+    #: The URL as requested.
     url: str
-    #: What relative addresses are resolved against; empty for nothing.
+    #: The base for relative URLs; empty for none.
     base: str
-    #: What messages call it, where that is not its URL.
+    #: The name of the page in messages, if it differs from its URL.
     name: str = ""
 
     @property
@@ -69,12 +69,12 @@ class PageOrigin:
 async def scrape(
     url: str, options: Mapping[str, object], *, fetcher: Fetcher, converters: ConverterPool | None = None
 ) -> Page:
-    """Fetches a URL and returns it as a page; a target that answers 404 is a page with that status.
+    """Fetch a URL and return it as a page; a target that returns 404 is a page with that status.
 
     `options` are scrape options by their snake_case names: formats (default markdown), only_main_content (true),
     include_tags, exclude_tags, headers, timeout (milliseconds, 60000), skip_tls_verification (true),
-    remove_base64_images (true), parsers (pdf). `converters` are those of the service; without them a document gets a
-    process of its own. Raises PageFailure where there is no page to return.
+    remove_base64_images (true), parsers (pdf). `converters` is the converter pool of the service; without it a document
+    is converted in a new process. Raises PageFailure if there is no page to return.
     """
     wanted = read_page_options(options)
     timeout_s = number(options.get("timeout"), 60_000) / 1000
@@ -93,9 +93,10 @@ async def scrape(
 async def page_of_upload(
     read: Callable[[], Upload], options: Mapping[str, object], *, converters: ConverterPool, timeout_s: float
 ) -> Page:
-    """Returns an uploaded file as a page, whose address is the file's name; raises PageFailure where it is none.
+    """Return an uploaded file as a page whose URL is the file's name.
 
-    The file is read when its turn has come; `timeout_s` is for waiting, reading and converting.
+    The file is read when a converter slot is free; `timeout_s` covers waiting, reading and converting. Raises
+    PageFailure if the file cannot be converted.
     """
     wanted = read_page_options(options)
     async with page_deadline("The file", timeout_s), converters.slot():
@@ -109,7 +110,7 @@ async def page_of_upload(
         fetched = FetchedResponse(
             address, 200, body=file.body, content_type=content_type.types[0] if content_type is not None else ""
         )
-        # A file has no address that its own relative links could be resolved against.
+        # An uploaded file has no URL that its relative links could be resolved against.
         page = await _page(fetched, kind, PageOrigin(address, "", name=file.name), wanted, converters)
     metadata = page.document["metadata"]
     assert isinstance(metadata, dict)
@@ -118,7 +119,7 @@ async def page_of_upload(
 
 
 def page_of_body(fetched: FetchedResponse, source_url: str, options: Mapping[str, object]) -> Page:
-    """Returns HTML or text that was fetched as a page, at once; the part of `scrape` that needs nothing else."""
+    """Return HTML or text that was already fetched as a page; the part of `scrape` that needs no I/O."""
     wanted = read_page_options(options)
     kind, source = kind_of(fetched.content_type, fetched.body), PageOrigin(source_url, fetched.url)
     if kind is not ContentKind.HTML:
@@ -131,7 +132,7 @@ def page_of_body(fetched: FetchedResponse, source_url: str, options: Mapping[str
 
 @asynccontextmanager
 async def page_deadline(what: str, timeout_s: float) -> AsyncIterator[None]:
-    """Ends what is done within it after so many seconds, and raises PageFailure."""
+    """Cancel the block after `timeout_s` seconds and raise PageFailure."""
     try:
         async with aio.timeout(timeout_s):
             yield
@@ -181,12 +182,15 @@ def _plain_page(fetched: FetchedResponse, kind: ContentKind, source: PageOrigin,
 async def _converted_page(
     fetched: FetchedResponse, readable: FileDocument, source: PageOrigin, wanted: PageOptions, converters: ConverterPool
 ) -> Page:
-    """A document's own HTML makes what HTML makes of a web page; its markdown stands where it has one."""
+    """Return the page of a converted document.
+
+    The document's HTML is processed like that of a web page; its own markdown is used if there is one.
+    """
     document: dict[str, object] = {}
     links = readable.links
     if readable.html:
         html = readable.html.encode("utf-8", "replace")
-        # The filter looks for what surrounds an article on a web page.
+        # The main-content filter looks for page boilerplate, which a document does not have.
         whole = replace(wanted, only_main_content=False, block_ads=False)
         document, found = await read_html(converters, _OWN_HTML, html, source.base, whole, source.public_url)
         links = list(dict.fromkeys([*found, *links]))
@@ -209,7 +213,7 @@ def _with_service_metadata(
     links: list[str],
     credits: int,
 ) -> Page:
-    """The page, with what the service itself says of it."""
+    """Return the page with the service's own metadata."""
     for name in ("links", "images"):
         if name in wanted.formats:
             document.setdefault(name, [])
@@ -225,7 +229,7 @@ def _with_service_metadata(
 
 
 def _text_document(fetched: FetchedResponse, wanted: PageOptions) -> dict[str, object]:
-    """Text that is no HTML: JSON and XML in a fence, everything else as it is."""
+    """Return the document of text that is not HTML: JSON and XML in a code fence, everything else unchanged."""
     text = text_of(fetched.content_type, fetched.body)
     document: dict[str, object] = {}
     if "markdown" in wanted.formats:

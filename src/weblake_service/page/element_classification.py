@@ -1,7 +1,7 @@
 """Classifies elements by tag, ARIA role, class and id: navigation, consent, comments.
 
-Names are taken apart into words (`site-nav`, `navBar`, `footer__links`), and what they say is a set of flags. Only what
-holds other blocks is judged by its name; a heading or a paragraph is judged by what it says.
+Names are split into words (`site-nav`, `navBar`, `footer__links`), which map to a set of flags. Only containers of
+other blocks are classified by name; a heading or a paragraph is classified by its text.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ from functools import lru_cache
 
 
 class ElementRole:
-    """What an element is, going by its tag, its role, its classes and its id; flags that add up."""
+    """Role flags of an element, from its tag, ARIA role, classes and id."""
 
     #: Never content: navigation, footers, consent, sharing.
     CHROME = 1
-    #: A landmark of HTML or ARIA says so, and not just a name.
+    #: Marked by an HTML or ARIA landmark, and not only by a name.
     LANDMARK = 2
-    #: Often beside the content, sometimes content: banners, drawers, filters.
+    #: Often supplementary, sometimes content: banners, drawers, filters.
     ASIDE = 4
-    #: Leads to other pages: related articles, recommendations.
+    #: Links to other pages: related articles, recommendations.
     ELSEWHERE = 8
     COMMENTS = 16
     REVIEWS = 32
-    #: Sells: a button or form that puts something into a cart.
+    #: A button or form that puts a product into a cart.
     CART = 64
 
 
 def words(text: str) -> frozenset[str]:
-    """The words of a line as a set."""
+    """Return the words of a line as a set."""
     return frozenset(text.split())
 
 
@@ -44,7 +44,7 @@ _CHROME = words(
     "subscribe signup signin login register searchform searchbox minicart sortby signature postsignature "
     "postprofile printfooter catlinks"
 )
-#: Two words in a row; `message-user` names the writer, while `message-userContent` is what was written.
+#: Pairs of adjacent words; `message-user` names the author, while `message-userContent` is the text.
 _CHROME_PAIRS = _pairs(
     "sign up, log in, sign in, sr only, back top, search form, search box, search bar, top bar, site header, "
     "global header, main menu, main nav, site nav, nav bar, side bar, side nav, skip link, skip to, pre footer, "
@@ -68,11 +68,11 @@ _ELSEWHERE_PAIRS = _pairs(
 )
 _COMMENTS = frozenset(["comment", "comments", "disqus", "respond", "commentform", "commentlist"])
 _REVIEWS = frozenset(["review", "reviews"])
-#: `has-sidebar` and `no-nav` tell of something else than the element that has the name.
+#: Prefixes such as `has-sidebar` and `no-nav` describe another element than the one that has the name.
 _OF_ANOTHER = words("has with no without is not js open show hide hidden toggle")
 _CONTENT = words("content body text title description post entry")
 
-#: Elements for which `said_by_tag` has an answer.
+#: Tags that `said_by_tag` classifies.
 SAYING_TAGS = frozenset(["nav", "dialog", "menu", "header", "footer", "aside"])
 _ROLES = dict.fromkeys(
     ["navigation", "contentinfo", "complementary", "search", "dialog", "alertdialog", "menu", "menubar", "toolbar"],
@@ -80,30 +80,31 @@ _ROLES = dict.fromkeys(
 ) | {"tablist": ElementRole.ASIDE}
 
 _SEAM = re.compile(r"(?<=[a-z])(?=[A-Z])|[-_:/]+")
-#: Characters of a name that are looked at; a longer one is built to hurt.
+#: Maximum characters of a name that are inspected; longer names are considered malicious.
 _LONGEST = 400
 
 
 def roles_from_names(names: str) -> int:
-    """What classes, an id, or the tag of a custom element say, all of them in one string."""
+    """Return the flags for the classes, the id, or the tag of a custom element, joined in one string."""
     return _roles_from_name(names[:_LONGEST])
 
 
 def roles_from_aria(role: str, *, inside: bool) -> int:
-    """What an ARIA role says; `inside` is whether the element is part of an article, a section or the main landmark."""
+    """Return the flags of an ARIA role; `inside`: whether the element is in an article, a section or the main landmark.
+    """
     if role == "banner" and not inside:
         return ElementRole.CHROME | ElementRole.LANDMARK
     return _ROLES.get(role, 0)
 
 
 def roles_from_tag(tag: str, *, inside: bool) -> int:
-    """What an HTML element says by itself. A header or footer inside an article belongs to the article."""
+    """Return the flags of an HTML tag; a header or footer inside an article belongs to the article."""
     if tag in {"nav", "dialog", "menu"} or (tag in {"header", "footer", "aside"} and not inside):
         return ElementRole.CHROME | ElementRole.LANDMARK
     return ElementRole.ASIDE if tag == "aside" else 0
 
 
-# Whole class attributes repeat within a page, and single names from page to page and from site to site.
+# Cached: whole class attributes repeat within a page, and single names repeat between pages and sites.
 @lru_cache(maxsize=4096)
 def _roles_from_name(names: str) -> int:
     said = 0
@@ -129,7 +130,7 @@ def _roles_from_whole_name(name: str) -> int:
 def _roles_from_word(word: str, *, first: bool) -> int:
     if word in _CHROME:
         return ElementRole.CHROME
-    # A page builder calls everything a widget, in the middle of a name; a sidebar's widget is one from the start.
+    # Page builders use `widget` within many names; only a name that begins with it means a sidebar widget.
     if word in _ASIDE or (first and word == "widget"):
         return ElementRole.ASIDE
     if word in _ELSEWHERE:

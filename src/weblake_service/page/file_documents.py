@@ -10,7 +10,7 @@ from weblake_service.files.converter_pool import ConverterPool
 from weblake_service.page.requested_formats import PageOptions
 from weblake_service.page_failure import PageFailure
 
-#: Page numbers that a warning names at most.
+#: Maximum number of page numbers that a warning lists.
 _NAMED = 10
 _PROBLEMS = {
     "encrypted": "is protected with a password, and files are only read without one. Take the protection off",
@@ -22,13 +22,13 @@ _PROBLEMS = {
 
 @dataclass(frozen=True, slots=True)
 class FileDocument:
-    """A document that was converted."""
+    """A converted document."""
 
-    #: A whole HTML document; empty where none was wanted.
+    #: A complete HTML document; empty if HTML was not requested.
     html: str
-    #: None where the markdown is to be made of the HTML.
+    #: None if the markdown is to be made from the HTML.
     markdown: str | None
-    #: What goes into the document besides: `pages`.
+    #: Additional fields of the document: `pages`.
     extra: dict[str, object]
     metadata: dict[str, object]
     links: list[str]
@@ -39,7 +39,7 @@ class FileDocument:
 async def convert_file(
     converters: ConverterPool, body: bytes, name: str, wanted: PageOptions, *, pdf: bool
 ) -> FileDocument:
-    """Has a PDF or an office file converted; `name` says in messages what it is, and by its extension what kind.
+    """Convert a PDF or an office file; `name` identifies it in messages, and its extension gives the kind.
 
     Raises:
         PageFailure: It is empty, encrypted, damaged, or too large.
@@ -62,7 +62,7 @@ async def convert_file(
 
 
 def as_base64(body: bytes, wanted: PageOptions) -> dict[str, object]:
-    """A PDF as it is, where it is not to be converted."""
+    """Return an unconverted PDF as base64."""
     encoded = base64.b64encode(body).decode("ascii")
     return dict.fromkeys(sorted(wanted.formats & {"markdown", "html", "rawHtml"}), encoded)
 

@@ -1,4 +1,4 @@
-"""Turns HTML into a document; runs in the service, and for large pages in a converter process."""
+"""Converts HTML to a document; runs in the service process, and for large pages in a converter process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TOO_DEEP = "The page nests deeper than can be converted; text at the bottom is 
 
 
 def html_document(content_type: str, body: bytes, url: str, wanted: PageOptions) -> tuple[dict[str, object], list[str]]:
-    """The document, without its rawHtml, and all links of a page whose relative addresses are resolved against `url`.
+    """Return the document without its rawHtml, and all links of the page; relative URLs are resolved against `url`.
 
     Raises:
         PageFailure: A selector cannot be run on this page.

@@ -1,8 +1,8 @@
-"""Line diff of two texts, as a unified diff that `git apply` takes.
+"""Line diff of two texts, as a unified diff that `git apply` accepts.
 
-Lines that stand once in each text are matched first, as patience diff does, and difflib looks at what lies between
-them. Its worst case is cubic, so it gets so much work to do and no more; what it does not get to is one replaced block,
-which is still right.
+Lines that occur once in each text are matched first, as in patience diff; difflib compares the lines between them.
+difflib's worst case is cubic, so its work is bounded; what remains is reported as one replaced block, which is still a
+correct diff.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from itertools import pairwise
 
-#: Pairs of lines that difflib compares in one diff at most; this many take it about a second.
+#: Maximum pairs of lines that difflib compares in one diff; this many take about a second.
 _WORK = 1_000_000
 _CONTEXT = 3
 _HEAD = "diff --git a/page.md b/page.md\n--- a/page.md\n+++ b/page.md\n"
 _UNENDED = "\n\\ No newline at end of file\n"
 
-#: What `SequenceMatcher.get_opcodes` lists: how a block came about, and where it stands in either text.
+#: An opcode as in `SequenceMatcher.get_opcodes`: the kind of a block, and its range in both texts.
 Step = tuple[str, int, int, int, int]
 
 
 def unified_diff(before: str, after: str) -> str:
-    """Returns what turns one text into the other, three lines of context around each change; empty for equal ones."""
+    """Return the unified diff of two texts, with three lines of context around each change; empty if they are equal."""
     if before == after:
         return ""
     old, new = _lines(before), _lines(after)
@@ -33,7 +33,7 @@ def unified_diff(before: str, after: str) -> str:
 
 
 class _OpcodeGrouper(SequenceMatcher[str]):
-    """The grouping of difflib over steps of our own."""
+    """Reuses difflib's grouping with precomputed opcodes."""
 
     def __init__(self, old: Sequence[str], new: Sequence[str]) -> None:
         super().__init__(None, (), (), autojunk=False)
@@ -44,14 +44,14 @@ class _OpcodeGrouper(SequenceMatcher[str]):
 
 
 class _Comparison:
-    """One comparison, with the work that is left to difflib."""
+    """One comparison, with the remaining work budget of difflib."""
 
     def __init__(self, old: Sequence[str], new: Sequence[str]) -> None:
         self._old, self._new = old, new
         self._work = _WORK
 
     def opcodes(self) -> Iterator[Step]:
-        """The steps from one text to the other, in order; neighbours may be of one kind."""
+        """Yield the opcodes from one text to the other, in order; adjacent ones may be of the same kind."""
         start, old_end, new_end = 0, len(self._old), len(self._new)
         while start < min(old_end, new_end) and self._old[start] == self._new[start]:
             start += 1
@@ -67,7 +67,7 @@ class _Comparison:
         yield "equal", old_end, len(self._old), new_end, len(self._new)
 
     def _opcodes_between(self, old: int, old_end: int, new: int, new_end: int) -> Iterator[Step]:
-        """The steps between two matched lines."""
+        """Yield the opcodes between two matched lines."""
         work = (old_end - old) * (new_end - new)
         self._work -= work
         if not work or self._work < 0:
@@ -80,11 +80,12 @@ class _Comparison:
 
 
 def _unique_common_lines(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:
-    """The places of lines that stand once in either text, as many as keep the same order in both."""
+    """Return the positions of lines that occur once in either text: the longest sequence in the same order in both."""
     counted_old, counted_new = Counter(old), Counter(new)
     place = {line: index for index, line in enumerate(new) if counted_new[line] == 1}
     pairs = [(index, place[line]) for index, line in enumerate(old) if counted_old[line] == 1 and line in place]
-    # The longest rising run of the second numbers: the last pair of each length, and the pair before each pair.
+    # Longest increasing subsequence of the second numbers: the last pair of each length, and the predecessor of each
+    # pair.
     lengths: list[int] = []
     ends: list[int] = []
     before: list[int] = []
@@ -102,7 +103,7 @@ def _unique_common_lines(old: Sequence[str], new: Sequence[str]) -> list[tuple[i
 
 
 def _merged(steps: Iterator[Step]) -> list[Step]:
-    """The steps with empty ones left out, equal neighbours made one, and changes named for what they are."""
+    """Return the opcodes without empty ones, with adjacent equal ones merged and changes labelled by kind."""
     joined: list[Step] = []
     for tag, i, i_end, j, j_end in steps:
         if i == i_end and j == j_end:
@@ -138,7 +139,7 @@ def _line(mark: str, line: str) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    """The lines with their ends; only `\\n` ends one, as in a diff."""
+    """Return the lines with their line ends; only `\\n` ends a line, as in a diff."""
     lines = [f"{line}\n" for line in text.split("\n")]
     lines[-1] = lines[-1][:-1]
     return lines if lines[-1] else lines[:-1]

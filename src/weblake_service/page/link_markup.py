@@ -1,7 +1,7 @@
 """Rewrites links so that markdown can express them.
 
-HTML lets a link hold a whole card with its heading, its picture and its list, and lets it hold nothing at all. Markdown
-knows links within one line only: of a card it would make one long line in which the heading is lost.
+In HTML a link can contain a whole card with a heading, a picture and a list, or nothing at all. In markdown a link is
+inline: a card would become one long line in which the heading is lost.
 """
 
 from __future__ import annotations
@@ -9,21 +9,21 @@ from __future__ import annotations
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 _HEADINGS = "h1, h2, h3, h4, h5, h6"
-#: What generators of documentation write beside a heading, so that it can be linked to.
+#: Link texts that documentation generators put beside a heading as its permalink.
 _PERMALINKS = frozenset(["¶", "#", "§", "🔗"])
-#: Blocks in a link that is no card with a heading: in one line their pictures would be no more than words.
+#: Blocks in a link that is not a card with a heading; their pictures would be only words in a line of text.
 _BLOCKS = (
     "a[href] div, a[href] p, a[href] figure, a[href] figcaption, a[href] section, a[href] article, a[href] header, "
     "a[href] ul, a[href] ol, a[href] li"
 )
-#: What a link can show besides words.
+#: Elements that make a link visible without text.
 _SEEN = "img, picture, video, audio, object, input, math"
-#: How far up from a heading a link around it is looked for.
+#: Maximum number of ancestors of a heading that are searched for an enclosing link.
 _ABOVE = 12
 
 
 def normalize_links(tree: LexborHTMLParser) -> None:
-    """Makes the links of a tree such that each can be written in one line. Changes the tree."""
+    """Rewrite the links of a tree so that each fits in one line. Changes the tree in place."""
     for link in tree.css("pre a"):
         link.unwrap()
     for link in tree.css("a:not([href])"):
@@ -47,7 +47,7 @@ def normalize_links(tree: LexborHTMLParser) -> None:
 
 
 def _set_link_text(link: LexborNode, name: str) -> None:
-    """Gives a link that shows no more than an icon the name that it has for those who do not see it; else ends it."""
+    """Set the text of an icon-only link to its accessible name; unwrap the link if it has none."""
     while (child := link.child) is not None:
         child.decompose()
     if name:
@@ -57,7 +57,7 @@ def _set_link_text(link: LexborNode, name: str) -> None:
 
 
 def _move_link_into_heading(heading: LexborNode) -> None:
-    """Moves the link of a card into its heading, and leaves the rest of the card as it is."""
+    """Move the link of a card into the card's heading; the rest of the card is unchanged."""
     above = heading.parent
     for _ in range(_ABOVE):
         if above is None or above.tag in {"a", "body", "main", "article"}:
@@ -76,7 +76,7 @@ def _move_link_into_heading(heading: LexborNode) -> None:
 
 
 def as_block(node: LexborNode) -> None:
-    """Puts a plain block with all that the node holds in its place."""
+    """Replace a node by a plain block with the same children."""
     block = node.parser.create_node("div")
     while (child := node.child) is not None:
         block.insert_child(child, move=True)

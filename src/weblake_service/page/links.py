@@ -8,7 +8,7 @@ from urllib.parse import urljoin, urlsplit
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-#: Where elements carry an address.
+#: Attributes that hold a URL, by tag.
 _ADDRESSES = (
     ("a[href], area[href], link[href]", "href"),
     ("img[src], source[src], video[src], audio[src], iframe[src], embed[src], track[src], script[src]", "src"),
@@ -16,10 +16,10 @@ _ADDRESSES = (
     ("form[action]", "action"),
     ("blockquote[cite], q[cite]", "cite"),
 )
-#: Where pages that load their pictures late keep the address.
+#: Attributes in which lazy-loading pages keep the image URL.
 _LATE = ("data-src", "data-lazy-src", "data-original", "data-srcset", "srcset")
 _BREAKS = re.compile(r"[\t\n\r]")
-#: What is read without `urllib`, to the same end: references from the root with nothing to normalise, and plain hosts.
+#: References that are parsed without `urllib`, with the same result: normalised absolute paths, and plain hosts.
 _SEGMENT = r"[\w%~+=&,:@!$'()*-][\w%~+=&,:@!$'()*.-]*"
 _FROM_THE_ROOT = re.compile(rf"/(?:{_SEGMENT}/)*(?:{_SEGMENT})?(?:\?[\w%~+=&,:@!$'()*./-]+)?", re.ASCII)
 _ORIGIN = re.compile(r"https?://[a-zA-Z0-9.-]+(?::\d+)?(?=[/?#]|$)")
@@ -28,18 +28,18 @@ _REFRESH = re.compile(r"^\s*[\d.]*\s*[;,]?\s*url\s*=\s*[\"']?([^\"']+)", re.IGNO
 
 
 def base_of(tree: LexborHTMLParser, url: str) -> str:
-    """The address that relative ones are resolved against."""
+    """Return the base URL for relative references."""
     node = tree.css_first("base[href]")
     declared = absolute(node.attributes.get("href"), url) if node is not None else ""
     return declared if is_web(declared) else url
 
 
 def absolute(reference: str | None, base: str) -> str:
-    """A reference as an absolute URL; as it stands where it cannot be read, empty where there is none."""
+    """Return a reference as an absolute URL; unchanged if it cannot be parsed, empty if there is none."""
     cleaned = (reference or "").strip()
     if _BREAKS.search(cleaned):
         cleaned = _BREAKS.sub("", cleaned)
-    # Most references of a page are absolute already, or empty, and joining is what takes the time.
+    # Most references are already absolute or empty, and joining dominates the run time.
     if not cleaned or cleaned.startswith(("http://", "https://", "data:")):
         return cleaned
     if _FROM_THE_ROOT.fullmatch(cleaned) and (origin := _ORIGIN.match(base)):
@@ -51,7 +51,7 @@ def absolute(reference: str | None, base: str) -> str:
 
 
 def is_web(url: str) -> bool:
-    """Whether this is an http or https URL with a host."""
+    """Return whether this is an http or https URL with a host."""
     if _PLAIN.match(url):
         return True
     if not url.startswith(("http://", "https://")):
@@ -64,18 +64,18 @@ def is_web(url: str) -> bool:
 
 
 def set_image_sources(tree: LexborHTMLParser) -> None:
-    """Gives pictures that are loaded late the address that they will have."""
+    """Set the source of lazy-loaded images to the URL that they will load."""
     for image in tree.css("img"):
         _set_image_source(image)
 
 
 def resolve_all(tree: LexborHTMLParser, base: str) -> None:
-    """Makes every address in the tree absolute; done after `links_in`, which tells "#part" by its looks."""
+    """Make every URL in the tree absolute; call it after `links_in`, which recognises "#part" by its relative form."""
     for selector, name in _ADDRESSES:
         for node in tree.css(selector):
             value = node.attributes.get(name)
             resolved = absolute(value, base)
-            # A data: URL may be megabytes long and is absolute already.
+            # A data: URL may be megabytes long and is already absolute.
             if resolved and resolved != value:
                 node.attrs[name] = resolved
     for node in tree.css("img[srcset], source[srcset]"):
@@ -85,12 +85,12 @@ def resolve_all(tree: LexborHTMLParser, base: str) -> None:
 
 
 def links_in(tree: LexborHTMLParser, url: str, base: str) -> list[str]:
-    """The http and https links in document order, each once; links within the same page are left out."""
+    """Return the http and https links in document order without duplicates; links within the same page are omitted."""
     return _unique(link for link in _hrefs(tree, base) if is_web(link) and not _same_page(link, url))
 
 
 def images_in(tree: LexborHTMLParser, base: str) -> list[str]:
-    """The http and https addresses of the pictures in document order, each once."""
+    """Return the http and https URLs of the images in document order without duplicates."""
     found = (absolute(node.attributes.get("src"), base) for node in tree.css("img[src]"))
     return _unique(image for image in found if is_web(image))
 
@@ -98,7 +98,7 @@ def images_in(tree: LexborHTMLParser, base: str) -> list[str]:
 def _hrefs(tree: LexborHTMLParser, base: str) -> Iterator[str]:
     hrefs = dict.fromkeys(node.attributes.get("href") for node in tree.css("a[href], area[href]"))
     for href in hrefs:
-        # "#part" leads nowhere else, even where <base> points away.
+        # "#part" links to the same page, even if <base> points elsewhere.
         if href and not href.strip().startswith("#"):
             yield absolute(href, base)
     for node in tree.css("meta[http-equiv=refresh i][content]"):
@@ -112,7 +112,7 @@ def _same_page(link: str, url: str) -> bool:
 
 
 def _set_image_source(image: LexborNode) -> None:
-    """Gives a picture without an address, or with a blank one for a placeholder, the one that it loads later."""
+    """Set the source of an image without one, or with a blank placeholder, to the URL that it loads later."""
     attributes = image.attributes
     source = (attributes.get("src") or "").strip()
     if source and not source.lower().startswith("data:"):
@@ -125,7 +125,7 @@ def _set_image_source(image: LexborNode) -> None:
 
 
 def _candidates(srcset: str | None) -> list[list[str]]:
-    """The addresses of a srcset with their widths; the last one is usually the largest."""
+    """Return the candidates of a srcset with their widths; the last one is usually the largest."""
     if not srcset or srcset.lstrip().lower().startswith("data:"):
         return []
     return [part.split() for part in re.split(r",\s+", srcset.strip().rstrip(",")) if part.split()]

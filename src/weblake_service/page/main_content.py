@@ -16,44 +16,45 @@ from weblake_service.page.blocks import Block, PageBlocks
 from weblake_service.page.boilerplate_removal import PageSubject, drop_boilerplate
 from weblake_service.page_failure import PageFailure
 
-#: Never content, whatever was asked for.
+#: Tags that are never content, with any options.
 _MACHINERY = "script, style, template, link, meta, base, object, embed, applet, canvas, head > title"
 
-#: Never main content: fields, and what a player says to browsers without one.
+#: Tags that are never main content: fields, and the fallback text of media players.
 _UNSAID = "select, textarea, datalist, input, video > :not(source):not(track), audio > :not(source):not(track)"
-#: Said to screen readers only, and links that skip to the content; what has a heading or a paragraph is more.
+#: Text for screen readers only, and skip links; an element with a heading or a paragraph is kept.
 _UNSEEN = (
     ".screen-reader-text, .sr-only, .visually-hidden, .visuallyhidden, "
     "a[href^='#'][class*=skip i], a[href^='#'][class*=jump i], a[href^='#'][id*=skip i]"
 )
 _HEADED = "h1, h2, h3, h4, h5, h6, p, ul, table"
 
-#: The frame of a document; never dropped.
+#: The structural tags of a document; never dropped.
 _NEVER = frozenset({"html", "head", "body"})
 
-#: Words in the names of a document, or its types in linked data, that say what it is.
+#: Words in the type or name of a document, or in its linked data, that identify the kind of page.
 _DISCUSSION = re.compile(r"forum|thread|topic|discussion|phpbb|vbulletin|xenforo|discourse", re.IGNORECASE)
 _TYPE = re.compile(r'"@type"\s*:\s*\[?\s*"([A-Za-z]+)"')
 _DATA = "script[type='application/ld+json' i]"
-#: Characters of linked data that are read.
+#: Maximum characters of linked data that are read.
 _DATA_READ = 20_000
 
-#: Characters, and shares of the page, below which the names misled: then landmarks only, then the whole page.
+#: Minimum characters, and minimum shares of the page, of a result; below them the names were misleading, and only
+#: landmarks are used, then the whole page.
 _ENOUGH = 250
 _TOO_LITTLE = 0.1
 _NEXT_TO_NOTHING = 0.02
-#: Characters of a block in which a picture that repeats the block's words is looked for.
+#: Maximum characters of a block that is checked for a picture whose alt text repeats the block's text.
 _CARD = 600
-#: Blocks around a picture that are looked at.
+#: Maximum number of enclosing blocks of a picture that are examined.
 _CARD_LEVELS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """The part of a page that was asked for."""
+    """The requested part of a page."""
 
     tree: LexborHTMLParser
-    #: What a user should know, such as a selector that met nothing; empty where all is well.
+    #: A warning for the user, such as a selector without a match; empty if there is none.
     warning: str = ""
 
 
@@ -64,10 +65,10 @@ def select_content(
     include_tags: Sequence[str] = (),
     exclude_tags: Sequence[str] = (),
 ) -> Content:
-    """Returns the content of a page as a tree of its own; `tree` may be changed on the way.
+    """Return the content of a page as a tree of its own; `tree` may be changed.
 
-    `include_tags` are CSS selectors that name the content, and then the filter stays out of it. `exclude_tags` are
-    dropped in every case. A selector that cannot be read raises PageFailure with status 400.
+    `include_tags` are CSS selectors that select the content; the main-content filter is then not applied.
+    `exclude_tags` are always dropped. An invalid selector raises PageFailure with status 400.
     """
     subject = _subject(tree) if only_main_content and not include_tags else PageSubject()
     _drop(tree.css(_MACHINERY))
@@ -83,7 +84,7 @@ def select_content(
 
 
 def _drop_noscript(tree: LexborHTMLParser) -> None:
-    """Drops what is only there for clients without scripts, unless it is all the text that such a client gets."""
+    """Drop the content of noscript elements, unless it is all the text of the page without scripts."""
     fallbacks = tree.css("noscript")
     if fallbacks and tree.body is not None and sum(len(node.text()) for node in fallbacks) * 2 > len(tree.body.text()):
         tree.unwrap_tags(["noscript"])
@@ -92,7 +93,7 @@ def _drop_noscript(tree: LexborHTMLParser) -> None:
 
 
 def _subject(tree: LexborHTMLParser) -> PageSubject:
-    """What the page says about itself; read before its metadata is dropped."""
+    """Return the subject of the page from its metadata; called before the metadata is dropped."""
     title = tree.css_first("head > title")
     data = " ".join(node.text() for node in tree.css(_DATA))[:_DATA_READ]
     types = set(_TYPE.findall(data))
@@ -102,7 +103,7 @@ def _subject(tree: LexborHTMLParser) -> PageSubject:
     is_discussion = "DiscussionForumPosting" in types or _DISCUSSION.search(names) is not None
     return PageSubject(
         title=title.text() if title is not None else "",
-        # Of questions and answers the answers are the content, and the comments below them are not.
+        # On question-and-answer pages the answers are content and the comments below them are not.
         is_discussion=is_discussion and "question" not in names,
         is_product=not types.isdisjoint({"Product", "ProductGroup"}) or "product" in says or "product" in names,
     )
@@ -146,7 +147,7 @@ def _outermost_dropped(root: Block) -> list[Block]:
 
 
 def _drop_repeated_alt_text(found: PageBlocks) -> None:
-    """Empties the alt text of a picture that only says again what the card around it says."""
+    """Clear the alt text of a picture that repeats the text of the card around it."""
     said: dict[int, str] = {}
     for image, block in found.pictures:
         alt = " ".join((image.attributes.get("alt") or "").lower().split())
@@ -163,7 +164,7 @@ def _drop_repeated_alt_text(found: PageBlocks) -> None:
 
 
 def _select_only(tree: LexborHTMLParser, selectors: Sequence[str]) -> Content:
-    """A tree that holds the elements the selectors name, outermost only, in document order."""
+    """Return a tree with the elements that the selectors match, outermost only, in document order."""
     wanted = {node.mem_id: node for node in _matching(tree, ", ".join(selectors), "includeTags")}
     outermost = [node for node in wanted.values() if not _within(node, wanted)]
     picked = LexborHTMLParser("<body>" + "".join(node.html or "" for node in outermost) + "</body>")
@@ -196,5 +197,5 @@ def _drop(nodes: Sequence[LexborNode]) -> None:
 
 
 def _length(node: LexborNode) -> int:
-    """Characters of text that are no white space."""
+    """Return the number of characters that are not white space."""
     return len("".join(node.text().split()))

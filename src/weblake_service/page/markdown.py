@@ -1,8 +1,7 @@
 """Converts HTML to markdown: headings, nested lists, GFM tables, fenced code with its language.
 
-The conversion is html-to-markdown's. What happens here first makes the tree say what a reader of the page sees: code
-blocks know their language, links fit in a line, tables that only lay out a page are opened up, and pictures that are
-carried inside the page leave their alt text and a placeholder.
+html-to-markdown does the conversion. This module first rewrites the tree: it sets the language of code blocks, makes
+links fit in one line, unwraps layout tables, and replaces inline (base64) images by their alt text and a placeholder.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from weblake_service.page.link_markup import as_block, normalize_links
 
-#: Stands where the URL of a base64 image stood.
+#: Replaces the URL of a base64 image.
 IMAGE_PLACEHOLDER = "Base64-Image-Removed"
 
-# Every switch here undoes a default that would lose or add text: front matter, "cleaned" navigation and forms, hidden
-# tabs. Bullets stay the same on every level, so that a diff of two scrapes shows only what changed.
+# Every option here disables a default that would lose or add text: front matter, "cleaned" navigation and forms, hidden
+# tabs. Bullets are the same on every level, so that a diff of two scrapes shows only what changed.
 _OPTIONS = ConversionOptions(
     extract_metadata=False,
     hidden_content="reachable",
@@ -26,28 +25,28 @@ _OPTIONS = ConversionOptions(
     bullets="-",
 )
 
-#: Drawn, not written; and the line numbers beside code, which are no part of it.
+#: Graphics, and the line numbers beside code, which are not part of the code.
 _UNWRITTEN = "svg, iframe, td.linenos, td.gutter, .linenodiv, .line-numbers-rows, pre .lineno, pre .linenos"
 
-#: A `<` that a page shows before a letter would be taken for a tag by what renders the markdown, and its text be lost.
-#: In code it is as it should be.
+#: A literal `<` before a letter would be read as a tag by a markdown renderer, and its text would be lost. In code it
+#: is left unchanged.
 _CODE_OR_TAG = re.compile(r"<(pre|code|kbd|samp)\b.*?</\1>|&lt;(?=[a-zA-Z/!?])", re.DOTALL)
-#: Stands for such a `<` while the page is converted; a character that no page has a use for.
+#: Replaces such a `<` during conversion; a character that pages do not use.
 _WRITTEN_TAG = "\uf8f0"
 _WRITTEN_BASE64 = re.compile(
     r"(!\[(?:[^\[\]\\]|\\.|\[[^\[\]]*\])*\]\(\s*<?)data:[^,)\s]{0,200};base64,[A-Za-z0-9+/=_%-]*", re.IGNORECASE
 )
-#: What says something without words; a list's item without even that is an icon that was drawn by a style sheet.
+#: Elements with meaning but without text; a list item without any of them or text is an icon drawn by CSS.
 _SEEN = "img, picture, video, audio, input, object, math, table, pre"
 _LAYOUT_TABLES = "table[role=presentation i], table[role=none i], table:has(table), table:has(pre)"
 _LANGUAGE = re.compile(r"(?:^|\s)(?:language-|lang-|highlight-source-|highlight-|brush:\s*)([A-Za-z0-9+#_.-]+)")
-#: Class words that follow `highlight-` but name no language.
+#: Class words that follow `highlight-` but are not a language.
 _NO_LANGUAGE = {"default", "text", "none", "plaintext", "nohighlight", "wrapper", "source", "block", "container"}
 
 
 def to_markdown(tree: LexborHTMLParser, *, remove_base64_images: bool = True) -> tuple[str, bool]:
-    """Returns the tree as markdown, and whether all of it: False where it nests too deep. Changes the tree."""
-    # From the inside out, here and below: what lies in a node goes with it.
+    """Return the tree as markdown, and whether it is complete: False if it nests too deep. Changes the tree."""
+    # Inner elements first, here and below: a node's descendants are removed with it.
     for node in reversed(tree.css(_UNWRITTEN)):
         node.decompose()
     for link in tree.css("a[href^='javascript:' i]"):
@@ -72,7 +71,7 @@ def to_markdown(tree: LexborHTMLParser, *, remove_base64_images: bool = True) ->
 def _prepare_images(tree: LexborHTMLParser, remove_base64_images: bool) -> None:
     for image in tree.css("img:not([src]), img[src='']"):
         image.decompose()
-    # A picture that is carried in the page in another code than base64 is as long and says as little.
+    # An inline image in another encoding than base64 is as long and as useless in markdown.
     for image in tree.css("img[src*='data:' i]") if remove_base64_images else ():
         if (image.attributes.get("src") or "").lstrip()[:5].lower() == "data:":
             image.attrs["src"] = IMAGE_PLACEHOLDER
@@ -85,19 +84,21 @@ def _drop_bare_rows(tree: LexborHTMLParser) -> None:
 
 
 def without_base64_images(markdown: str) -> str:
-    """Returns markdown that somebody else wrote with a placeholder for the URL of each base64 image in it."""
+    """Return markdown from another source with a placeholder for the URL of each base64 image."""
     return _WRITTEN_BASE64.sub(rf"\1{IMAGE_PLACEHOLDER}", markdown)
 
 
 def fenced(text: str, language: str = "") -> str:
-    """Returns text as a fenced block whose fence is longer than any run of backticks in it."""
+    """Return text as a fenced block whose fence is longer than any run of backticks in the text."""
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{text.rstrip()}\n{fence}"
 
 
 def _unwrap_summary(heading: LexborNode) -> None:
-    """Makes the summary around a heading a plain block: a heading cannot stand in the bold line it would become."""
+    """Replace the summary around a heading by a plain block: the bold line that a summary becomes cannot hold a
+    heading.
+    """
     above = heading.parent
     while above is not None and above.tag != "summary":
         above = above.parent
@@ -143,7 +144,7 @@ def _table_of(cell: LexborNode) -> int | None:
 
 
 def _unwrap_cells(table: LexborNode) -> None:
-    """Puts each cell of a layout table on its own, in document order, in place of the table."""
+    """Replace a layout table by its cells as blocks, in document order."""
     parser = table.parser
     for cell in [node for node in table.css("td, caption") if _table_of(node) == table.mem_id]:
         block = parser.create_node("div")

@@ -1,7 +1,7 @@
 """Reads the metadata of a page.
 
-Every `meta` name and property is kept under its own key, a repeated one as a list. The names that the contract
-documents come beside them: `og:title` is also `ogTitle`. What the service itself reports cannot be forged by a page.
+Every `meta` name and property keeps its own key; a repeated one becomes a list. The names of the contract are added:
+`og:title` is also `ogTitle`. A page cannot override the fields that the service sets.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _OURS = (
     "sourceURL url statusCode contentType error scrapeId proxyUsed cacheState cachedAt creditsUsed concurrencyLimited "
     "concurrencyQueueDurationMs numPages totalPages timezone"
 )
-#: Keys with which the service reports on the scrape; a page that uses them as a name is not heard.
+#: Keys that the service sets; a page that uses them as a name is ignored.
 RESERVED = frozenset(_OURS.split())
-#: One string each in the contract, so the first one is taken where a page has several.
+#: Single strings in the contract, so the first one is used if a page has several.
 _SINGLE = frozenset(["title", "description", "language", "keywords"])
 
 _DOCUMENTED = {
@@ -51,7 +51,7 @@ _LOCALES = "ogLocaleAlternate"
 
 
 def read_metadata(tree: LexborHTMLParser, base: str) -> dict[str, object]:
-    """Returns the page's own metadata: title, description, language, keywords, favicon, and every `meta` tag."""
+    """Return the page's own metadata: title, description, language, keywords, favicon, and every `meta` tag."""
     found = _metas(tree)
     metadata: dict[str, object] = {}
     title = next((node.text().strip() for node in tree.css("title") if not _in_drawing(node)), "")
@@ -81,7 +81,7 @@ def _metas(tree: LexborHTMLParser) -> dict[str, list[str]]:
     for node in tree.css("meta[content]"):
         attributes = node.attributes
         key = (attributes.get("property") or attributes.get("name") or attributes.get("itemprop") or "").strip()
-        # Named ones are matched by what HTML calls them, whatever their case; others keep the page's spelling.
+        # Standard names are matched without regard to case; other names keep the page's spelling.
         if key.lower() in _SINGLE or key.lower() in _DOCUMENTED or key.lower() in {"robots", "og:locale:alternate"}:
             key = key.lower()
         if key:
@@ -100,7 +100,7 @@ def _language(tree: LexborHTMLParser) -> str:
 
 
 def _in_drawing(node: object) -> bool:
-    """Whether this title belongs to an SVG picture and not to the page."""
+    """Return whether this title belongs to an SVG image and not to the page."""
     above = getattr(node, "parent", None)
     while above is not None:
         if above.tag == "svg":

@@ -1,7 +1,7 @@
 """Chooses where HTML is parsed: small pages in this process, large ones in a converter process.
 
-A page of a megabyte can be built to take minutes and gigabytes. In a converting process it has a bound for both, and
-the service answers meanwhile.
+A crafted page of a megabyte can take minutes and gigabytes to parse. A converter process bounds both, and the service
+stays responsive (docs/decisions/026-html-in-processes.md).
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from weblake_service.page.html_page import html_document
 from weblake_service.page.requested_formats import PageOptions
 from weblake_service.page_failure import PageFailure
 
-#: Bytes from which on a page is read in a thread, so that the event loop goes on.
+#: Bytes from which a page is parsed in a thread, so that the event loop stays responsive.
 LARGE = 50_000
-#: Bytes from which on it is read in a process of its own: one as large as this can be built to take some seconds.
+#: Bytes from which a page is parsed in a separate process: a crafted page of this size can take seconds.
 HEAVY = 250_000
 
 
 async def read_html(
     converters: ConverterPool, content_type: str, body: bytes, base: str, wanted: PageOptions, name: str
 ) -> tuple[dict[str, object], list[str]]:
-    """The document and all links of a page; `name` says in messages which page it is.
+    """Return the document and all links of a page; `name` identifies the page in messages.
 
     Raises:
-        PageFailure: It cannot be read within the memory of one page, or a selector cannot be run on it.
+        PageFailure: The page needs more memory than one page may use, or a selector cannot be run on it.
     """
     if len(body) > HEAVY:
         task = ConversionTask("page", content_type=content_type, base=base, options=msgspec.to_builtins(wanted))
@@ -43,7 +43,7 @@ async def read_html(
         read = partial(html_document, content_type, body, base, wanted)
         document, links = await asyncio.to_thread(read) if len(body) > LARGE else read()
     if "rawHtml" in wanted.formats:
-        # It need not pass through the other process twice.
+        # The HTML need not be sent back from the other process.
         raw = partial(text_of, content_type, body)
         document["rawHtml"] = await asyncio.to_thread(raw) if len(body) > LARGE else raw()
     return document, links
@@ -52,7 +52,7 @@ async def read_html(
 async def attributes_of(
     converters: ConverterPool, content_type: str, body: bytes, options: Mapping[str, object], name: str
 ) -> object:
-    """The `attributes` format of a page; raises PageFailure as `read_html` does."""
+    """Return the `attributes` format of a page; raises PageFailure as `read_html` does."""
     if len(body) <= HEAVY:
         return await asyncio.to_thread(read_attributes, content_type, body, options)
     task = ConversionTask("attributes", content_type=content_type, options={"formats": options.get("formats")})
@@ -62,7 +62,11 @@ async def attributes_of(
 async def media_of(
     converters: ConverterPool, content_type: str, body: bytes, wanted: list[str], url: str, name: str
 ) -> dict[str, object]:
-    """The formats `audio` and `video` of a page at a URL; raises PageFailure where it has none, or cannot be read."""
+    """Return the formats `audio` and `video` of a page.
+
+    Raises:
+        PageFailure: The page has no recording, or it cannot be parsed.
+    """
     reads_here = len(body) <= HEAVY
     if reads_here:
         return await asyncio.to_thread(read_media, content_type, body, url, wanted)

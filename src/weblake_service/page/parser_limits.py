@@ -1,9 +1,9 @@
 """Limits nesting and open formatting in pages that would exhaust a parser.
 
-Three shapes do it. Elements nested by the ten thousand cost quadratic time to parse, and their text is lost below the
-depth at which a converter stops. Inline formatting that is left open is built anew inside every block that follows, so
-that 30 KB of source grow to more than a gigabyte of tree. And one tag with a hundred thousand attributes takes minutes.
-The text of a page is never touched, and an ordinary page comes back as it is.
+Three patterns do. Elements nested ten thousand deep take quadratic time to parse, and their text is lost below the
+depth at which a converter stops. Inline formatting that is left open is rebuilt inside every block that follows, so
+that 30 KB of source become more than a gigabyte of tree. One tag with a hundred thousand attributes takes minutes to
+parse. The text of a page is never changed, and ordinary pages are returned unchanged.
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-#: Levels of nesting that are kept; pages made by people have fewer than a hundred.
+#: Maximum nesting depth that is kept; pages written by people have fewer than a hundred levels.
 MAX_DEPTH = 200
-#: Levels of formatting within formatting that are kept.
+#: Maximum depth of formatting within formatting that is kept.
 MAX_FORMATTING = 50
-#: Elements that open formatting may add to the tree.
+#: Maximum number of elements that open formatting may add to the tree.
 MAX_REBUILT = 400_000
-#: Nested all the way down, so many tags are parsed in a tenth of a second.
+#: So many tags are parsed in a tenth of a second even if each is nested in the one before.
 _HARMLESS_TAGS = 10_000
 
 _TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9:-]*)([^<>]*)>?|<!--")
 _FORMATTING = frozenset(["b", "big", "code", "em", "font", "i", "s", "small", "strike", "strong", "tt", "u"])
-# The names are tried only where a tag begins with one of their letters, which most do not.
+# The names are tested only if a tag begins with one of their first letters, which most tags do not.
 _FORMATTING_TAG = re.compile(
     r"<(?=[bcefistu])(?:b|big|code|em|font|i|s|small|strike|strong|tt|u)(?=[\s/>])", re.IGNORECASE
 )
 _FORMATTING_TAGS = re.compile(
     r"<(/?)(?=[bcefistu])(b|big|code|em|font|i|s|small|strike|strong|tt|u)(?=[\s/>])", re.IGNORECASE
 )
-#: Comments, and elements in which a tag is only text, to the end of the page where they are left open.
+#: Comments, and raw-text elements; they extend to the end of the page if they are not closed.
 _NO_TAGS = re.compile(
     r"<!(?=--)(?:.*?--!?>|.*)|<(script|style|textarea|title|xmp|iframe|noembed|noframes)\b(?:.*?(?=</\1\b)|.*)",
     re.IGNORECASE | re.DOTALL,
 )
-#: Never hold anything, or are closed by what follows them, so that leaving them open is ordinary and adds no depth.
+#: Void elements, and elements with an optional end tag: leaving them open is normal and adds no depth.
 _FLAT_TAGS = (
     "area base br col embed hr img input link meta param source track wbr html head body p li dt dd option optgroup "
     "tr td th thead tbody tfoot caption colgroup rt rp rb rtc a"
@@ -45,7 +45,7 @@ _CLOSERS = {
     name: re.compile(rf"</{name}\b", re.IGNORECASE)
     for name in ("script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes")
 }
-#: A tag long enough to hold more attributes than is good; most of these hold one long data: URL.
+#: A tag long enough to hold more attributes than the limit; most tags of this length hold one long data: URL.
 _CROWDED = 20_000
 _NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9:-]*")
 MAX_ATTRIBUTES = 5_000
@@ -53,10 +53,10 @@ _END_OF_COMMENT = re.compile(r"--!?>")
 
 
 def limit_nesting(html: str, *, surely: bool = False) -> str:
-    """Returns the page with no more nesting and no more open formatting than a parser can take.
+    """Return the page with nesting and open formatting reduced to what a parser can handle.
 
-    A page with few tags is let through unread, since no arrangement of them can hurt; `surely` reads it all the same,
-    for a page that turned out to be too deep for the converter.
+    A page with few tags is returned without a scan, because no arrangement of them is harmful; `surely` forces the
+    scan, for a page that turned out to be too deep for the converter.
     """
     if _may_have_long_tag(html):
         first, *pieces = html.split("<")
@@ -75,7 +75,7 @@ def limit_nesting(html: str, *, surely: bool = False) -> str:
 
 
 def _may_have_long_tag(html: str) -> bool:
-    """Whether any tag is that long: then half as long a window lies within it, and has no bracket."""
+    """Return whether any tag can be that long: a window of half the length then lies within it and has no bracket."""
     window = _CROWDED // 2
     for start in range(0, len(html), window):
         end = start + window
@@ -87,7 +87,7 @@ def _may_have_long_tag(html: str) -> bool:
 
 
 def _with_fewer_attributes(piece: str) -> str:
-    """What follows a "<": as it is, or without attributes if it is a tag that has more of them than is good."""
+    """Return the text after a "<": unchanged, or without attributes if it is a tag with more of them than the limit."""
     name = _NAME.match(piece)
     if name is None:
         return piece
@@ -99,8 +99,10 @@ def _with_fewer_attributes(piece: str) -> str:
 
 
 def _most_open_formatting(html: str) -> int:
-    """How much formatting is open at once, read off the formatting tags alone; a count too high to be harmless if
-    more of it is nested than is kept."""
+    """Return an upper bound of the formatting elements that are open at once, from the formatting tags alone.
+
+    The bound is above the harmless limit if more formatting is nested than is kept.
+    """
     opened: Counter[str] = Counter()
     formatting = most = 0
     for match in _FORMATTING_TAGS.finditer(_NO_TAGS.sub("", html)):
@@ -116,7 +118,7 @@ def _most_open_formatting(html: str) -> int:
 
 
 def _tags(html: str) -> Iterator[re.Match[str]]:
-    """Every tag outside comments, scripts, and other places where a tag is only text."""
+    """Yield every tag outside comments, scripts, and other raw text."""
     text_until = 0
     for match in _TAG.finditer(html):
         if match.start() < text_until:
@@ -135,7 +137,9 @@ def _tags(html: str) -> Iterator[re.Match[str]]:
 
 
 def _measure_nesting(html: str) -> tuple[int, int, int]:
-    """The deepest nesting, the most formatting open at once, and how many elements open formatting adds."""
+    """Return the deepest nesting, the most formatting open at once, and the number of elements that open formatting
+    adds.
+    """
     opened: Counter[str] = Counter()
     depth = deepest = formatting = most = rebuilt = 0
     for match in _tags(html):
@@ -159,7 +163,7 @@ def _measure_nesting(html: str) -> tuple[int, int, int]:
 
 
 def _drop_deep_tags(html: str) -> str:
-    """Leaves out the tags below the deepest level that is kept, with the tags that close them."""
+    """Return the page without the tags below the deepest level that is kept, and without their end tags."""
     kept: list[str] = []
     opened: Counter[str] = Counter()
     left_out: Counter[str] = Counter()
@@ -183,7 +187,7 @@ def _drop_deep_tags(html: str) -> str:
             continue
         else:
             left_out[name] += 1
-        # A space keeps apart the words that the tag kept apart.
+        # A space keeps the words apart that the tag separated.
         kept += (html[start : match.start()], " ")
         start = match.end()
     return "".join((*kept, html[start:]))
@@ -200,5 +204,5 @@ def _without_formatting(html: str) -> str:
 
 
 def _closes_itself(match: re.Match[str], opened: Counter[str]) -> bool:
-    """Whether `<path/>` is closed by its slash, which only counts within SVG and MathML."""
+    """Return whether `<path/>` is closed by its slash, which is the case only within SVG and MathML."""
     return bool(match[3]) and match[3].endswith("/") and not match[1] and bool(opened["svg"] or opened["math"])

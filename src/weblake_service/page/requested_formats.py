@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from weblake_service.page_failure import PageFailure
 
-#: Formats made here; the rest needs a browser or a language model.
+#: Formats made by this package; the others need a browser or a language model.
 FORMATS = frozenset(["markdown", "html", "rawHtml", "links", "images"])
 
 
 @dataclass(frozen=True, slots=True)
 class PageOptions:
-    """The options that say what goes into a document."""
+    """The options that determine the content of a document."""
 
     formats: frozenset[str]
     only_main_content: bool
@@ -21,31 +21,31 @@ class PageOptions:
     exclude_tags: tuple[str, ...]
     remove_base64_images: bool
     block_ads: bool
-    #: Whether a PDF is converted; otherwise it comes as it is, in base64.
+    #: Whether a PDF is converted; otherwise it is returned as base64.
     parse_pdf: bool
-    #: Pages of a PDF that are converted at most; None for all.
+    #: Maximum number of PDF pages that are converted; None for all.
     max_pages: int | None = None
     #: Whether the document gets a list of the PDF's pages, each with its markdown.
     pages: bool = False
-    #: Whether the markdown says where each of the PDF's pages begins.
+    #: Whether the markdown marks the beginning of each PDF page.
     page_markers: bool = False
 
     @property
     def selects_content(self) -> bool:
-        """Whether CSS selectors name the content."""
+        """Return whether CSS selectors select the content."""
         return bool(self.include_tags or self.exclude_tags)
 
     @property
     def needs_html(self) -> bool:
-        """Whether something is wanted that only HTML can give."""
+        """Return whether a requested format needs HTML."""
         return self.selects_content or not self.formats <= {"markdown"}
 
 
 def read_page_options(options: Mapping[str, object]) -> PageOptions:
-    """The options by snake_case name, in the form that the rest of this room uses.
+    """Return the options (snake_case) as `PageOptions`.
 
     Raises:
-        PageFailure: 400; a format that is not made here.
+        PageFailure: 400; a format is not supported by this package.
     """
     parsers = options.get("parsers")
     formats = options.get("formats")
@@ -66,12 +66,12 @@ def read_page_options(options: Mapping[str, object]) -> PageOptions:
 
 
 def items(value: object) -> list[object]:
-    """The members of a list; none of anything else."""
+    """Return the members of a list; an empty list for anything else."""
     return list(value) if isinstance(value, list | tuple | set | frozenset) else []
 
 
 def number(value: object, default: float) -> float:
-    """A positive number, or the default."""
+    """Return a positive number, or the default."""
     return float(value) if isinstance(value, int | float) and value > 0 else default
 
 

@@ -1,7 +1,7 @@
 """Drops sections by their heading: "Related articles", "Leave a comment".
 
-A heading alone decides nothing. Its section must be made of links or of little text, or be the place where readers
-speak; and it must be a small part of the page.
+The heading alone is not sufficient. The section must consist of links or of little text, or be a comment section; and
+it must be a small part of the page.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 
 from weblake_service.page.blocks import HEADINGS, Block, PageBlocks
 
-#: Sections that lead to other pages.
+#: Headings of sections that link to other pages.
 _ELSEWHERE = re.compile(
     r"\W*(?:(?:more |further |see )?related\b|you (?:may|might) (?:also )?|similar (?:threads|products|articles|posts|"
     r"items|topics|jobs|questions)|recommended (?:for|reading|products|articles|posts|content|stories|videos|topics)|"
@@ -22,7 +22,7 @@ _ELSEWHERE = re.compile(
     r"on this page|in this article|advertisement|sponsored)",
     re.IGNORECASE,
 )
-#: Sections in which readers speak, or are asked to.
+#: Headings of sections with readers' comments, or a comment form.
 _VOICES = re.compile(
     r"\W*(?:sign up|subscribe|newsletter|stay (?:connected|in touch|up to date|informed)|join (?:our|the) "
     r"(?:newsletter|mailing)|leave a (?:reply|comment|review)|post a comment|add a comment|customer (?:reviews|"
@@ -31,12 +31,12 @@ _VOICES = re.compile(
     r"thoughts)\b)",
     re.IGNORECASE,
 )
-#: Characters that such a heading has at most, and how many of them are followed on one page.
+#: Maximum characters of such a heading, and the maximum number of them that are processed on one page.
 _SHORT, _FOLLOWED = 80, 50
 
 
 def drop_sections(outline: PageBlocks, *, voices: bool) -> None:
-    """Drops them; `voices` says whether comments and reviews are dropped too."""
+    """Drop these sections; `voices`: whether comments and reviews are dropped too."""
     followed = 0
     for block in outline.blocks:
         if block.tag not in HEADINGS or not 0 < block.own < _SHORT or block.is_core:
@@ -65,7 +65,11 @@ def _drop_section(root: Block, heading: Block, *, spoken: bool) -> None:
 
 
 def _section(heading: Block) -> list[Block]:
-    """The largest block that begins with a heading and has no other of its rank; else what follows up to the next."""
+    """Return the section of a heading.
+
+    It is the largest block that begins with the heading and has no other of its rank; otherwise the blocks up to the
+    next heading.
+    """
     block = heading
     while block.parent is not None and block.parent.parent is not None and _begins(block.parent, block):
         if block.parent.is_core or _has_rival(block.parent, heading):
@@ -110,7 +114,7 @@ def _has_rival(parent: Block, heading: Block) -> bool:
 
 
 def _rank(block: Block) -> int:
-    """The highest heading in a block, 1 to 6; 9 if it has none."""
+    """Return the rank of the highest heading in a block, 1 to 6; 9 if it has none."""
     best = 9
     todo = [block]
     while todo:

@@ -9,16 +9,16 @@ from selectolax.lexbor import LexborHTMLParser, SelectolaxError
 
 from weblake_service.page_failure import PageFailure
 
-#: Characters of one selector, and selectors of one request: more than people write by hand, less than hurts.
+#: Maximum characters of one selector, and maximum selectors of one request: more than people write by hand.
 _LONGEST = 1000
 _MOST = 500
-#: Comparisons that selectors which count may take: about two seconds.
+#: Maximum comparisons of counting selectors: about two seconds.
 _STEPS = 250_000_000
 _WITHIN = 20
 
 
 def selector_problem(options: Mapping[str, object]) -> str | None:
-    """What is wrong with the selectors in scrape options (snake_case), as a sentence; None where nothing is."""
+    """Return what is wrong with the selectors in scrape options (snake_case), as a sentence; None if they are valid."""
     found = list(_selectors(options))
     if len(found) > _MOST:
         return f"The request has {len(found)} CSS selectors, and at most {_MOST} are taken. Join some with commas."
@@ -36,7 +36,7 @@ def selector_problem(options: Mapping[str, object]) -> str | None:
 
 
 def attribute_selectors(options: Mapping[str, object]) -> list[tuple[str, str]]:
-    """The selectors of the `attributes` formats, each with the attribute it is about."""
+    """Return the selectors of the `attributes` formats, each with its attribute."""
     formats = options.get("formats")
     return [
         (str(one.get("selector")), str(one.get("attribute")))
@@ -47,10 +47,10 @@ def attribute_selectors(options: Mapping[str, object]) -> list[tuple[str, str]]:
 
 
 def refuse_costly_selectors(tree: LexborHTMLParser, selectors: Iterable[str]) -> None:
-    """Makes sure that counting selectors can be run on a page: their cost grows with the square of what they count.
+    """Check that counting selectors can be run on a page: their cost grows with the square of the elements counted.
 
     Raises:
-        PageFailure: They would hold up the whole service.
+        PageFailure: Running them would block the whole service.
     """
     counting = [selector.lower() for selector in selectors if ":nth-" in selector.lower()]
     if not counting:

@@ -1,7 +1,7 @@
 """Admin endpoints for tests and operators, under /_weblake/.
 
-`docs/testing.md` shows each of them with curl. All are for loopback only, and all but health demand the key. `/health`
-is for the probes of container platforms: it answers from anywhere, without a key.
+`docs/testing.md` shows each of them with curl. All are restricted to loopback, and all but health require the API key.
+`/health` is for the probes of container platforms: it answers requests from any address, without a key.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class AdminRoutes:
         self._parts = parts
 
     def routes(self) -> list[Route]:
-        """The routes."""
+        """Return the routes."""
         return [
             Route("/health", self.probe, methods=["GET"]),
             Route("/_weblake/health", self.health, methods=["GET"]),
@@ -48,38 +48,38 @@ class AdminRoutes:
         ]
 
     async def probe(self, request: Request) -> Response:
-        """That the service is up, and nothing else."""
+        """Return an empty success response while the service is up."""
         await self._parts.store.read(lambda db: db.execute("SELECT 1").fetchone())
         return json_response({"status": "ok"})
 
     async def health(self, request: Request) -> Response:
-        """Whether the database answers, and the service's time."""
+        """Return whether the database answers, and the service's time."""
         await self._parts.store.read(lambda db: db.execute("SELECT 1").fetchone())
         return json_response({"status": "ok", "now": iso(self._parts.clock.now())})
 
     async def requests(self, request: Request) -> Response:
-        """The last requests to the API."""
+        """Return the last requests to the API."""
         return json_response({"requests": self._parts.log.entries()})
 
     async def counts(self, request: Request) -> Response:
-        """How many jobs of each kind were started and how many pages were billed, since the last reset."""
+        """Return the number of started jobs by kind and of billed pages, since the last reset."""
         return json_response({"counts": await self._parts.store.read(accounts.counts)})
 
     async def deliveries(self, request: Request) -> Response:
-        """The webhooks that wait, and those that were tried last."""
+        """Return the queued webhooks and the last attempted ones."""
         return json_response({"deliveries": await self._parts.store.read(webhook_queue.recent)})
 
     async def reset(self, request: Request) -> Response:
-        """Empties the service."""
+        """Reset the service: delete all jobs and data."""
         await self._parts.reset()
         return json_response({"success": True})
 
     async def faults(self, request: Request) -> Response:
-        """The rules that hold, and how often they met and struck what they are about."""
+        """Return the active fault rules, with the number of requests that they matched and affected."""
         return json_response({"rules": self._parts.faults.rules})
 
     async def put_faults(self, request: Request) -> Response:
-        """Replaces all rules."""
+        """Replace all rules."""
         body = await self._body(request, "rules")
         try:
             self._parts.faults.replace(read_rules(body))
@@ -88,7 +88,7 @@ class AdminRoutes:
         return await self.faults(request)
 
     async def add_fault(self, request: Request) -> Response:
-        """Adds one rule behind the others; the answer has its id."""
+        """Add a rule after the others; return its id."""
         body = await read_object(request, self._parts.config.max_body)
         try:
             (added,) = self._parts.faults.add([read_rule(body)])
@@ -97,24 +97,24 @@ class AdminRoutes:
         return json_response({"id": added, "rules": self._parts.faults.rules})
 
     async def delete_faults(self, request: Request) -> Response:
-        """Drops all rules."""
+        """Drop all rules."""
         self._parts.faults.replace([])
         return await self.faults(request)
 
     async def delete_fault(self, request: Request) -> Response:
-        """Drops one rule."""
+        """Drop one rule."""
         named: str = request.path_params["id"]
         if not (named.isascii() and named.isdigit() and len(named) < 16 and self._parts.faults.remove(int(named))):
             not_found(f"There is no fault rule {named[:50]!r}: GET /_weblake/faults lists those that hold.")
         return await self.faults(request)
 
     async def clock(self, request: Request) -> Response:
-        """The service's time, and the seconds by which it runs ahead of the machine's."""
+        """Return the service's time, and its offset from the machine's clock in seconds."""
         clock = self._parts.clock
         return json_response({"now": iso(clock.now()), "ahead": clock.offset})
 
     async def advance(self, request: Request) -> Response:
-        """Moves the clock forward by `seconds`."""
+        """Move the clock forward by `seconds`."""
         body = await self._body(request, "seconds")
         try:
             await self._parts.advance(msgspec.convert(body["seconds"], float))
@@ -123,14 +123,14 @@ class AdminRoutes:
         return await self.clock(request)
 
     async def contract(self, request: Request) -> Response:
-        """The API's OpenAPI file."""
+        """Return the API's OpenAPI file."""
         file = files("weblake.api").joinpath("spec/service-api.openapi.yaml")
         if not file.is_file():
             not_found("The contract file is not packaged.")
         return Response(file.read_bytes(), media_type="application/yaml")
 
     async def _body(self, request: Request, name: str) -> Mapping[str, object]:
-        """The body of a call that takes one thing and nothing else."""
+        """Return the body of a call that accepts only the field `name`."""
         body = await read_object(request, self._parts.config.max_body)
         if set(body) != {name}:
             found = ", ".join(f"`{key[:50]}`" for key in sorted(body)[:5]) or "nothing"

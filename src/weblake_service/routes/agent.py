@@ -17,18 +17,18 @@ from weblake_service.routes import model_jobs
 from weblake_service.routes.idempotency import IdempotencyTicket
 from weblake_service.routes.request_options import read_options, read_target, read_webhook, run_once
 
-#: Names in a request that the job keeps elsewhere than in its plan.
+#: Request fields that are not stored in the job's plan.
 _NOT_PLAN = frozenset({"webhook", "origin", "integration"})
 
 
 class AgentRoutes:
-    """Agents."""
+    """The agent endpoints."""
 
     def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts
 
     def routes(self) -> list[Route]:
-        """The routes."""
+        """Return the routes."""
         return [
             Route("/v2/agent", self.start, methods=["POST"]),
             Route("/v2/agent/{id}", self.read, methods=["GET"]),
@@ -36,15 +36,15 @@ class AgentRoutes:
         ]
 
     async def start(self, request: Request) -> Response:
-        """Starts a job that decides itself what to read."""
+        """Start a job in which a language model chooses what to read."""
         return await run_once(self._parts, request, self._start)
 
     async def read(self, request: Request) -> Response:
-        """The status, and the data once there is some."""
+        """Return the status, and the data if there is a result."""
         return await model_jobs.read(self._parts, request, "id", "The agent", ("agent",))
 
     async def cancel(self, request: Request) -> Response:
-        """Ends it at once."""
+        """Cancel the job immediately."""
         return await model_jobs.cancel(self._parts, request, "id", "The agent", "agent")
 
     async def _start(self, access: Access, body: dict[str, object], ticket: IdempotencyTicket) -> Response:

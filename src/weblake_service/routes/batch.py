@@ -35,18 +35,18 @@ _PATH = "/v2/batch/scrape"
 
 
 class BatchRoutes:
-    """Batch scrapes."""
+    """The batch scrape endpoints."""
 
     def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts
         self._jobs = JobRoutes(parts, "batch_scrape", _PATH)
 
     def routes(self) -> list[Route]:
-        """The routes."""
+        """Return the routes."""
         return [Route(_PATH, self.start, methods=["POST"]), *self._jobs.routes()]
 
     async def start(self, request: Request) -> Response:
-        """Starts a job, or appends to one."""
+        """Start a job, or append to an existing one."""
 
         async def act(access: Access, body: dict[str, object], ticket: IdempotencyTicket) -> Response:
             return await self._start(request, access, body, ticket)
@@ -57,7 +57,7 @@ class BatchRoutes:
         self, request: Request, access: Access, body: dict[str, object], ticket: IdempotencyTicket
     ) -> Response:
         parts = self._parts
-        # A hundred thousand URLs take seconds to check, in which everybody else is to be served.
+        # Checking a hundred thousand URLs takes seconds; a thread keeps the event loop responsive.
         asked = await asyncio.to_thread(read_options, options.BatchScrapeRequest, body)
         check_page_options(asked, parts.config.plan(access.team), llm=parts.llm.missing)
         webhook = read_webhook(asked, parts.config)
@@ -89,7 +89,7 @@ class BatchRoutes:
         return encoded_json_response(encoded)
 
     def _urls(self, asked: Mapping[str, object]) -> tuple[list[str], list[str] | None]:
-        """The URLs to scrape, and those to report as invalid; None where invalid ones are not tolerated."""
+        """Return the URLs to scrape, and the invalid ones to report; None if invalid URLs are not tolerated."""
         tolerant = asked.get("ignore_invalid_urls", True) is True
         given = asked["urls"]
         assert isinstance(given, list)
@@ -106,7 +106,7 @@ def _plan(asked: Mapping[str, object]) -> dict[str, object]:
 
 
 def _append(db: Connection, job: NewJob, urls: list[str]) -> None:
-    """Adds URLs, with options of their own where they differ, to a job that runs or has completed."""
+    """Add URLs to a running or completed job, with their own options if these differ."""
     found = job_records.find(db, job.id, job.kind, job.access.team, job.at)
     if found["status"] in ("failed", "cancelled"):
         raise ErrorResponse(409, f"The batch scrape is {found['status']}: nothing can be appended to it.")

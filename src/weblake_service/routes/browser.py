@@ -32,22 +32,22 @@ from weblake_service.sessions.playwright_driver import profile_of
 from weblake_service.sessions.session_records import SessionSpec
 from weblake_service.sessions.sessions import LiveSession, destroyed_error
 
-#: Seconds of life and without use where nothing is said; the contract's text gives 600 and 300 for the first.
+#: Default lifetime and idle time in seconds; the contract's text gives 600 and 300 for the lifetime.
 _TTL, _IDLE = 300, 300
 _STATUSES = {"active": True, "destroyed": False}
-#: Seconds after which a profile may be free again.
+#: Seconds after which a locked profile may be available again (Retry-After).
 _COME_BACK = "5"
 
 
 class BrowserRoutes:
-    """Browser sessions."""
+    """The browser session endpoints."""
 
     def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts
         self._code = CodeRunner(parts)
 
     def routes(self) -> list[Route]:
-        """The routes."""
+        """Return the routes."""
         return [
             Route("/v2/browser", self.create, methods=["POST"]),
             Route("/v2/browser", self.list, methods=["GET"]),
@@ -56,7 +56,7 @@ class BrowserRoutes:
         ]
 
     async def create(self, request: Request) -> Response:
-        """Begins a session."""
+        """Start a session."""
 
         async def act(access: Access, body: dict[str, object], ticket: IdempotencyTicket) -> Response:
             return await self._create(access, body, ticket, str(request.base_url))
@@ -64,7 +64,7 @@ class BrowserRoutes:
         return await run_once(self._parts, request, act)
 
     async def list(self, request: Request) -> Response:
-        """The team's sessions."""
+        """Return the team's sessions."""
         parts, team = self._parts, requester(request).team
         status = request.query_params.get("status")
         if status is not None and status not in _STATUSES:
@@ -72,15 +72,15 @@ class BrowserRoutes:
         active, now = _STATUSES.get(status or ""), parts.clock.now()
         found = await parts.store.read(lambda db: session_records.list_recent(db, team, active=active, at=now))
         shown = [self._to_dict(row, str(request.base_url)) for row in found]
-        # Between its end and the row that says so a session is neither.
+        # Between its end and the recording of its end, a session is neither active nor ended.
         return json_response({"success": True, "sessions": [one for one in shown if status in (None, one["status"])]})
 
     async def execute(self, request: Request) -> Response:
-        """Runs code in a session."""
+        """Run code in a session."""
         return await run_once(self._parts, request, lambda *asked: self._execute(request, *asked))
 
     async def close(self, request: Request) -> Response:
-        """Ends a session and bills it."""
+        """End a session and bill it."""
         row = await self._row(request, requester(request))
         if row["ended"] is not None:
             raise destroyed_error()
@@ -110,7 +110,7 @@ class BrowserRoutes:
             live = await parts.sessions.begin(session_id, wanted, prepare)
         except PageFailure as failure:
             if failure.code == "PROFILE_IN_USE":
-                # One saver at a time is a limit of concurrency, and the contract knows no 409 here.
+                # The write lock of a profile is a concurrency limit, and the contract defines no 409 here.
                 raise ErrorResponse(
                     429, failure.message, code=failure.code, headers={"Retry-After": _COME_BACK}
                 ) from failure

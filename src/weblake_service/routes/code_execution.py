@@ -12,28 +12,28 @@ from weblake_service.responses import ErrorResponse
 from weblake_service.sessions.code.runner import run_code
 from weblake_service.sessions.sessions import LiveSession
 
-#: Seconds that code may run where nothing is said.
+#: Default timeout of code in seconds.
 _LIMIT = 30
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutionResult:
-    """What code came to."""
+    """The result of executed code."""
 
     #: stdout, stderr, exitCode, killed, error.
     shown: dict[str, object]
-    #: The value of the last expression; None where the language has none.
+    #: The value of the last expression; None if the language has none.
     value: str | None
 
 
 class CodeRunner:
-    """Runs code in sessions, where this service may."""
+    """Runs code in sessions, if this service allows it."""
 
     def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts
 
     def require(self, what: str) -> None:
-        """Makes sure that code may run here, and that there is a browser for it.
+        """Check that code execution is allowed here, and that a browser is available.
 
         Raises:
             ErrorResponse: 503 with what is missing.
@@ -48,7 +48,7 @@ class CodeRunner:
             )
 
     async def run(self, live: LiveSession, asked: Mapping[str, object]) -> ExecutionResult:
-        """Runs the code of a request (snake_case) in a session.
+        """Run the code of a request (snake_case) in a session.
 
         Raises:
             ErrorResponse: 410; the session ended while it ran.
@@ -75,7 +75,8 @@ class CodeRunner:
 
 
 def session_urls(session: LiveSession | str, base: str) -> dict[str, str]:
-    """The addresses of a session for whoever asks at `base`; of one that has ended (its id), they lead nowhere."""
+    """Return the URLs of a session for a client of `base`; those of an ended session (given by id) are no longer valid.
+    """
 
     def address(door: str) -> str:
         path = f"/sessions/{session}/{door}" if isinstance(session, str) else session.path(door)

@@ -35,19 +35,19 @@ from weblake_service.routes.request_options import (
 from weblake_service.store import accounts
 from weblake_service.web.path_patterns import PathPatterns
 
-#: Names in a crawl's options that are kept elsewhere than in its plan.
+#: Fields of a crawl's options that are not stored in its plan.
 _NOT_PLAN = frozenset({"url", "webhook", "scrape_options", "origin", "integration", "zero_data_retention", "prompt"})
 
 
 class CrawlRoutes:
-    """Crawls."""
+    """The crawl endpoints."""
 
     def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts
         self._jobs = JobRoutes(parts, "crawl", "/v2/crawl")
 
     def routes(self) -> list[Route]:
-        """The routes."""
+        """Return the routes."""
         return [
             Route("/v2/crawl", self.start, methods=["POST"]),
             Route("/v2/crawl/active", self.active, methods=["GET"]),
@@ -55,7 +55,7 @@ class CrawlRoutes:
         ]
 
     async def start(self, request: Request) -> Response:
-        """Starts a crawl."""
+        """Start a crawl."""
 
         async def act(access: Access, body: dict[str, object], ticket: IdempotencyTicket) -> Response:
             return await self._start(request, access, body, ticket)
@@ -63,7 +63,7 @@ class CrawlRoutes:
         return await run_once(self._parts, request, act)
 
     async def active(self, request: Request) -> Response:
-        """The team's running crawls, newest first."""
+        """Return the team's running crawls, newest first."""
         team = requester(request).team
 
         def work(db: Connection) -> list[dict[str, object]]:
@@ -129,7 +129,7 @@ class CrawlRoutes:
 
 
 def _check_patterns(asked: Mapping[str, object]) -> None:
-    """Refuses patterns that cannot be used, before anything is recorded."""
+    """Refuse invalid patterns before anything is recorded."""
     try:
         PathPatterns(asked)
     except PageFailure as problem:
@@ -137,6 +137,6 @@ def _check_patterns(asked: Mapping[str, object]) -> None:
 
 
 def _public_options(body: Mapping[str, object]) -> dict[str, object]:
-    """The scrape options as they came, as the list of active crawls shows them."""
+    """Return the scrape options in request form, as the list of active crawls shows them."""
     given = body.get("scrapeOptions")
     return given if isinstance(given, dict) else {}

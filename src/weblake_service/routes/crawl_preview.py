@@ -15,17 +15,17 @@ from weblake_service.routes.request_options import read_options, read_target
 
 
 class CrawlPreviewRoutes:
-    """The preview of a crawl's options."""
+    """The crawl preview endpoint."""
 
     def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts
 
     def routes(self) -> list[Route]:
-        """The routes."""
+        """Return the routes."""
         return [Route("/v2/crawl/params-preview", self.preview, methods=["POST"])]
 
     async def preview(self, request: Request) -> Response:
-        """Turns a prompt into options that POST /v2/crawl takes; starts nothing, and costs nothing."""
+        """Return the options for POST /v2/crawl that match a prompt; starts no job and is free."""
         parts = self._parts
         body = await read_object(request, parts.config.max_body)
         asked = read_options(options.CrawlParamsPreviewRequest, body)

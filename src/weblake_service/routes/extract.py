@@ -1,4 +1,4 @@
-"""POST /v2/extract and GET /v2/extract/{id}, which reads agents too, as the contract's text has it."""
+"""POST /v2/extract and GET /v2/extract/{id}; the latter also reads agents, as the contract's text says."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from weblake_service.routes.idempotency import IdempotencyTicket
 from weblake_service.routes.request_options import page_price, read_options, read_webhook, run_once
 from weblake_service.routes.target_urls import split_urls, target_error
 
-#: Names in a request that the job keeps elsewhere than in its plan.
+#: Request fields that are not stored in the job's plan.
 _NOT_PLAN = frozenset({"webhook", "scrape_options", "origin", "integration", "urls"})
 
 
 class ExtractRoutes:
-    """Extract jobs."""
+    """The extract endpoints."""
 
     def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts
 
     def routes(self) -> list[Route]:
-        """The routes."""
+        """Return the routes."""
         return [
             Route("/v2/extract", self.start, methods=["POST"]),
             Route("/v2/extract/{id}", self.read, methods=["GET"]),
         ]
 
     async def start(self, request: Request) -> Response:
-        """Starts a job that reads pages and extracts data from all of them."""
+        """Start a job that reads pages and extracts data from all of them."""
         return await run_once(self._parts, request, self._start)
 
     async def read(self, request: Request) -> Response:
-        """The status, and the data once there is some."""
+        """Return the status, and the data if there is a result."""
         return await model_jobs.read(self._parts, request, "id", "Extract", ("extract", "agent"))
 
     async def _start(self, access: Access, body: dict[str, object], ticket: IdempotencyTicket) -> Response:
@@ -74,7 +74,9 @@ class ExtractRoutes:
         return await model_jobs.start(parts, job, ticket, needed, {} if invalid is None else {"invalidURLs": invalid})
 
     def _urls(self, asked: Mapping[str, object]) -> tuple[list[str], list[str] | None]:
-        """The URLs to read, some with `*`, and those to report as invalid; None where those are not tolerated."""
+        """Return the URLs to read, some with `*`, and the invalid ones to report; None if invalid URLs are not
+        tolerated.
+        """
         given = asked.get("urls") or []
         assert isinstance(given, list)
         tolerant = asked.get("ignore_invalid_urls", True) is True

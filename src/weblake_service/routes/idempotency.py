@@ -1,7 +1,7 @@
 """Idempotency keys: one key, one execution, one response.
 
-The answer is saved in the transaction that makes the job, so that after a crash there is either both or neither. What
-was refused before anything was executed (400, 401, 402, 429, 503) is not saved: the key may be used again once mended.
+The response is stored in the transaction that creates the job, so that after a crash either both or neither exist. A
+request that was refused before execution (400, 401, 402, 429, 503) is not stored: its key may be used again.
 """
 
 from __future__ import annotations
@@ -22,15 +22,17 @@ from weblake_service.keyed_locks import KeyedLocks
 from weblake_service.responses import ErrorResponse, bad_request, encoded_json_response
 from weblake_service.store.database import Store
 
-#: Seconds for which the answer to a start is kept: much longer than the job, so that a late repeat starts nothing new.
+#: Seconds for which the response to a start is stored: much longer than the job, so that a late retry starts nothing
+#: new.
 KEEP_STARTS = 30 * 24 * 3600.0
-#: Seconds for which the answer to a scrape is kept, which is as long as the document itself.
+#: Seconds for which the response to a scrape is stored: as long as the document itself.
 KEEP_SCRAPES = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class IdempotencyTicket:
-    """The right to answer under one idempotency key; `save` is called inside the transaction that acts."""
+    """Stores the response under one idempotency key; `save` is called inside the transaction that executes the request.
+    """
 
     team: str
     key: str | None
@@ -38,7 +40,7 @@ class IdempotencyTicket:
     forget: float
 
     def save(self, db: Connection, status: int, body: bytes) -> None:
-        """Keeps the answer, where the request carries a key."""
+        """Store the response, if the request has a key."""
         if self.key is not None:
             db.execute(
                 "INSERT OR REPLACE INTO replays VALUES (?, ?, ?, ?, ?, ?)",
@@ -62,10 +64,10 @@ class IdempotencyStore:
         act: Callable[[IdempotencyTicket], Awaitable[Response]],
         keep: float = KEEP_STARTS,
     ) -> Response:
-        """Acts on a request, or repeats what was answered to the same request under the same key.
+        """Execute a request, or return the stored response to the same request with the same key.
 
         Raises:
-            ErrorResponse: 409 where the key was used for another request or is no UUID.
+            ErrorResponse: 409 if the key was used for another request or is not a UUID.
         """
         key = request.headers.get("x-idempotency-key")
         forget = self._clock.now() + keep
@@ -100,7 +102,7 @@ class IdempotencyStore:
 
 
 def _fingerprint(request: Request, body: dict[str, object]) -> str:
-    """Equal for two requests that ask for the same, however their JSON is written."""
+    """Return a hash that is equal for two requests with the same content, regardless of JSON formatting."""
     try:
         canonical = json.dumps(body, sort_keys=True)
     except RecursionError:

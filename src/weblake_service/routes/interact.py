@@ -20,30 +20,30 @@ from weblake_service.routes.request_options import read_options, run_once
 from weblake_service.sessions.prompt_agent import follow_prompt
 from weblake_service.sessions.sessions import LiveSession
 
-#: Seconds that a prompt may take where nothing is said.
+#: Default timeout of a prompt in seconds.
 _LIMIT = 30
 
 
 class InteractRoutes:
-    """The browsers of scrapes."""
+    """The interact endpoints."""
 
     def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts
         self._code = CodeRunner(parts)
 
     def routes(self) -> list[Route]:
-        """The routes."""
+        """Return the routes."""
         return [
             Route("/v2/scrape/{id}/interact", self.interact, methods=["POST"]),
             Route("/v2/scrape/{id}/interact", self.stop, methods=["DELETE"]),
         ]
 
     async def interact(self, request: Request) -> Response:
-        """Runs code or follows a prompt on the page of a scrape."""
+        """Run code or follow a prompt on the page of a scrape."""
         return await run_once(self._parts, request, lambda *asked: self._interact(request, *asked))
 
     async def stop(self, request: Request) -> Response:
-        """Ends the browser of a scrape and bills it."""
+        """End the browser of a scrape and bill it."""
         ended = await self._parts.interact.stop(requester(request), read_job_id(request, unreadable=404))
         return json_response({"success": True, "sessionDurationMs": ended.milliseconds, "creditsBilled": ended.credits})
 
@@ -71,7 +71,7 @@ class InteractRoutes:
         return encoded_json_response(reply)
 
     async def _follow(self, live: LiveSession, prompt: str, timeout_s: float) -> dict[str, object]:
-        """Has a language model do what a prompt says."""
+        """Run a language model that follows a prompt in the browser."""
         parts = self._parts
         try:
             model = parts.llm.require("Interact with a prompt")

@@ -14,7 +14,7 @@ from weblake_service.responses import ErrorResponse, encoded_json_response, json
 
 
 class JobRoutes:
-    """The routes below one kind of job."""
+    """The endpoints of one kind of job."""
 
     def __init__(self, parts: ServiceComponents, kind: str, path: str) -> None:
         self._parts = parts
@@ -22,7 +22,7 @@ class JobRoutes:
         self._path = path
 
     def routes(self) -> list[Route]:
-        """The routes."""
+        """Return the routes."""
         return [
             Route(f"{self._path}/{{id}}", self.status, methods=["GET"]),
             Route(f"{self._path}/{{id}}", self.cancel, methods=["DELETE"]),
@@ -30,7 +30,7 @@ class JobRoutes:
         ]
 
     async def status(self, request: Request) -> Response:
-        """The counters and one chunk of the documents."""
+        """Return the counters and one chunk of the documents."""
         job, team, now = read_job_id(request), requester(request).team, self._parts.clock.now()
         skip = read_integer(request, "skip", least=0, most=None, default=0)
         limit = read_integer(request, "limit", least=1, most=None, default=None)
@@ -44,7 +44,7 @@ class JobRoutes:
         return encoded_json_response(await self._parts.store.read(work))
 
     async def errors(self, request: Request) -> Response:
-        """The pages that failed, and those that robots.txt forbids."""
+        """Return the failed pages, and those that robots.txt forbids."""
         job, team, now = read_job_id(request, unreadable=404), requester(request).team, self._parts.clock.now()
 
         def work(db: Connection) -> dict[str, object]:
@@ -54,7 +54,7 @@ class JobRoutes:
         return json_response(await self._parts.store.read(work))
 
     async def cancel(self, request: Request) -> Response:
-        """Ends the job at once; what it has scraped stays readable."""
+        """Cancel the job immediately; its documents stay available."""
         job, team, now = read_job_id(request, unreadable=404), requester(request).team, self._parts.clock.now()
 
         def work(db: Connection) -> None:
@@ -69,5 +69,5 @@ class JobRoutes:
 
 
 def job_address(request: Request, path: str, job: str) -> str:
-    """The job's address as the client reaches it; middleware.py has checked the host name."""
+    """Return the job's URL as the client reaches it; middleware.py has checked the host name."""
     return f"{request.url.scheme}://{request.headers['host']}{path}/{job}"

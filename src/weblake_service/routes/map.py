@@ -22,22 +22,22 @@ from weblake_service.web.accept_language import languages_problem
 from weblake_service.web.countries import country_problem
 from weblake_service.web.map_urls import Known, arrange, find_urls
 
-#: Credits of one map.
+#: Price of one map in credits.
 _PRICE = 1
 
 
 class MapRoutes:
-    """The map of a site."""
+    """The map endpoint."""
 
     def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts
 
     def routes(self) -> list[Route]:
-        """The routes."""
+        """Return the routes."""
         return [Route("/v2/map", self.map, methods=["POST"])]
 
     async def map(self, request: Request) -> Response:
-        """Lists the URLs of a site."""
+        """List the URLs of a site."""
         access = requester(request)
         body = await read_object(request, self._parts.config.max_body)
 

@@ -29,13 +29,13 @@ T = TypeVar("T")
 
 
 def check_model(parts: ServiceComponents, what: str) -> None:
-    """Raises the refusal of what needs a language model where there is none."""
+    """Raise the refusal of an operation that needs a language model if none is configured."""
     if parts.llm.missing:
         raise not_configured(what, parts.llm.missing)
 
 
 def check_schema(asked: Mapping[str, object]) -> None:
-    """Raises a refusal where the schema of a request cannot be used."""
+    """Raise a refusal if the schema of a request cannot be used."""
     schema = asked.get("schema")
     problem = schema_problem(schema) if isinstance(schema, Mapping) else ""
     if problem:
@@ -45,14 +45,14 @@ def check_schema(asked: Mapping[str, object]) -> None:
 async def start(
     parts: ServiceComponents, job: NewJob, ticket: IdempotencyTicket, needed: int, more: Mapping[str, object]
 ) -> Response:
-    """Records a job, for which an id is drawn, and starts to work on it.
+    """Record a job under a new id and start it.
 
     Args:
         parts: The service.
         job: The job, with any id.
-        ticket: The right to answer.
+        ticket: Stores the response for the idempotency key.
         needed: Credits that the team must have.
-        more: What stands in the reply besides the id.
+        more: Additional fields of the response.
 
     Raises:
         ErrorResponse: 402; nothing was started.
@@ -78,10 +78,10 @@ async def start(
 
 
 async def read(parts: ServiceComponents, request: Request, name: str, what: str, kinds: tuple[str, ...]) -> Response:
-    """The status of a job of one of these kinds, with its data once there is some.
+    """Return the status of a job of one of these kinds, with its data if there is a result.
 
     Raises:
-        ErrorResponse: 404; there is no such job. 503 where none could be: there is no model to work with.
+        ErrorResponse: 404; there is no such job. 503 if no language model is configured.
     """
     job, team, now = _job_id(parts, request, name, what), requester(request).team, parts.clock.now()
 
@@ -92,10 +92,10 @@ async def read(parts: ServiceComponents, request: Request, name: str, what: str,
 
 
 async def cancel(parts: ServiceComponents, request: Request, name: str, what: str, kind: str) -> Response:
-    """Ends a job at once; what its steps cost stays paid.
+    """Cancel a job immediately; its steps remain billed.
 
     Raises:
-        ErrorResponse: 404; there is no such job. 409; it has ended already.
+        ErrorResponse: 404; there is no such job. 409; it has already ended.
     """
     job, team, now = _job_id(parts, request, name, what), requester(request).team, parts.clock.now()
     await _read_or_explain(parts, what, lambda db: _find(db, job, (kind,), team, now))
@@ -124,7 +124,7 @@ async def _read_or_explain(parts: ServiceComponents, what: str, work: Callable[[
     try:
         return await parts.store.read(work)
     except ErrorResponse:
-        # Nothing can have been started here, and this says why.
+        # Without a language model no job can exist; the 503 gives the reason.
         check_model(parts, what)
         raise
 

@@ -1,6 +1,6 @@
 """POST /v2/parse and GET /v2/parse/formats.
 
-A parse is read back with GET /v2/scrape/{id}. The contract's activity list has no word for it, so it is listed as a
+A parse is read back with GET /v2/scrape/{id}. The contract's activity list has no kind for it, so it is listed as a
 scrape whose target is the file's name.
 """
 
@@ -31,37 +31,37 @@ from weblake_service.routes.single_call import SinglePageCall
 from weblake_service.store import accounts
 from weblake_service.web.interface import ParsedFile
 
-#: Formats that only a page on the web has.
+#: Formats that are available only for web pages.
 _NO_FILE_HAS = frozenset(["screenshot", "branding", "audio", "video", "changeTracking", "attributes"])
-#: Milliseconds that a file may take.
+#: Default timeout of a file in milliseconds.
 _TIMEOUT = 30_000
 
 
 class ParseRoutes:
-    """Uploaded files."""
+    """The parse endpoints."""
 
     def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts
 
     def routes(self) -> list[Route]:
-        """The routes."""
+        """Return the routes."""
         return [
             Route("/v2/parse", self.start, methods=["POST"]),
             Route("/v2/parse/formats", self.formats, methods=["GET"]),
         ]
 
     async def formats(self, request: Request) -> Response:
-        """The kinds of files that can be uploaded."""
+        """Return the file types that can be uploaded."""
         response = json_response({"success": True, "data": {"formats": listed()}})
         response.headers["Cache-Control"] = "private, max-age=3600"
         return response
 
     async def start(self, request: Request) -> Response:
-        """Converts one file and returns it."""
+        """Convert an uploaded file and return its document."""
         access = requester(request)
         form = await read_form(request)
         try:
-            # The same request is one with the same file: its digest stands for it.
+            # The file's digest is part of the idempotency fingerprint.
             body: dict[str, object] = {"file": [form.name, form.digest], "options": form.options}
 
             async def act(ticket: IdempotencyTicket) -> Response:
@@ -76,7 +76,7 @@ class ParseRoutes:
         asked = self._asked(access, form)
         parts.rate.take(access.team)
         plan, price, now = parts.config.plan(access.team), page_price(asked), parts.clock.now()
-        # How many pages a PDF has is known only when it has been read, and then it is paid for.
+        # The number of PDF pages is known only after the conversion, which is then billed.
         await parts.store.read(lambda db: accounts.require_credits(db, access.team, price, plan.credits, now))
         call = SinglePageCall(access, "parse", form.name, await parts.ids.drawn(parts.store), is_private(asked), ticket)
         timeout = asked.get("timeout")
@@ -91,7 +91,7 @@ class ParseRoutes:
         return await call.stored(parts, _document(call, page, made, asked))
 
     def _asked(self, access: Access, form: UploadForm) -> dict[str, object]:
-        """The options of a request that can be carried out; raises ErrorResponse."""
+        """Return the validated options of a request; raises ErrorResponse."""
         if type_of_name(form.name) is None:
             raise ErrorResponse(
                 400,
@@ -112,7 +112,7 @@ def _document(
     credits = page.credits + made.credits + (ZERO_DATA_RETENTION if call.private else 0)
     metadata = page.document.get("metadata")
     told: dict[str, object] = dict(metadata) if isinstance(metadata, Mapping) else {}
-    # Neither a proxy nor the cache has anything to do with a file.
+    # Proxy and cache options do not apply to a file.
     for name in ("proxyUsed", "cacheState"):
         told.pop(name, None)
     told |= {"scrapeId": call.id, "creditsUsed": credits, "concurrencyLimited": False}
@@ -124,7 +124,7 @@ def _document(
 
 
 def _error_of_failure(failure: PageFailure) -> ErrorResponse:
-    # The file came with the request, so what is wrong with it is wrong with the request.
+    # The file is part of the request, so its errors are errors of the request.
     status = 400 if failure.code == "SCRAPE_UNSUPPORTED_FILE_ERROR" else failure.status
     details = [{"message": failure.message}] if status == 400 else None
     return ErrorResponse(status, failure.message, code=failure.code, details=details)

@@ -8,26 +8,26 @@ from weblake.api import options
 from weblake_service.responses import bad_request
 from weblake_service.routes.request_options import option_errors
 
-#: The options of each GET that has some, by the path of its route.
+#: The query parameters of each GET route that has some, by path.
 _QUERIES = {
     "/v2/batch/scrape/{id}": options.ChunkQuery,
     "/v2/browser": options.BrowserFilter,
     "/v2/crawl/{id}": options.ChunkQuery,
     "/v2/team/activity": options.ActivityOptions,
 }
-#: Operations for which the contract knows no 400: what they do not know is ignored.
+#: Operations without a 400 in the contract: their unknown parameters are ignored.
 _WITHOUT_REFUSAL = {"/v2/team/credit-usage/historical", "/v2/team/token-usage/historical"}
 
 
 def check_query(request: Request, path: str) -> None:
-    """Hold the names of a query string against the contract; addresses beside the API's are left alone.
+    """Check the parameter names of a query string against the contract; paths outside of the API are not checked.
 
     Args:
         request: The request.
         path: The path of its route, such as `/v2/crawl/{id}`.
 
     Raises:
-        ErrorResponse: 400 with the name, and the nearest one.
+        ErrorResponse: 400 with the unknown name, and the closest known one.
     """
     if not path.startswith("/v2/") or path in _WITHOUT_REFUSAL or not request.query_params:
         return

@@ -21,13 +21,13 @@ from weblake_service.responses import ErrorResponse, bad_request, encode, read_o
 from weblake_service.routes.idempotency import KEEP_STARTS, IdempotencyTicket
 from weblake_service.routes.target_urls import read_target_url, target_error
 
-#: Names in a batch's options that are not about its pages.
+#: Fields of a batch's options that do not concern its pages.
 _PAGE_NAMES = frozenset(options.PageOptions.__annotations__) | {"zero_data_retention"}
-#: Seconds after which a full queue is worth another try.
+#: Retry-After in seconds if the queue is full.
 _QUEUE_WAIT = 30
-#: Bytes of a webhook's configuration.
+#: Maximum bytes of a webhook's configuration.
 _LONGEST_WEBHOOK = 64 << 10
-#: Headers of a delivery that its configuration cannot set.
+#: Headers of a delivery that a webhook's configuration cannot set.
 _OURS = frozenset(
     [
         webhooks.SIGNATURE_HEADER.lower(),
@@ -45,13 +45,13 @@ async def run_once(
     act: Callable[[Access, dict[str, object], IdempotencyTicket], Awaitable[Response]],
     keep: float = KEEP_STARTS,
 ) -> Response:
-    """Reads the JSON object in a request's body and acts on it, once for each idempotency key; see `idempotency.py`.
+    """Execute a request with a JSON body once for each idempotency key; see `idempotency.py`.
 
     Args:
         parts: The service.
         request: The request.
-        act: Answers it.
-        keep: Seconds for which the answer is kept for repeats.
+        act: Executes the request and returns the response.
+        keep: Seconds for which the response is stored for retries.
     """
     access = requester(request)
     body = await read_object(request, parts.config.max_body)
@@ -59,10 +59,10 @@ async def run_once(
 
 
 def read_options(cls: type, body: Mapping[str, object]) -> dict[str, object]:
-    """The options of a request body by snake_case name.
+    """Return the options of a request body by snake_case name.
 
     Raises:
-        ErrorResponse: 400 with what is wrong.
+        ErrorResponse: 400 with the error.
     """
     with option_errors():
         return options.from_wire(cls, body)
@@ -70,7 +70,7 @@ def read_options(cls: type, body: Mapping[str, object]) -> dict[str, object]:
 
 @contextmanager
 def option_errors() -> Iterator[None]:
-    """Answer 400 to an option that is refused inside, with what is wrong with it."""
+    """Convert option errors inside the block to a 400 response."""
     try:
         yield
     except InvalidOption as error:
@@ -79,10 +79,10 @@ def option_errors() -> Iterator[None]:
 
 
 def read_target(url: object, config: ServiceConfig) -> str:
-    """The URL that a request is about, as it will be fetched.
+    """Return the target URL of a request, as it will be fetched.
 
     Raises:
-        ErrorResponse: 400 where it is malformed, 403 where it is private.
+        ErrorResponse: 400 if it is malformed, 403 if it is private.
     """
     try:
         return read_target_url(str(url), allow_private=config.allow_private)
@@ -91,12 +91,12 @@ def read_target(url: object, config: ServiceConfig) -> str:
 
 
 def page_options(asked: Mapping[str, object]) -> dict[str, object]:
-    """The options of a request that say how a page is scraped."""
+    """Return the scrape options of a request."""
     return {name: value for name, value in asked.items() if name in _PAGE_NAMES}
 
 
 def page_price(asked: Mapping[str, object]) -> int:
-    """Credits that one page costs at most."""
+    """Return the maximum price of one page in credits."""
     of_model = model_options.price(asked)
     if asked.get("lockdown"):
         return LOCKDOWN_HIT + of_model
@@ -104,7 +104,7 @@ def page_price(asked: Mapping[str, object]) -> int:
 
 
 def read_webhook(asked: Mapping[str, object], config: ServiceConfig) -> dict[str, object] | None:
-    """The webhook of a request as an object.
+    """Return the webhook of a request as an object.
 
     Raises:
         ErrorResponse: 400 for a URL that is malformed, private or without TLS where that is not allowed, and for
@@ -141,7 +141,7 @@ def _check_headers(headers: Mapping[str, str]) -> None:
 
 
 def check_queue(waiting: int, more: int, plan: Plan, now: float) -> None:
-    """Makes sure that a team's queue has room for more pages.
+    """Check that a team's queue has space for more pages.
 
     Raises:
         ErrorResponse: 429 with the seconds to wait.

@@ -29,24 +29,24 @@ _LOG = logging.getLogger("weblake.service")
 
 
 class ScrapeRoutes:
-    """Single scrapes."""
+    """The scrape endpoints."""
 
     def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts
 
     def routes(self) -> list[Route]:
-        """The routes."""
+        """Return the routes."""
         return [
             Route("/v2/scrape", self.start, methods=["POST"]),
             Route("/v2/scrape/{id}", self.read, methods=["GET"]),
         ]
 
     async def start(self, request: Request) -> Response:
-        """Scrapes one page and returns it."""
+        """Scrape one page and return its document."""
         return await run_once(self._parts, request, self._scrape, KEEP_SCRAPES)
 
     async def read(self, request: Request) -> Response:
-        """A page that was scraped within the last day, alone or in a job."""
+        """Return a page that was scraped within the last day, in a single call or a job."""
         scrape_id, team, now = read_job_id(request), requester(request).team, self._parts.clock.now()
         document = await self._parts.store.read(lambda db: single_scrapes.read(db, scrape_id, team, now))
         return json_response({"success": True, "data": msgspec.Raw(document)})
@@ -56,7 +56,7 @@ class ScrapeRoutes:
         asked = read_options(options.ScrapeRequest, body)
         plan = parts.config.plan(access.team)
         check_page_options(asked, plan, llm=parts.llm.missing)
-        # The document shows the URL as it was asked for, so that is what goes on.
+        # The document shows the URL as requested, so that form is passed on.
         url = with_scheme(str(asked["url"]))
         read_target(url, parts.config)
         parts.rate.take(access.team)
@@ -74,7 +74,7 @@ class ScrapeRoutes:
         except Exception as error:
             if not call.private or is_shutdown(error):
                 raise
-            # What an unforeseen error says may hold the URL, so only its kind is logged.
+            # The message of an unexpected exception may contain the URL, so only its class is logged.
             _LOG.error("A scrape that keeps nothing failed in an unforeseen way: %s.", type(error).__name__)
             raise ErrorResponse(500, "An unexpected error occurred.", code="UNKNOWN_ERROR") from None
         return await call.stored(parts, scraped.stored, scraped.keep)

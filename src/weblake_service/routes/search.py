@@ -28,22 +28,22 @@ from weblake_service.routes.target_urls import read_target_url
 from weblake_service.store import accounts, search_index
 from weblake_service.store.search_index import SearchHit
 
-#: Credits for every ten results that were begun.
+#: Price in credits for every ten results or part of ten.
 _PRICE, _PER = 2, 10
 
 
 class SearchRoutes:
-    """Searches."""
+    """The search endpoint."""
 
     def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts
 
     def routes(self) -> list[Route]:
-        """The routes."""
+        """Return the routes."""
         return [Route("/v2/search", self.search, methods=["POST"])]
 
     async def search(self, request: Request) -> Response:
-        """Finds pages and, where asked, scrapes them."""
+        """Return matching pages, scraped if the request asks for it."""
         return await run_once(self._parts, request, self._search, KEEP_SCRAPES)
 
     async def _search(self, access: Access, body: dict[str, object], ticket: IdempotencyTicket) -> Response:
@@ -102,7 +102,7 @@ class SearchRoutes:
         return found
 
     async def _check_credits(self, access: Access, asked: SearchRequest, price: int, results: int, plan: Plan) -> None:
-        """Refuses what cannot be paid before any page is fetched; a search that finds nothing is free."""
+        """Refuse a search that the team cannot pay for before any page is fetched; a search without results is free."""
         now = self._parts.clock.now()
         needed = max(price, _PRICE) + (results * page_price(asked.page) if asked.page is not None else 0)
         await self._parts.store.read(lambda db: accounts.require_credits(db, access.team, needed, plan.credits, now))
@@ -110,7 +110,7 @@ class SearchRoutes:
     async def _scrape(
         self, access: Access, asked: SearchRequest, found: Sequence[SearchHit], search_id: str
     ) -> list[Scraped | Failed | None]:
-        """Each result as it was scraped, or why it could not be; None where nobody asked for that."""
+        """Return each result's scrape or failure; None if scraping was not requested."""
         page = asked.page
         if page is None:
             return [None] * len(found)
@@ -126,7 +126,7 @@ class SearchRoutes:
                 if is_shutdown(error):
                     raise
                 if asked.private and not isinstance(error, PageFailure):
-                    # What an unforeseen error says may hold the URL, so only its kind is logged.
+                    # The message of an unexpected exception may contain the URL, so only its class is logged.
                     return failure_record(
                         PageFailure("UNKNOWN_ERROR", f"An unexpected error occurred: {type(error).__name__}")
                     )
@@ -135,7 +135,7 @@ class SearchRoutes:
         return await asyncio.gather(*(one(known.url, place) for place, known in enumerate(found, 1)))
 
     def _problem(self, url: str) -> PageFailure | None:
-        """Why a page that was scraped once may not be scraped now."""
+        """Return why a page that was scraped earlier may not be scraped now, or None."""
         try:
             read_target_url(url, allow_private=self._parts.config.allow_private)
         except PageFailure as problem:
@@ -155,7 +155,7 @@ class SearchRoutes:
         now = self._parts.clock.now()
         scraped = [page for page in pages if isinstance(page, Scraped)]
         stored = [] if asked.private else [page.stored for page in scraped]
-        # A document that is stored is billed with it.
+        # A stored document is billed in the same transaction.
         credits = price + sum(_credits(page) for page in pages) - sum(page.credits for page in stored)
 
         def work(db: Connection) -> None:

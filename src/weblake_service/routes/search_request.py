@@ -25,45 +25,46 @@ from weblake_service.store.search_query import (
     restrict_to_type,
 )
 
-#: What the contract has where nothing is said.
+#: The contract's default number of results.
 _LIMIT, _TIMEOUT_MS, _COUNTRY = 10, 60_000, "US"
 
 
 @dataclass(slots=True)
 class SearchRequest:
-    """A search as it was asked for."""
+    """A validated search request."""
 
     query: SearchQuery
     text: str
     limit: int
     newest: bool
-    #: The kinds of results, in their order.
+    #: The kinds of results, in order.
     sources: list[str]
     category: str | None
-    #: Whether a result's description is the passage that fits, and not what the page says of itself.
+    #: Whether a result's description is the matching passage and not the page's own description.
     highlights: bool
-    #: Whether results that cannot be scraped are left out.
+    #: Whether results that cannot be scraped are omitted.
     only_valid: bool
     timeout_ms: int
-    #: How the results are scraped; None where they are not.
+    #: The scrape options for the results; None if they are not scraped.
     page: dict[str, object] | None
-    #: Whether the search itself asks for zero data retention.
+    #: Whether the search itself requests zero data retention.
     unkept: bool
-    #: What is to be told besides the results.
+    #: Warnings for the response.
     notes: list[str] = field(default_factory=list)
 
     @property
     def private(self) -> bool:
-        """Whether nothing but the price is to be remembered."""
+        """Return whether only the price of the search may be recorded."""
         return self.unkept or is_private(self.page or {})
 
 
 def read_search(body: Mapping[str, object], plan: Plan, now: float, *, llm: str) -> SearchRequest:
-    """A request body as a search; ages of pages are counted back from `now`, and `llm` is what is missing for
-    a language model.
+    """Return the validated request.
+
+    Ages of pages are counted back from `now`; `llm` says what is missing for the use of a language model.
 
     Raises:
-        ErrorResponse: 400; it is malformed. 403; zero data retention is asked for. 503; it needs what is not here.
+        ErrorResponse: 400; it is malformed. 403; zero data retention is not allowed. 503; it needs a missing feature.
     """
     given = read_options(options.SearchRequest, body)
     check_retention({"zero_data_retention": given.get("enterprise")}, plan)
@@ -92,7 +93,7 @@ def read_search(body: Mapping[str, object], plan: Plan, now: float, *, llm: str)
 
 
 def result(asked: SearchRequest, found: SearchHit, place: int, page: Scraped | Failed | None) -> dict[str, object]:
-    """One entry of `data.web`; `place` counts from 0. A page that could not be scraped says so in its metadata."""
+    """Return one entry of `data.web`; `place` counts from 0. The metadata of a page that failed has its error."""
     own = found.description
     shown: dict[str, object] = {
         "url": found.url,
@@ -128,7 +129,7 @@ def _time_filters(query: SearchQuery, given: Mapping[str, object], now: float) -
 
 
 def _category(query: SearchQuery, given: Mapping[str, object]) -> str | None:
-    """The category that results are kept to: files of a type are what this index can tell apart."""
+    """Return the file-type category that results are limited to: the only category that this index can distinguish."""
     names = list(dict.fromkeys(_name(category) for category in _items(given.get("categories"))))
     for name in names:
         if name != "pdf":

@@ -23,13 +23,13 @@ CONNECTED = WebSocketState.CONNECTED
 
 
 class SessionConnections:
-    """The addresses that a session gives away."""
+    """The endpoints behind a session's URLs."""
 
     def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts
 
     def routes(self) -> list[BaseRoute]:
-        """The routes."""
+        """Return the routes."""
         return [
             Route("/sessions/static/{name}", self.static, methods=["GET"]),
             Route("/sessions/{id}/{door}", self.view, methods=["GET"]),
@@ -38,7 +38,7 @@ class SessionConnections:
         ]
 
     async def view(self, request: Request) -> Response:
-        """The page that shows a session."""
+        """Return the HTML page of the live view."""
         door = str(request.path_params["door"])
         if door not in ("view", "control"):
             not_found("There is no such page.")
@@ -51,7 +51,7 @@ class SessionConnections:
         )
 
     async def static(self, request: Request) -> Response:
-        """The style and the script of the view."""
+        """Return the style sheet and the script of the live view."""
         name = str(request.path_params["name"])
         if name not in live_page.STATIC:
             not_found("The live view has no such file.")
@@ -59,10 +59,10 @@ class SessionConnections:
         return Response(live_page.static(name), media_type=live_page.STATIC[name], headers=headers)
 
     async def protocol(self, socket: WebSocket) -> None:
-        """The browser's debugging protocol."""
+        """Serve the Chrome DevTools Protocol on a websocket."""
         live = self._authorize(socket, "cdp")
         if live is None:
-            # Before it is accepted, this is answered with 403.
+            # Closing before the handshake is accepted is answered with 403.
             await socket.close()
             return
         client = await _accept(socket, live)
@@ -70,13 +70,13 @@ class SessionConnections:
             await relay(socket, client, lambda: self._parts.sessions.touch(live))
 
     async def stream(self, socket: WebSocket) -> None:
-        """The pictures of a view, and what its viewer does."""
+        """Stream the frames of a live view, and receive its input events."""
         door = str(socket.path_params["door"])
         live = self._authorize(socket, door) if door in ("view", "control") else None
         if live is None:
             ended = self._parts.sessions.live(str(socket.path_params["id"])) is None
             if ended:
-                # A page that is still open learns that it need not try again; nothing else can be told here.
+                # An open live view must learn that reconnecting is useless; a close code is the only way to report it.
                 await socket.accept()
                 await socket.send_json({"type": "ended"})
             await socket.close()
@@ -98,7 +98,7 @@ class SessionConnections:
             with live.session.watchdog.viewed() if interactive else nullcontext():
                 await view.run(receive, socket.send_bytes, socket.send_text)
         except (WebSocketDisconnect, RuntimeError):
-            # The viewer went while something was sent.
+            # The viewer disconnected during a send.
             pass
         finally:
             client.close()
@@ -106,10 +106,10 @@ class SessionConnections:
             await socket.close(1001)
 
     def _authorize(self, socket: WebSocket, door: str) -> LiveSession | None:
-        """The session that a websocket leads to; None where it may not come in."""
+        """Return the session of a websocket; None if access is refused."""
         headers = socket.headers
         origin = headers.get("origin")
-        # A browser says which page asks. No page but this service's own has any business here.
+        # Browsers send an Origin header; only pages of this service may connect.
         if origin is not None and urlsplit(origin).netloc != headers.get("host"):
             return None
         return self._find_session(str(socket.path_params["id"]), door, socket.query_params.get("word", ""))
@@ -122,7 +122,7 @@ class SessionConnections:
 
 
 async def _accept(socket: WebSocket, live: LiveSession) -> CdpClient | None:
-    """Opens the door, and gives whoever comes in a place at the browser; None where that is gone."""
+    """Accept the websocket and return its CDP client; None if the browser has ended."""
     try:
         client = await live.session.client()
     except CdpError:

@@ -21,24 +21,24 @@ from weblake_service.routes.idempotency import IdempotencyTicket
 
 @dataclass(frozen=True, slots=True)
 class SinglePageCall:
-    """One request that is being answered; all that it leaves behind is written in one transaction."""
+    """One scrape or parse call; all of its records are written in one transaction."""
 
     access: Access
-    #: scrape or parse.
+    #: `scrape` or `parse`.
     kind: str
     #: The URL, or the file's name.
     target: str
     id: str
-    #: Whether nothing of it may be kept.
+    #: Whether nothing of the page may be stored.
     private: bool
     ticket: IdempotencyTicket
-    #: How the page was asked for (snake_case), for whoever goes on with it.
+    #: The scrape options (snake_case), for a later interact call.
     options: Mapping[str, object] = field(default_factory=dict)
 
     async def stored(
         self, parts: ServiceComponents, page: Stored, keep: Callable[[Connection, float], None] | None = None
     ) -> Response:
-        """Records the page, bills it, and answers with it; `keep` is done in the same transaction."""
+        """Record and bill the page and return its response; `keep` runs in the same transaction."""
         reply = encode({"success": True, "data": msgspec.Raw(page.body), "scrape_id": page.scrape_id})
         now = parts.clock.now()
 
@@ -55,7 +55,7 @@ class SinglePageCall:
         return encoded_json_response(reply)
 
     async def failed(self, parts: ServiceComponents, refusal: ErrorResponse, failure: Failed) -> NoReturn:
-        """Records the failure, bills what it cost, and raises the refusal."""
+        """Record and bill the failure, and raise the refusal."""
         now = parts.clock.now()
 
         def work(db: Connection) -> None:

@@ -1,6 +1,6 @@
 """Validates target URLs before any name is resolved.
 
-The fetch itself judges every address again once it is resolved, and every redirect.
+The fetch itself checks every resolved address and every redirect again.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from weblake_service.page_failure import PageFailure
 from weblake_service.responses import ErrorResponse
 from weblake_service.web.addresses import clean_url, is_literal_private, private_target_failure, with_scheme
 
-#: A host of plain letters with a top-level name, and printable ASCII behind it: no parser can find fault with that.
+#: A host of plain letters with a top-level domain, followed by printable ASCII: always valid for the full parser.
 _PLAIN = re.compile(
     r"https?://((?:[a-z0-9]{1,30}(?:-[a-z0-9]{1,10}){0,3}\.){1,8}[a-z]{2,20})(?::[1-9]\d{0,3})?(?:[/?][!-~]*)?"
 )
 _SHORT = 2000
-#: Ends of names that no public name server knows.
+#: Top-level domains that public DNS does not serve.
 _PRIVATE_NAMES = (".local", ".internal", ".home.arpa")
 
 
 def read_target_url(url: str, *, allow_private: bool) -> str:
-    """The URL as it will be fetched: with a scheme, its host in ASCII.
+    """Return the URL as it will be fetched: with a scheme, its host in ASCII.
 
     Raises:
-        PageFailure: 400 where it is no http(s) URL with a host, 403 where its host is private and those are refused.
+        PageFailure: 400 if it is not an http(s) URL with a host, 403 if its host is private and that is not allowed.
     """
     clean = clean_url(url, allow_private=True)
     host = urlsplit(clean).hostname or ""
@@ -35,12 +35,13 @@ def read_target_url(url: str, *, allow_private: bool) -> str:
         return clean
     if _is_private(host):
         raise private_target_failure(host)
-    # Only a host without a dot is judged differently now, and a batch may have a hundred thousand URLs.
+    # Fast path: only a host without a dot needs the full check, and a batch may have a hundred thousand URLs.
     return clean if "." in host.strip(".") else clean_url(url)
 
 
 def split_urls(urls: Iterable[str], *, allow_private: bool) -> tuple[list[str], list[str], PageFailure | None]:
-    """The good URLs, each with a scheme; the bad ones, as they came; and what is wrong with the first of these."""
+    """Return the valid URLs, each with a scheme; the invalid ones, as received; and the error of the first invalid one.
+    """
     good: list[str] = []
     bad: list[str] = []
     first = None
@@ -59,18 +60,18 @@ def split_urls(urls: Iterable[str], *, allow_private: bool) -> tuple[list[str], 
 
 
 def _is_plain(url: str, *, allow_private: bool) -> bool:
-    """Whether a URL needs no closer look: a batch may have a hundred thousand, and most are written like this."""
+    """Return whether a URL needs no full check: a batch may have a hundred thousand, and most match this pattern."""
     found = _PLAIN.fullmatch(url) if len(url) < _SHORT else None
     return found is not None and (allow_private or not _is_private(found[1]))
 
 
 def target_error(problem: PageFailure) -> ErrorResponse:
-    """The reply to a request that is about this URL alone."""
+    """Return the response to a request with this invalid URL."""
     details = [{"message": problem.message}] if problem.status == 400 else None
     return ErrorResponse(problem.status, problem.message, code=problem.code, details=details)
 
 
 @lru_cache(maxsize=4096)
 def _is_private(host: str) -> bool:
-    """Whether the host says by itself that it is private; what a name stands for shows when it is fetched."""
+    """Return whether the host is private by its name; a resolved address is checked when it is fetched."""
     return host.rstrip(".").lower().endswith(_PRIVATE_NAMES) or is_literal_private(host)

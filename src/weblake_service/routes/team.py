@@ -16,13 +16,13 @@ from weblake_service.store import accounts
 
 
 class TeamRoutes:
-    """The reports of a team."""
+    """The reports of a team's usage."""
 
     def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts
 
     def routes(self) -> list[Route]:
-        """The routes."""
+        """Return the routes."""
         return [
             Route("/v2/team/activity", self.activity, methods=["GET"]),
             Route("/v2/team/credit-usage", self.credits, methods=["GET"]),
@@ -34,7 +34,7 @@ class TeamRoutes:
         ]
 
     async def activity(self, request: Request) -> Response:
-        """The calls of the last 24 hours, newest first."""
+        """Return the calls of the last 24 hours, newest first."""
         team, now = requester(request).team, self._parts.clock.now()
         limit = read_integer(request, "limit", least=1, most=100, default=50)
         assert limit is not None
@@ -46,23 +46,23 @@ class TeamRoutes:
         return json_response(await self._parts.store.read(work))
 
     async def credits(self, request: Request) -> Response:
-        """What is left of this month's credits."""
+        """Return the remaining credits of this month."""
         return await self._balance(request, "Credits", 1)
 
     async def tokens(self, request: Request) -> Response:
-        """The same in tokens."""
+        """Return the remaining tokens of this month."""
         return await self._balance(request, "Tokens", accounts.TOKENS_PER_CREDIT)
 
     async def credit_periods(self, request: Request) -> Response:
-        """Credits used, month by month."""
+        """Return the credits used, month by month."""
         return await self._periods(request, "totalCredits", 1)
 
     async def token_periods(self, request: Request) -> Response:
-        """The same in tokens."""
+        """Return the tokens used, month by month."""
         return await self._periods(request, "totalTokens", accounts.TOKENS_PER_CREDIT)
 
     async def queue(self, request: Request) -> Response:
-        """The team's pages that wait or are being scraped."""
+        """Return the number of the team's pages that wait or are being scraped."""
         team = requester(request).team
 
         def work(db: Connection) -> tuple[int, float | None]:
@@ -82,7 +82,7 @@ class TeamRoutes:
         )
 
     async def concurrency(self, request: Request) -> Response:
-        """The team's pages in flight."""
+        """Return the number of the team's pages in flight."""
         team = requester(request).team
         most = self._parts.config.plan(team).concurrency
         return json_response({"success": True, "concurrency": self._parts.scraper.active[team], "maxConcurrency": most})
@@ -94,7 +94,7 @@ class TeamRoutes:
         return json_response({"success": True, "data": data})
 
     async def _periods(self, request: Request, name: str, factor: int) -> Response:
-        # Exactly this spelling: the public service ignores every other one, and a client must not rely on more.
+        # The public service accepts only this exact spelling and ignores others, so clients must not rely on more.
         team, by_key = requester(request).team, request.query_params.get("byApiKey") == "true"
         periods = await self._parts.store.read(
             lambda db: accounts.periods(db, team, by_key=by_key, name=name, factor=factor)

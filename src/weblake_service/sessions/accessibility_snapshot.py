@@ -8,35 +8,35 @@ from typing import Any
 
 from weblake_service.sessions.attached_page import AttachedPage, PageActionError
 
-#: What can be acted on.
+#: Roles of elements that accept actions.
 _ACTIVE = {
     "button", "checkbox", "combobox", "link", "listbox", "menuitem", "menuitemcheckbox", "menuitemradio", "option",
     "radio", "searchbox", "slider", "spinbutton", "switch", "tab", "textbox", "treeitem", "DisclosureTriangle",
     "Date", "DateTime", "InputTime", "ColorWell", "PopUpButton",
 }  # fmt: skip
-#: What else is worth a name: text of it is often asked for.
+#: Further roles that get a ref, because their text is often requested.
 _NAMED = {"heading", "image", "img", "cell", "gridcell", "columnheader", "rowheader", "region", "dialog", "alert"}
-#: Boxes that say nothing, whose content stands in their place.
+#: Container roles without information of their own; their children take their place.
 _BOXES = {"none", "generic", "InlineTextBox", "LineBreak", "presentation", "Abbr", "LayoutTable", "LayoutTableRow"}
 _BOXES |= {"LayoutTableCell", "strong", "emphasis", "code", "mark", "superscript", "subscript"}
-#: Roles of Chromium's own, by the names that everybody knows.
+#: Chromium's internal roles, by their common names.
 _RENAMED = {
     "StaticText": "text", "RootWebArea": "document", "image": "img", "DisclosureTriangle": "button", "Iframe": "iframe",
     "PopUpButton": "combobox", "Date": "textbox", "DateTime": "textbox", "InputTime": "textbox", "LabelText": "label",
 }  # fmt: skip
-#: What is one thing to its user, whatever the browser builds it of.
+#: Roles that are one element for the user, whatever their internal structure in the browser.
 _WHOLE = {"Date", "DateTime", "InputTime", "ColorWell", "slider", "spinbutton"}
 _STATES = ("checked", "disabled", "expanded", "level", "pressed", "required", "selected")
-#: Characters of a name or value in a line.
+#: Maximum characters of a name or value in a line.
 _LONGEST = 300
 _DEEPEST = 200
 
 
 @dataclass(frozen=True)
 class Ref:
-    """An element that a snapshot named."""
+    """An element with a ref in a snapshot."""
 
-    #: The browser's own id of the element (backendNodeId).
+    #: The browser's id of the element (backendNodeId).
     node: int
     role: str
     name: str
@@ -44,11 +44,11 @@ class Ref:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a page showed, and what its refs stand for."""
+    """The text of a snapshot, and the elements of its refs."""
 
     text: str
     refs: dict[str, Ref]
-    #: The load of the document that the refs are of.
+    #: The id of the document load (loader) that the refs belong to.
     loader: str
 
 
@@ -70,15 +70,14 @@ async def take_snapshot(
     depth: int | None = None,
     root: int | None = None,
 ) -> Snapshot:
-    """What a page shows now.
+    """Return a snapshot of the current content of a page.
 
-    :param interactive: only what can be acted on
-    :param compact: leaves out what has neither a name nor a text nor anything below it that has
-    :param depth: how many levels below the first
-    :param root: only what is below this element (backendNodeId)
+    :param interactive: only elements that accept actions :param compact: omits elements without a name or text of their
+    own or of a descendant :param depth: maximum number of levels below the first :param root: only the content of this
+    element (backendNodeId)
 
     Raises:
-        PageActionError: The page does not answer, or the element is not shown.
+        PageActionError: The page does not respond, or the element is not visible.
     """
     loader = await page.loader()
     lines = await _frame(page, None, root)
@@ -98,7 +97,7 @@ async def take_snapshot(
 
 
 async def _frame(page: AttachedPage, frame: str | None, root: int | None) -> list[_Line]:
-    """The lines of a frame, and of the frames in it as far as they are of the same site."""
+    """Return the lines of a frame, and of its same-site child frames."""
     asked = {"frameId": frame} if frame else {}
     nodes = (await page.send("Accessibility.getFullAXTree", asked))["nodes"]
     by_id = {node["nodeId"]: node for node in nodes}
@@ -118,19 +117,19 @@ async def _frame_below(page: AttachedPage, node: int) -> list[_Line]:
         owner = (await page.send("DOM.describeNode", {"backendNodeId": node}))["node"]
         lines = await _frame(page, owner["frameId"], None)
     except (PageActionError, KeyError):
-        # A frame of another site is a process of its own, which this session does not reach.
+        # A cross-site frame is in another process, to which this session is not attached.
         return [_Line("text", "(a frame of another site; open its address to see it)", "", "", 0)]
     return lines[0].below if len(lines) == 1 and lines[0].role == "document" else lines
 
 
 def _lines(node: Mapping[str, Any], by_id: Mapping[str, Mapping[str, Any]], deep: int) -> list[_Line]:
-    """A node's line with those below it, or only those below it where the node itself says nothing."""
+    """Return the lines of a node and its descendants, or only of the descendants if the node has no information."""
     role = str(node.get("role", {}).get("value", ""))
     name = _shortened(node.get("name", {}).get("value", ""))
     children = [by_id[child] for child in node.get("childIds", ()) if child in by_id] if deep < _DEEPEST else []
     below = [line for child in children for line in _lines(child, by_id, deep + 1)] if role not in _WHOLE else []
     if role == "MenuListPopup":
-        # The options of a <select> are chosen, not clicked: they have no refs.
+        # The options of a <select> are selected and not clicked: they get no refs.
         return [_Line(line.role, line.name, line.states, "", 0) for line in below]
     if node.get("ignored") or (role in _BOXES and not (name and _can_focus(node))):
         return _merge_texts(below)
@@ -150,7 +149,7 @@ def _lines(node: Mapping[str, Any], by_id: Mapping[str, Mapping[str, Any]], deep
     texts = [lower.name for lower in line.below] if all(lower.role == "text" for lower in line.below) else None
     if texts is not None:
         said = " ".join(texts)
-        # What a thing is called and what stands in it is mostly the same.
+        # The name of an element and its text are usually the same.
         if not name:
             value = value or said
         if line.role != "iframe" and (not name or said in name or name in said or said == value):
@@ -160,7 +159,7 @@ def _lines(node: Mapping[str, Any], by_id: Mapping[str, Mapping[str, Any]], deep
 
 
 def _merge_texts(lines: list[_Line]) -> list[_Line]:
-    """Texts that stand side by side as one: a word in bold is no paragraph."""
+    """Return the lines with adjacent texts merged, because inline formatting splits a text into several nodes."""
     joined: list[_Line] = []
     for line in lines:
         if line.role == "text" and joined and joined[-1].role == "text":
@@ -183,7 +182,7 @@ def _compacted(lines: list[_Line]) -> list[_Line]:
         if line.name or line.value or line.role in _ACTIVE_NAMES:
             kept.append(line)
         else:
-            # A box without a name: what is in it takes its place.
+            # A container without a name is replaced by its children.
             kept += line.below
     return kept
 
@@ -210,7 +209,7 @@ def _format_states(node: Mapping[str, Any]) -> str:
     for state in _STATES:
         value = said.get(state)
         if value in (None, False, "false", ""):
-            # That it is closed is worth knowing, that it is not disabled is not.
+            # "expanded: false" is useful; other states are listed only if they are true.
             text += " [collapsed]" if state == "expanded" and value is False else ""
         else:
             text += f" [{state}]" if value is True or value == "true" else f" [{state}={value}]"

@@ -11,19 +11,19 @@ from typing import Any
 from weblake import aio
 from weblake_service.sessions.cdp import Cdp, CdpError
 
-#: Seconds that a page may take to answer a command.
+#: Timeout of a command in seconds.
 _ANSWER = 30.0
-#: Seconds in which a page that was asked for begins to load.
+#: Seconds in which a requested page must begin to load.
 _BEGIN = 2.0
 
 
 class PageActionError(Exception):
-    """Something could not be done on a page; the text says what, why, and what to do next."""
+    """An action failed; the message says what failed, why, and what to do next."""
 
 
 @dataclass(frozen=True)
 class NavigationMark:
-    """A point in the life of a page: how often it asked for another, began to load one, and got to one."""
+    """A point in the navigation history of a page: counts of requested, started and finished navigations."""
 
     requested: int
     started: int
@@ -31,35 +31,35 @@ class NavigationMark:
 
 
 class AttachedPage:
-    """A session with one page. Dialogs that it opens are answered, for they would stop everything else."""
+    """A CDP session that is attached to one page. It answers dialogs, which would otherwise block the page."""
 
     def __init__(self, cdp: Cdp, target: str, session: str) -> None:
         self.target = target
-        #: What the page's dialogs said since this was last emptied.
+        #: The texts of dialogs since this list was last cleared.
         self.dialogs: list[str] = []
         self._cdp = cdp
         self._session = session
         self._changed = asyncio.Event()
-        # What the main frame did so far, each counted; and whether it loads just now.
+        # Navigation counts of the main frame, and whether it is loading.
         self._requested = 0
         self._started = 0
         self._committed = 0
         self._loading = False
         self._closed_reason = ""
-        #: The main frame's documents that are loaded, by their loaders.
+        #: The loader ids of the main frame's documents that have finished loading.
         self._loaded: set[str] = set()
-        #: Commands that are under way.
+        #: Commands in progress.
         self._sent: set[asyncio.Task[dict[str, Any]]] = set()
         self._forget = cdp.listen(self._on_event)
 
     @classmethod
     async def attach(cls, cdp: Cdp, target: str, *, watch: bool = True) -> AttachedPage:
-        """Attaches to a page.
+        """Attach to a page.
 
-        :param watch: hears of loads, and answers dialogs
+        :param watch: listens for load events, and answers dialogs
 
         Raises:
-            PageActionError: There is no such page any more.
+            PageActionError: The page no longer exists.
         """
         try:
             reply = await cdp.send("Target.attachToTarget", {"targetId": target, "flatten": True})
@@ -69,13 +69,13 @@ class AttachedPage:
             ) from error
         page = cls(cdp, target, str(reply["sessionId"]))
         if watch:
-            # Not waited for: commands are taken in their order, and a page that is busy can still be sent elsewhere.
+            # Not awaited: commands are processed in order, and a busy page can still be navigated.
             page._start("Page.enable", {})
             page._start("Page.setLifecycleEventsEnabled", {"enabled": True})
         return page
 
     async def detach(self) -> None:
-        """Leaves the page as it is."""
+        """Detach; the page is not changed."""
         self._forget()
         for task in self._sent:
             task.cancel()
@@ -83,19 +83,19 @@ class AttachedPage:
             await self._cdp.send("Target.detachFromTarget", {"sessionId": self._session})
 
     async def send(self, method: str, params: Mapping[str, object] | None = None) -> dict[str, Any]:
-        """A command to the page.
+        """Send a command to the page and return its result.
 
         Raises:
-            PageActionError: It was refused, the page is gone, or does not answer.
+            PageActionError: The command was refused, the page is closed, or it does not respond.
         """
         if self._closed_reason:
             raise PageActionError(self._closed_reason)
         task = self._start(method, params)
         try:
             async with aio.timeout(_ANSWER):
-                # Not `await task`: a cancellation of this task and one of the command could not be told apart.
+                # Not `await task`: that could not distinguish a cancellation of this task from one of the command.
                 await asyncio.wait([task])
-            if task.cancelled():  # by `_end`: nobody answers for a page that is gone
+            if task.cancelled():  # cancelled by `_end`: a closed page does not respond
                 raise PageActionError(self._closed_reason)
             return task.result()
         except CdpError as error:
@@ -110,12 +110,14 @@ class AttachedPage:
         task = asyncio.ensure_future(self._cdp.send(method, params, self._session))
         self._sent.add(task)
         task.add_done_callback(self._sent.discard)
-        # One that nobody waits for may fail; whoever waits hears it all the same.
+        # Retrieve the exception, so that asyncio does not log it for a command without a waiting caller.
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return task
 
     async def evaluate(self, expression: str, *, by_value: bool = True, gesture: bool = True) -> Any:
-        """The value of some JavaScript, promises waited for; with `by_value` false, the remote object that holds it.
+        """Return the value of a JavaScript expression; promises are awaited.
+
+        With `by_value` false, the remote object of the value is returned.
 
         Raises:
             PageActionError: It threw.
@@ -124,7 +126,7 @@ class AttachedPage:
         return _value(await self.send("Runtime.evaluate", {**asked, "replMode": True}), by_value)
 
     async def call(self, object_id: str, function: str, *arguments: object, by_value: bool = True) -> Any:
-        """What a JavaScript function returns that is called with an element as `this`.
+        """Return the result of a JavaScript function that is called with an element as `this`.
 
         Raises:
             PageActionError: It threw.
@@ -140,27 +142,27 @@ class AttachedPage:
         return _value(await self.send("Runtime.callFunctionOn", asked), by_value)
 
     async def loader(self) -> str:
-        """The id of the load that the page's document came by: another document, another id."""
+        """Return the loader id of the page's document; each document load has its own."""
         return str((await self.send("Page.getFrameTree"))["frameTree"]["frame"]["loaderId"])
 
     async def loaded(self, loader: str, timeout_s: float) -> bool:
-        """Waits until the document of this loader has loaded; False when it did not in time."""
+        """Wait until the document of this loader has loaded; return False after the timeout."""
         return await self._until(lambda: loader in self._loaded, timeout_s)
 
     def navigation_mark(self) -> NavigationMark:
-        """Now, for `settle` and `arrive`."""
+        """Return the current mark, for `wait_for_load` and `wait_for_navigation`."""
         return NavigationMark(self._requested, self._started, self._committed)
 
     async def wait_for_load(self, since: NavigationMark, start_s: float, load_s: float) -> None:
-        """Gives what was done since a mark a moment to ask for another page, and that some time to load."""
+        """Wait `start_s` seconds for a navigation after a mark to start, and `load_s` seconds for it to load."""
         if not await self._until(lambda: self._requested > since.requested or self._started > since.started, start_s):
             return
-        # What was asked for may come to nothing, as an address does that nobody may go to.
+        # A requested navigation may end without a load, for example if the URL is blocked.
         if await self._until(lambda: self._started > since.started, _BEGIN):
             await self._until(lambda: not self._loading, load_s)
 
     async def wait_for_navigation(self, since: NavigationMark, load_s: float) -> None:
-        """Gives a step of the history some time to get where it leads, and to load."""
+        """Wait for a history navigation after a mark to start and to load."""
         if await self._until(lambda: self._committed > since.committed, load_s):
             await self._until(lambda: not self._loading, load_s)
 
@@ -183,7 +185,7 @@ class AttachedPage:
             elif method == "Page.frameNavigated":
                 self._committed += params["frame"]["id"] == self.target
             elif params.get("frameId") == self.target:
-                # The id of a page is that of its main frame.
+                # The id of a page equals the id of its main frame.
                 self._on_frame_event(method, params)
         self._changed.set()
 
@@ -201,7 +203,7 @@ class AttachedPage:
             self._loaded.add(params["loaderId"])
 
     def _handle_dialog(self, params: dict[str, Any]) -> None:
-        """Says yes to what only informs and to leaving a page, no to what asks."""
+        """Accept alert and beforeunload dialogs, dismiss confirm and prompt dialogs."""
         kind = str(params.get("type"))
         yes = kind in {"alert", "beforeunload"}
         self.dialogs.append(f"{kind} ({'accepted' if yes else 'dismissed'}): {params.get('message')}")
@@ -223,5 +225,5 @@ def _value(reply: dict[str, Any], by_value: bool) -> Any:
     result = reply["result"]
     if not by_value:
         return result
-    # Numbers that JSON lacks come as texts.
+    # CDP returns numbers that JSON cannot represent as strings.
     return result.get("value", result.get("unserializableValue"))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-#: Hears an event: its method, its parameters, and the session it comes from (None for the browser itself).
+#: Receives an event: its method, its parameters, and its session id (None for the browser itself).
 Listener = Callable[[str, dict[str, Any], str | None], None]
 
 
 class CdpError(Exception):
-    """The browser refused a command, or is gone; the text says which and why."""
+    """The browser refused a command, or has ended; the message says which and why."""
 
 
 class Cdp(Protocol):
@@ -19,13 +19,13 @@ class Cdp(Protocol):
     async def send(
         self, method: str, params: Mapping[str, object] | None = None, session: str | None = None
     ) -> dict[str, Any]:
-        """Sends a command to the browser, or to a session of this client, and returns its result.
+        """Send a command to the browser, or to a session of this client, and return its result.
 
         Raises:
-            CdpError: It was refused, or the connection is gone.
+            CdpError: It was refused, or the connection is closed.
         """
         ...
 
     def listen(self, listener: Listener) -> Callable[[], None]:
-        """Hears every event of this client until the function that is returned is called; on the event loop."""
+        """Call a listener on the event loop for every event of this client; return a function that removes it."""
         ...

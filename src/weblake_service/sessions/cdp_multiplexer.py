@@ -1,7 +1,7 @@
 """Multiplexes the CDP clients of one Chromium over one pipe.
 
-Each client gets a session of the browser's own (`Target.attachToBrowserTarget`), as if it had a connection to itself:
-it sees the sessions that it opened and no others, and what it set up goes when it goes.
+Each client gets a browser session (`Target.attachToBrowserTarget`) that behaves like a connection of its own: it sees
+only the sessions that it opened, and its settings end with it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weblake_service.sessions.chromium_process import ChromiumProcess
 
 
 class Message(msgspec.Struct, omit_defaults=True):
-    """A message of the protocol, of which only the address is read."""
+    """A CDP message, of which only the ids for routing are parsed."""
 
     id: int | None = None
     method: str | None = None
@@ -28,14 +28,14 @@ class Message(msgspec.Struct, omit_defaults=True):
     error: msgspec.Raw = msgspec.Raw()
 
 
-#: Takes a reply to a command, or None where the browser is gone.
+#: Receives the response to a command, or None if the browser has ended.
 _Reply = Callable[[Message | None], None]
 _DECODER = msgspec.json.Decoder(Message)
 _ENCODER = msgspec.json.Encoder()
 
 
 class CdpMultiplexer:
-    """The clients of one browser."""
+    """The CDP clients of one browser."""
 
     def __init__(self, chromium: ChromiumProcess) -> None:
         self._chromium = chromium
@@ -48,10 +48,10 @@ class CdpMultiplexer:
         self._end = asyncio.get_running_loop().create_task(self._wait_for_exit())
 
     async def client(self) -> CdpClient:
-        """A new client, which has nothing open yet.
+        """Return a new client without open sessions.
 
         Raises:
-            CdpError: The browser is gone.
+            CdpError: The browser has ended.
         """
         reply = await self._request(Message(method="Target.attachToBrowserTarget", params=msgspec.Raw(b"{}")))
         root: str = reply["sessionId"]
@@ -60,7 +60,7 @@ class CdpMultiplexer:
         return client
 
     async def aclose(self) -> None:
-        """Ends all clients; the browser itself is ended by whoever started it."""
+        """Close all clients; the caller ends the browser itself."""
         if self._end is not None:
             self._end.cancel()
             await asyncio.gather(self._end, return_exceptions=True)
@@ -70,7 +70,7 @@ class CdpMultiplexer:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _request(self, message: Message) -> dict[str, Any]:
-        """Sends a command of one's own and returns its result."""
+        """Send a command of the multiplexer and return its result."""
         answered: asyncio.Future[Message | None] = asyncio.get_running_loop().create_future()
 
         def reply(answer: Message | None) -> None:
@@ -90,7 +90,7 @@ class CdpMultiplexer:
         return result
 
     async def _send(self, message: Message, reply: _Reply) -> int:
-        """Sends a command under a number of this pipe's own."""
+        """Send a command under a new id of this pipe."""
         self._last += 1
         number = self._last
         self._waiting[number] = reply
@@ -121,7 +121,7 @@ class CdpMultiplexer:
             owner.on_event(message)
 
     def _forget(self, client: CdpClient) -> None:
-        """Closes a client's sessions."""
+        """Close a client's sessions."""
         if not any(one is client for one in self._clients.values()):
             return
         self._clients = {session: one for session, one in self._clients.items() if one is not client}
@@ -152,23 +152,23 @@ class CdpMultiplexer:
 
 
 class CdpClient:
-    """One client; see cdp.py for what it can do, and `forward` for one that speaks the protocol itself."""
+    """A CDP client; see cdp.py for the interface, and `forward` for relaying a client that speaks CDP itself."""
 
     def __init__(self, mux: CdpMultiplexer, root: str) -> None:
         self._mux = mux
         self._listeners: list[Listener] = []
         self._raw: Callable[[Message | None], None] | None = None
-        #: The session that stands for the browser itself.
+        #: The id of the browser session of this client.
         self.root = root
         self.gone = False
 
     async def send(
         self, method: str, params: Mapping[str, object] | None = None, session: str | None = None
     ) -> dict[str, Any]:
-        """Sends a command and returns its result.
+        """Send a command and return its result.
 
         Raises:
-            CdpError: It was refused, or the browser is gone.
+            CdpError: It was refused, or the browser has ended.
         """
         if self.gone:
             raise CdpError("The browser is gone.")
@@ -176,19 +176,19 @@ class CdpClient:
         return await self._mux._request(Message(method=method, session=session or self.root, params=given))
 
     def listen(self, listener: Listener) -> Callable[[], None]:
-        """Hears every event of this client until the function that is returned is called."""
+        """Call a listener for every event of this client; return a function that removes it."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener) if listener in self._listeners else None
 
     def forward_raw(self, hear: Callable[[Message | None], None]) -> None:
-        """Hands events and replies on as they are, for a client that speaks the protocol itself; None at the end."""
+        """Pass unparsed events and responses to `hear`, for a client that speaks CDP itself; None at the end."""
         self._raw = hear
 
     async def forward(self, message: Message) -> None:
-        """Sends a message of such a client; its reply comes with the number that it chose.
+        """Send a message of such a client; the response has the client's own id.
 
         Raises:
-            CdpError: The session is not this client's, or the browser is gone.
+            CdpError: The session does not belong to this client, or the browser has ended.
         """
         number, session = message.id, message.session
         if session is not None and self._mux._clients.get(session) is not self:
@@ -206,7 +206,7 @@ class CdpClient:
         )
 
     def on_event(self, message: Message) -> None:
-        """Hands on an event of one of this client's sessions."""
+        """Dispatch an event of one of this client's sessions."""
         session = None if message.session == self.root else message.session
         if self._raw is not None:
             message.session = session
@@ -217,13 +217,13 @@ class CdpClient:
                 listener(message.method, params, session)
 
     def on_disconnect(self) -> None:
-        """Notes that the browser is gone."""
+        """Record that the browser has ended."""
         self.gone = True
         if self._raw is not None:
             self._raw(None)
 
     def close(self) -> None:
-        """Closes this client's sessions."""
+        """Close this client's sessions."""
         self.gone = True
         self._raw = None
         self._listeners.clear()

@@ -1,6 +1,6 @@
 """The Chromium process of one session, connected by two pipes and no port.
 
-Whatever way the service ends, the pipes close, and Chromium ends with them.
+If the service ends for any reason, the pipes are closed and Chromium exits.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from weblake_service.browser.temporary_folders import TemporaryFolder
 from weblake_service.page_failure import PageFailure
 
 _LOG = logging.getLogger("weblake.service")
-#: Bytes of one message; a picture of a long page has tens of megabytes.
+#: Maximum bytes of one message; a screenshot of a long page has tens of megabytes.
 _LONGEST = 256 << 20
-#: Bytes that may wait for Chromium to read them.
+#: Maximum bytes in the write buffer to Chromium.
 _AHEAD = 1 << 20
-#: Seconds that a Chromium may take to end by itself; then it is killed.
+#: Seconds that Chromium gets to exit; then it is killed.
 _LEAVE = 3.0
-#: Chromium speaks on descriptors 3 and 4; a shell puts them there, as only it can without a hook in the forked child.
+#: Chromium uses descriptors 3 and 4. A shell sets them up, because Python could do it only with a preexec hook in the
+#: forked child.
 _ON_PIPES = ("/bin/sh", "-c", 'exec "$0" "$@" 3<&0 4>&1 0</dev/null 1>&2')
-#: What a browser for people does by itself, and one for programs does not.
+#: Switches that disable background features of a desktop browser.
 _QUIET = [
     "--headless",
     "--remote-debugging-pipe",
@@ -53,7 +54,7 @@ _QUIET = [
     "--disable-features=Translate,MediaRouter,OptimizationHints,DialMediaRouteProvider,HttpsUpgrades,"
     "AcceptCHFrame,DestroyProfileOnBrowserClose,ThirdPartyStoragePartitioning,LensOverlay,PaintHolding,"
     "NetworkTimeServiceQuerying,AutofillServerCommunication",
-    # It would ask its maker for updates and for who is signed in, which no page has asked for.
+    # Disables requests to the vendor for updates and sign-in state, which no page has caused.
     "--component-updater=url-source=http://127.0.0.1:9/,disable-pings",
     "--gaia-url=http://127.0.0.1:9/",
     "--force-color-profile=srgb",
@@ -65,19 +66,19 @@ _QUIET = [
 
 
 class ChromiumProcess:
-    """One running Chromium; `aclose` ends it and removes all that it kept on disk."""
+    """One running Chromium; `aclose` ends it and deletes its files."""
 
     def __init__(self, process: Process, folder: TemporaryFolder) -> None:
         self._process = process
         self._folder = folder
         self._reader: asyncio.Task[None] | None = None
         self._writing = asyncio.Lock()
-        #: Set once it is gone, whoever ended it.
+        #: Set when the process has ended for any reason.
         self.gone = asyncio.Event()
 
     @classmethod
     async def start(cls, proxy: str, settings: ContextSettings) -> ChromiumProcess:
-        """Starts one whose only way out is a proxy; it has said nothing yet.
+        """Start a Chromium that can reach the network only through a proxy; no message was received yet.
 
         Raises:
             PageFailure: It cannot be started.
@@ -114,18 +115,18 @@ class ChromiumProcess:
 
     @property
     def folder(self) -> Path:
-        """Where its profile lies, and where code that runs against it works."""
+        """Return the profile folder, which is also the working folder of code that runs against this browser."""
         return self._folder.path
 
     def on_message(self, listener: Callable[[bytes], None]) -> None:
-        """Hands every message of Chromium's to a listener, from now on."""
+        """Pass every message of Chromium to a listener from now on."""
         self._reader = asyncio.get_running_loop().create_task(self._read(listener))
 
     async def send(self, message: bytes) -> None:
-        """Sends a message; waits while Chromium does not take what was sent before.
+        """Send a message; wait while the write buffer is full.
 
         Raises:
-            ConnectionError: It is gone.
+            ConnectionError: Chromium has ended.
         """
         stdin = self._process.stdin
         assert stdin is not None
@@ -137,14 +138,14 @@ class ChromiumProcess:
                 await stdin.drain()
 
     def last_output(self) -> str:
-        """The last line that it logged, for whoever asks why it did not start."""
+        """Return the last line that Chromium logged, for the error message of a failed start."""
         with suppress(OSError):
             lines = (self.folder / "chromium.log").read_bytes()[-4000:].decode("utf-8", "replace").strip().splitlines()
             return lines[-1][:300] if lines else ""
         return ""
 
     async def aclose(self) -> None:
-        """Ends it, by force where it does not go."""
+        """End the process; kill it if it does not exit in time."""
         stdin = self._process.stdin
         if self._process.returncode is None and stdin is not None and not self.gone.is_set():
             with suppress(ConnectionError, RuntimeError):
@@ -153,7 +154,7 @@ class ChromiumProcess:
             async with aio.timeout(_LEAVE):
                 await self._process.wait()
         if self._process.returncode is None:
-            # Its children are in its group. Once it has been waited for, the number may be another's.
+            # Its child processes are in its process group. After the wait, the process id may be reused.
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             await self._process.wait()

@@ -1,6 +1,6 @@
 """JavaScript functions that are called on an element of a page (`this`)."""
 
-#: A short word for an element: `button "Send"`.
+#: Returns a short description of an element: `button "Send"`.
 _NAME = """
 const nameOf = (e) => {
   const tag = e.tagName.toLowerCase() + (e.id ? '#' + e.id : '') +
@@ -10,7 +10,7 @@ const nameOf = (e) => {
 };
 """
 
-#: Why the element cannot be acted on; empty when it can.
+#: Returns why the element cannot be acted on; empty if it can.
 TROUBLE = """function () {
   if (!this.isConnected) return 'gone';
   if (this.disabled || this.closest?.('fieldset:disabled')) return 'disabled';
@@ -18,7 +18,7 @@ TROUBLE = """function () {
   return '';
 }"""
 
-#: What lies over the element at a point of the window; empty when the point is the element's.
+#: Returns the element that covers a point of the window; empty if the element itself is there.
 COVER = (
     "function (x, y) {"
     + _NAME
@@ -44,8 +44,8 @@ COVER = (
 }"""
 )
 
-#: Makes the element ready to be written into, all of its text selected. `{trouble}` when it takes no text,
-#: `{done}` when it had to be set at once.
+#: Prepares the element for text input, with all of its text selected. Returns `{trouble}` if it accepts no text,
+#: `{done}` if the value had to be set directly.
 TO_FILL = """function (text) {
   const element = this.tagName === 'LABEL' && this.control ? this.control : this;
   if (element.disabled) return { trouble: 'is disabled' };
@@ -68,7 +68,7 @@ TO_FILL = """function (text) {
   return {};
 }"""
 
-#: Chooses options by their value or label. What was chosen, or the options that there are.
+#: Selects options by value or label. Returns the selected options, or the available ones.
 SELECT = """function (wanted) {
   const element = this.tagName === 'LABEL' && this.control ? this.control : this;
   if (element.tagName !== 'SELECT') return { trouble: 'is no <select>; click it, and then what it shows' };
@@ -86,7 +86,7 @@ SELECT = """function (wanted) {
   return { chosen: found.map(label) };
 }"""
 
-#: Whether the element is checked; null when it is nothing that can be.
+#: Returns whether the element is checked; null if it cannot be checked.
 CHECKED = """function () {
   const element = this.tagName === 'LABEL' && this.control ? this.control : this;
   if (element.tagName === 'INPUT' && ['checkbox', 'radio'].includes(element.type)) return element.checked;
@@ -94,7 +94,7 @@ CHECKED = """function () {
   return said === null ? null : said === 'true';
 }"""
 
-#: Scrolls the element, or what of the page can scroll, and says where it stands then.
+#: Scrolls the element, or the scrollable part of the page, and returns its scroll position.
 SCROLL = """function (x, y) {
   const scrolls = (e) => e.scrollHeight > e.clientHeight + 1 || e.scrollWidth > e.clientWidth + 1;
   const may = (e) => /auto|scroll|overlay/.test(getComputedStyle(e).overflow);
@@ -110,10 +110,10 @@ SCROLL = """function (x, y) {
   return [Math.round(box.scrollLeft), Math.round(box.scrollTop)];
 }"""
 
-#: Whether the element is visible.
+#: Returns whether the element is visible.
 VISIBLE = """function () {
   return this.checkVisibility({ visibilityProperty: true }) && this.getClientRects().length > 0;
 }"""
 
-#: Whether there is a visible element for a CSS selector.
+#: Returns whether there is a visible element for a CSS selector.
 SHOWS = f"(css) => [...document.querySelectorAll(css)].some((element) => ({VISIBLE}).call(element))"

@@ -1,8 +1,7 @@
-"""Relays an external CDP client over a WebSocket, and refuses commands that are not about pages.
+"""Relays an external CDP client over a WebSocket, and refuses commands that do not concern pages.
 
-The protocol can do more than drive pages: it opens files of this machine, writes downloads, goes round the proxy,
-hands itself to a page. A session is for pages, so what is not about them is refused, with an error in the protocol's
-own form.
+CDP can do more than control pages: it opens files of this machine, writes downloads, bypasses the proxy, and exposes
+itself to a page. Commands that do not concern pages are refused with a CDP error.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from weblake_service.sessions.cdp import CdpError
 from weblake_service.sessions.cdp_multiplexer import CdpClient, Message
 
-#: What is about pages.
+#: Allowed domains: those that concern pages.
 _DOMAINS = frozenset({
     "Accessibility", "Animation", "Audits", "BackgroundService", "Browser", "CacheStorage", "Console", "CSS", "DOM",
     "DOMDebugger", "DOMSnapshot", "DOMStorage", "Debugger", "DeviceAccess", "DeviceOrientation", "Emulation",
@@ -28,22 +27,22 @@ _DOMAINS = frozenset({
     "Profiler", "Runtime", "Schema", "Security", "ServiceWorker", "Storage", "Target", "WebAudio", "WebAuthn",
 })  # fmt: skip
 _REFUSED = frozenset({
-    # Files of this machine, and what Chromium itself does on it.
+    # Access to files of this machine, and actions of Chromium itself.
     "DOM.setFileInputFiles", "Browser.executeBrowserCommand",
-    # The protocol in the hands of a page, or in a form that is not looked through here.
+    # CDP exposed to a page, or in a wrapped form that is not checked here.
     "Target.exposeDevToolsProtocol", "Target.sendMessageToTarget", "Target.setRemoteLocations",
-    # A crash is no way to end a session.
+    # Crashing the browser is not a supported way to end a session.
     "Browser.crash", "Browser.crashGpuProcess", "Page.crash",
 })  # fmt: skip
-#: Answered as if done: clients set it as they connect, and nothing is ever written.
+#: Acknowledged without effect: clients send it when they connect, and downloads are never written.
 _PRETENDED = frozenset(["Browser.setDownloadBehavior", "Page.setDownloadBehavior"])
-#: Commands that lead somewhere.
+#: Commands that navigate to a URL.
 _LEADING = frozenset(["Page.navigate", "Target.createTarget", "Network.loadNetworkResource"])
-#: Drags what it is given, files too.
+#: Commands that drag data, which may include files.
 _DRAGGING = "Input.dispatchDragEvent"
 _SCHEMES = frozenset(["", "http", "https", "about", "data", "blob", "javascript"])
 _PAGES = frozenset(["about:blank", "about:srcdoc"])
-#: Bytes that may wait for a client that does not read.
+#: Maximum bytes buffered for a client that does not read.
 _MOST_WAITING = 256 << 20
 _NOTHING = msgspec.Raw(b"{}")
 
@@ -58,7 +57,7 @@ class _Params(msgspec.Struct):
 
 
 def refusal_reason(message: Message) -> str:
-    """Why a command is not for a client from outside; empty where it is."""
+    """Return why a command of an external client is refused; empty if it is allowed."""
     method = message.method or ""
     if method.partition(".")[0] not in _DOMAINS or method in _REFUSED:
         return f"{method[:100]} is not for sessions of this service."
@@ -80,12 +79,12 @@ def refusal_reason(message: Message) -> str:
 
 
 async def relay(socket: WebSocket, client: CdpClient, used: Callable[[], None]) -> None:
-    """Lets whoever is at the other end of an accepted websocket speak to the browser until one of the two is gone.
+    """Relay messages between an accepted websocket and the browser until one of the two is closed.
 
     Args:
         socket: The client's connection.
-        client: Its place at the browser; closed at the end.
-        used: Told of everything that it says.
+        client: Its CDP client; closed at the end.
+        used: Called for every message of the client.
     """
     outgoing = _Outgoing()
     client.forward_raw(outgoing.put)
@@ -105,7 +104,7 @@ async def relay(socket: WebSocket, client: CdpClient, used: Callable[[], None]) 
 
 
 class _Outgoing:
-    """What waits to be sent to a client, so many bytes at most."""
+    """A bounded buffer of messages to a client."""
 
     def __init__(self) -> None:
         self._texts: deque[bytes] = deque()
@@ -114,7 +113,7 @@ class _Outgoing:
         self.over = False
 
     def put(self, message: Message | None) -> None:
-        """Takes the next message; None says that none comes any more, and one too many is the last."""
+        """Add a message; None marks the end, and so does a message beyond the limit."""
         if message is not None:
             text = msgspec.json.encode(message)
             self._texts.append(text)
@@ -124,7 +123,7 @@ class _Outgoing:
         self._more.set()
 
     async def next(self) -> bytes | None:
-        """The next one, waiting for it; None at the end."""
+        """Return the next message, waiting for it; None at the end."""
         while not self._texts and not self.over:
             self._more.clear()
             await self._more.wait()

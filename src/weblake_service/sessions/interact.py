@@ -17,14 +17,14 @@ from weblake_service.sessions.session_records import SessionSpec
 from weblake_service.sessions.sessions import EndedSession, LiveSession, SessionManager, destroyed_error
 from weblake_service.store.database import Store
 
-#: Seconds of life of such a browser, and seconds without use: the contract leaves them open.
+#: Lifetime and idle time of such a browser in seconds: the contract does not specify them.
 TTL, IDLE = 600.0, 300.0
-#: Failures that are the browser's and not the page's.
+#: Statuses of failures of the browser and not of the page.
 _OF_BROWSER = frozenset([502, 503])
 
 
 class InteractSessions:
-    """The browsers of scrapes."""
+    """The sessions that continue scrapes."""
 
     def __init__(
         self, store: Store, clock: Clock, ids: Ids, sessions: SessionManager, steering: PlaywrightDriver
@@ -37,10 +37,10 @@ class InteractSessions:
         self._turns = KeyedLocks()
 
     async def session(self, access: Access, scrape_id: str) -> LiveSession:
-        """The session of a scrape, begun where there is none yet.
+        """Return the session of a scrape; start one if there is none.
 
         Raises:
-            ErrorResponse: 402, 403, 404, 409, 410 and 429 as the contract's table says, 502 where it does not start.
+            ErrorResponse: 402, 403, 404, 409, 410 and 429 as in the contract's table, 502 if the session cannot start.
         """
         async with self._turns.lock(scrape_id):
             now = self._clock.now()
@@ -74,12 +74,12 @@ class InteractSessions:
                 raise ErrorResponse(409, message, code="REPLAY_CONTEXT_UNAVAILABLE") from failure
 
     async def stop(self, access: Access, scrape_id: str) -> EndedSession:
-        """Ends the session of a scrape; one that has ended already is told of once more.
+        """End the session of a scrape; if it has already ended, return the same result again.
 
         Raises:
-            ErrorResponse: 403 where it is another team's, 404 where there is none.
+            ErrorResponse: 403 if it is another team's, 404 if there is none.
         """
-        # A first call that is still bringing the page back is waited for: what it began is stopped too.
+        # Wait for a first call that is still restoring the page, so that its session is ended too.
         async with self._turns.lock(scrape_id):
             row = await self._store.read(partial(session_records.of_scrape, scrape_id=scrape_id))
             if row is None:

@@ -1,6 +1,6 @@
 """Keyboard events by key name: `Enter`, `Control+a`, `Shift+Tab`, `x`.
 
-A US keyboard; characters that it lacks are put in without a key.
+The layout is a US keyboard; other characters are inserted without a key.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from weblake_service.sessions.attached_page import PageActionError
 MODIFIERS = {"Alt": 1, "Control": 2, "Meta": 4, "Shift": 8}
 _SHORT = {"ctrl": "Control", "control": "Control", "alt": "Alt", "option": "Alt", "shift": "Shift"}
 _SHORT |= {"meta": "Meta", "cmd": "Meta", "command": "Meta", "controlormeta": "Control"}
-#: Name -> the number that Windows knows the key by.
+#: Key names and their Windows virtual key codes.
 _NAMED = {
     "Backspace": 8, "Tab": 9, "Enter": 13, "Pause": 19, "CapsLock": 20, "Escape": 27, "PageUp": 33, "PageDown": 34,
     "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "Insert": 45,
@@ -21,7 +21,7 @@ _NAMED = {
 }  # fmt: skip
 _OTHER = {"return": "Enter", "esc": "Escape", "del": "Delete", "space": " ", "spacebar": " "}
 _OTHER |= {"up": "ArrowUp", "down": "ArrowDown", "left": "ArrowLeft", "right": "ArrowRight"}
-#: The keys of signs: what they type without and with Shift, their code, their number.
+#: Punctuation keys: the characters without and with Shift, the code, the key code.
 _SIGNS = [
     ("`~", "Backquote", 192), ("1!", "Digit1", 49), ("2@", "Digit2", 50), ("3#", "Digit3", 51), ("4$", "Digit4", 52),
     ("5%", "Digit5", 53), ("6^", "Digit6", 54), ("7&", "Digit7", 55), ("8*", "Digit8", 56), ("9(", "Digit9", 57),
@@ -33,18 +33,18 @@ _SIGNS = [
 
 @dataclass(frozen=True)
 class Key:
-    """One key, as a page hears of it."""
+    """One key with the fields of its DOM event."""
 
     key: str
     code: str
     number: int
-    #: What it types; empty for nothing.
+    #: The text that it types; empty for none.
     text: str = ""
-    #: Whether Shift has to be held for this.
+    #: Whether Shift must be held for this character.
     shifted: bool = False
 
     def event(self, kind: str, modifiers: int) -> dict[str, object]:
-        """The parameters of Input.dispatchKeyEvent for `down` or `up`."""
+        """Return the parameters of Input.dispatchKeyEvent for `down` or `up`."""
         told: dict[str, object] = {
             "key": self.key,
             "code": self.code,
@@ -83,13 +83,13 @@ _BY_LOWER = {name.lower(): name for name in KEYS if len(name) > 1}
 
 
 def parse_chord(names: str) -> tuple[list[Key], Key]:
-    """The modifiers and the key that a text like `Control+Shift+a` names.
+    """Return the modifiers and the key that a text such as `Control+Shift+a` names.
 
     Raises:
         PageActionError: There is no such key.
     """
     parts = names.split("+")
-    # `+` itself is a key, too: `Control++`, `+`.
+    # `+` is also a key: `Control++`, `+`.
     if names.endswith("+"):
         parts = [*names[:-1].rstrip("+").split("+"), "+"] if len(names) > 1 else ["+"]
     held = []

@@ -1,7 +1,8 @@
-"""Frames of a live view: at most one on its way to the viewer, and the newest one waiting.
+"""Frames of a live view: at most one in transit to the viewer, and the newest one waiting.
 
-A browser that films a page sends the next picture when the ones before are acknowledged. They are, when the viewer has
-drawn what it was sent: so a viewer on a slow line gets fewer pictures and never old ones, and nothing piles up here.
+The browser sends the next screencast frame after the previous ones were acknowledged. They are acknowledged when the
+viewer has drawn its frame: a viewer with a slow connection gets fewer frames but never old ones, and no backlog builds
+up.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-#: Pictures that a browser sends before the first is acknowledged: beyond them it drops what it films.
+#: Frames that a browser sends before the first is acknowledged; it drops frames beyond them.
 _AHEAD = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One picture (a JPEG) and the size of what it shows, in the page's own pixels."""
+    """One frame (a JPEG) and the size of the page area that it shows, in CSS pixels."""
 
     data: bytes
     page_width: float
@@ -25,35 +26,35 @@ class Frame:
 
     @classmethod
     def from_base64(cls, text: str, page_width: float, page_height: float) -> Frame:
-        """A picture as the browser's protocol has it."""
+        """Return a frame from the base64 data of CDP."""
         return cls(b64decode(text), page_width, page_height)
 
     @property
     def scale(self) -> float:
-        """Pixels of the picture for one of the page's; 1 where that cannot be told."""
+        """Return the frame's pixels per CSS pixel; 1 if unknown."""
         width, _ = jpeg_size(self.data)
         return width / self.page_width if width and self.page_width > 0 else 1.0
 
 
 @dataclass(slots=True)
 class FrameQueue:
-    """The newest picture that was not sent yet, and what of the browser's is to be acknowledged."""
+    """The newest unsent frame, and the browser's frames that are to be acknowledged."""
 
-    #: Acknowledges one of the browser's pictures by its number.
+    #: Acknowledges a frame of the browser by its number.
     acknowledge: Callable[[int], None]
     newest: Frame | None = None
-    #: What the viewer sees.
+    #: The frame that the viewer sees.
     shown: Frame | None = None
-    #: Whether the viewer has drawn the last one that it was sent.
+    #: Whether the viewer has drawn the last frame that it was sent.
     acknowledged: bool = True
-    #: Whether the browser may have dropped a change: what was last filmed need not be what is there.
+    #: Whether the browser may have dropped a change, so that its last frame may be outdated.
     behind: bool = False
-    #: Whether the page that is followed now has had no picture yet.
+    #: Whether there was no frame yet of the page that is followed now.
     awaiting_first: bool = True
     _open: list[int] = field(default_factory=list)
 
     def on_screencast_frame(self, event: dict[str, Any]) -> None:
-        """Takes in a picture of the browser's (`Page.screencastFrame`), in place of one that was not sent yet."""
+        """Store a frame of the browser (`Page.screencastFrame`), replacing an unsent one."""
         size = event["metadata"]
         self.newest = Frame.from_base64(event["data"], float(size["deviceWidth"]), float(size["deviceHeight"]))
         self.awaiting_first = False
@@ -61,34 +62,34 @@ class FrameQueue:
         self.behind = len(self._open) >= _AHEAD
 
     def on_screenshot(self, picture: Frame) -> None:
-        """Takes in a picture that was asked for: what is there now."""
+        """Store a screenshot, which shows the current state."""
         self.newest, self.awaiting_first, self.behind = picture, False, False
 
     def next(self) -> Frame | None:
-        """The picture to send now; None while the viewer draws, or where there is nothing new."""
+        """Return the frame to send now; None while the viewer draws, or if there is no new frame."""
         if not self.acknowledged or self.newest is None:
             return None
         self.shown, self.newest, self.acknowledged = self.newest, None, False
         return self.shown
 
     def on_drawn(self) -> None:
-        """The viewer has drawn what it was sent: the browser may go on."""
+        """Record that the viewer has drawn its frame, and acknowledge the browser's frames."""
         self.acknowledged = True
         numbers, self._open = self._open, []
         for number in numbers:
             self.acknowledge(number)
 
     def clear(self) -> None:
-        """Another page is followed: nothing of the one before is sent any more."""
+        """Discard unsent frames, because another page is followed."""
         self.newest, self.behind, self.awaiting_first, self._open = None, False, True, []
 
 
 def jpeg_size(data: bytes) -> tuple[int, int]:
-    """Width and height from the head of a JPEG; zeros where it has none."""
+    """Return width and height from the header of a JPEG; zeros if there is none."""
     at = 2
     while at + 9 <= len(data) and data[at] == 0xFF:
         kind = data[at + 1]
-        if 0xC0 <= kind <= 0xCF and kind not in (0xC4, 0xC8, 0xCC):  # the start of a frame; the three are tables
+        if 0xC0 <= kind <= 0xCF and kind not in (0xC4, 0xC8, 0xCC):  # start-of-frame markers
             return int.from_bytes(data[at + 7 : at + 9], "big"), int.from_bytes(data[at + 5 : at + 7], "big")
         at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
     return 0, 0

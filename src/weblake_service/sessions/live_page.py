@@ -5,18 +5,18 @@ from __future__ import annotations
 from html import escape
 from importlib.resources import files
 
-#: The files beside the HTML, by name, and what they are; the HTML names them below the `static` that it is given.
+#: The files beside the HTML, by name, with their content types; the HTML refers to them below its `static` path.
 STATIC = {"live.js": "text/javascript", "live.css": "text/css"}
 
 _HEADERS = {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff"}
 
 
 def headers(*, framed: bool) -> dict[str, str]:
-    """Headers of the HTML: nothing from elsewhere, and the address, which is all that it takes to get in, stays here.
+    """Return the headers of the HTML: no external resources, and no leak of the URL, which contains the access token.
 
     Args:
-        framed: Whether pages of this service may show it in a frame; for those who only watch, as whoever sees the
-            other one can be made to act in it.
+        framed: Whether pages of this service may embed the view in a frame. Only for read-only views, because an
+            embedded interactive view allows clickjacking.
     """
     frames = "'self'" if framed else "'none'"
     policy = (
@@ -27,17 +27,17 @@ def headers(*, framed: bool) -> dict[str, str]:
 
 
 def page(socket: str, static: str) -> str:
-    """The HTML of a view.
+    """Return the HTML of a view.
 
     Args:
-        socket: The path of the view's WebSocket, on the host that the page comes from.
-        static: The path below which `STATIC` is served, without a slash at its end.
+        socket: The path of the view's WebSocket, on the host of the page.
+        static: The path below which `STATIC` is served, without a trailing slash.
     """
     return _file("live.html").decode().replace("{socket}", escape(socket)).replace("{static}", escape(static))
 
 
 def static(name: str) -> bytes:
-    """One of the files of `STATIC`."""
+    """Return one of the files of `STATIC`."""
     if name not in STATIC:
         raise KeyError(name)
     return _file(name)

@@ -6,39 +6,39 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-#: Characters of an address and of a title that are shown.
+#: Maximum characters of a URL and of a title that are sent to the viewer.
 _URL, _TITLE = 2048, 300
-#: Pages of the browser itself, which nobody asked for.
+#: URL prefixes of internal pages of the browser, which are not listed.
 _OWN = ("devtools://", "chrome-extension://")
 
 
 @dataclass(slots=True)
 class LiveTabs:
-    """The browser's pages, in the order in which they were opened, and the one that is followed."""
+    """The tabs of the browser in the order in which they were opened, and the followed one."""
 
-    #: Address and title, by the id of the target.
+    #: URL and title by target id.
     pages: dict[str, tuple[str, str]] = field(default_factory=dict)
-    #: Ids in the order in which one was followed after the other.
+    #: Target ids in the order in which they were followed.
     _recent: list[str] = field(default_factory=list)
 
     @property
     def followed(self) -> str | None:
-        """The id of the page that is shown; None where there is none."""
+        """Return the id of the followed page; None if there is none."""
         return self._recent[-1] if self._recent else None
 
     @property
     def number(self) -> int:
-        """Which of the tabs that is, from 1; 0 where there is none."""
+        """Return the position of the followed tab, from 1; 0 if there is none."""
         return 1 + list(self.pages).index(self._recent[-1]) if self._recent else 0
 
     def add_existing(self, infos: list[Mapping[str, Any]]) -> None:
-        """Takes in the pages that were there first: which was opened last nobody knows, but no empty one."""
+        """Add the pages that existed before; their order is unknown, and a blank page is followed last."""
         for info in sorted(infos, key=lambda info: str(info.get("url")) != "about:blank"):
             if str(info.get("targetId")) not in self.pages:
                 self.on_target_info(info)
 
     def on_target_info(self, info: Mapping[str, Any]) -> bool:
-        """Takes in what the browser tells of a target; says whether anything that is shown has changed."""
+        """Process a target event; return whether anything that is shown has changed."""
         target, url = str(info.get("targetId")), str(info.get("url", ""))[:_URL]
         if info.get("type") != "page" or url.startswith(_OWN):
             return False
@@ -50,14 +50,14 @@ class LiveTabs:
         return before != page
 
     def on_target_destroyed(self, target: str) -> bool:
-        """A target was closed; says whether it was one of these pages."""
+        """Process the end of a target; return whether it was one of these tabs."""
         if self.pages.pop(target, None) is None:
             return False
         self._recent.remove(target)
         return True
 
     def follow(self, target: str) -> None:
-        """Shows this page from now on."""
+        """Follow this page from now on."""
         if target in self._recent:
             self._recent.remove(target)
         self._recent.append(target)

@@ -1,17 +1,17 @@
 """Live view of a browser session: sends frames to a viewer and handles its input.
 
-One LiveView serves one viewer over one connection, most likely a WebSocket. To the viewer go pictures, as binary
-messages that are JPEGs, and JSON texts:
+One LiveView serves one viewer over one connection, usually a WebSocket. The viewer receives frames, as binary messages
+that are JPEGs, and JSON texts:
 
     {"type": "hello", "interactive": …}                                       once, first
     {"type": "page", "url", "title", "width", "height", "scale", "tab", "tabs"}  when any of it has changed; tab 0: none
-    {"type": "dialog", "open": true, "kind", "text", "default"}               the page asks something, and waits
-    {"type": "dialog", "open": false}                                         it does not any more
-    {"type": "pong"}                                                          for a ping
-    {"type": "ended"}                                                         the browser is gone; the last one
+    {"type": "dialog", "open": true, "kind", "text", "default"}               a dialog of the page is open
+    {"type": "dialog", "open": false}                                         the dialog was closed
+    {"type": "pong"}                                                          the answer to a ping
+    {"type": "ended"}                                                         the browser has ended; the last message
 
-From the viewer come the messages of live_messages. Each picture is answered with `taken`, by those who only watch too:
-the next one is sent after that, so that a slow line shows what is there now and not what was there.
+The viewer sends the messages of viewer_messages. It acknowledges each frame with `taken`, also in a read-only view: the
+next frame is sent after that, so that a slow connection shows the current state and not a backlog.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from weblake_service.sessions.live_tabs import LiveTabs
 
 Receive = Callable[[], Awaitable[str | bytes | None]]
 
-#: The largest picture, and how good it is: text can be read, and a page is some 50 KB.
+#: Maximum size of a frame, and its JPEG quality: text is readable, and a page has about 50 KB.
 WIDTH, HEIGHT, QUALITY = 1280, 800, 60
-#: Seconds between two pictures at least: a browser makes 60 a second of a page that moves.
+#: Minimum seconds between two frames: a browser renders up to 60 a second.
 _PACE = 0.06
-#: Seconds between two looks at what nobody tells of; for a command; for a viewer that draws; until a dialog that nobody
-#: answers is dismissed: its page does nothing before.
+#: Seconds: the interval of polling for changes without an event; the timeout of a command; the timeout of a viewer that
+#: draws; the time until an unanswered dialog is dismissed, because its page is blocked until then.
 _LOOK, _COMMAND, _DRAWING, DIALOG = 0.5, 10.0, 5.0, 60.0
-#: Inputs on their way to the browser: beyond the first, the pointer's moves are left out, and beyond the second, all.
+#: Limits of pending input events: beyond the first, pointer moves are dropped, and beyond the second, all events.
 _BUSY, _STUCK = 16, 256
-#: Characters of a dialog's text.
+#: Maximum characters of a dialog's text.
 _DIALOG_TEXT = 2000
 
 
@@ -48,9 +48,9 @@ class LiveView:
     """One viewer of one browser.
 
     Args:
-        cdp: The browser; other clients of it, such as its user's own program, are not disturbed.
-        interactive: Whether the viewer's input goes to the browser. One who only watches can change nothing.
-        on_input: Called for everything that an interactive viewer does; to watch is no activity.
+        cdp: A CDP client; other clients of the browser, such as its user's program, are not affected.
+        interactive: Whether the viewer's input is sent to the browser. A read-only viewer can change nothing.
+        on_input: Called for every input of an interactive viewer; watching does not count as use.
     """
 
     def __init__(self, cdp: Cdp, *, interactive: bool, on_input: Callable[[], None] = lambda: None) -> None:
@@ -59,7 +59,7 @@ class LiveView:
         self._on_input = on_input
         self._tabs = LiveTabs()
         self._frames = FrameQueue(self._acknowledge)
-        #: The page that is attached, and the session that it is attached as.
+        #: The attached page, and the CDP session id of the attachment.
         self._target: str | None = None
         self._session: str | None = None
         self._hidden = False
@@ -79,11 +79,11 @@ class LiveView:
         send_bytes: Callable[[bytes], Awaitable[object]],
         send_text: Callable[[str], Awaitable[object]],
     ) -> None:
-        """Serves the viewer until it or the browser is gone.
+        """Serve the viewer until the connection or the browser ends.
 
         Args:
-            receive: Gives the viewer's next message; None when it is gone.
-            send_bytes: Sends a picture; must not return before there is room for it.
+            receive: Returns the viewer's next message; None after a disconnect.
+            send_bytes: Sends a frame; returns only when its buffer has space.
             send_text: Sends a text.
         """
         deaf = self._cdp.listen(self._on_event)
@@ -101,7 +101,7 @@ class LiveView:
             done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
             errors = [error for task in done if (error := task.exception()) is not None]
             if any(isinstance(error, CdpError) for error in errors):
-                with suppress(Exception):  # the viewer may be gone as well
+                with suppress(Exception):  # the viewer may be disconnected as well
                     await send_text(json.dumps({"type": "ended"}))
             elif errors:
                 raise errors[0]
@@ -110,7 +110,7 @@ class LiveView:
             if self._pause is not None:
                 self._pause.cancel()
             self._detach()
-            # What is on its way to the browser is short, and its end is not waited for by whoever closes the view.
+            # Pending commands are short, and closing the view does not wait for them.
             for task in parts:
                 task.cancel()
             await asyncio.gather(*parts, return_exceptions=True)
@@ -119,7 +119,7 @@ class LiveView:
             for task in self._running:
                 task.cancel()
 
-    # The viewer
+    # Messages to the viewer
 
     async def _read_viewer(self, receive: Receive) -> None:
         while (raw := await receive()) is not None:
@@ -143,7 +143,7 @@ class LiveView:
             self._has_output.clear()
             picture = self._frames.next()
             if picture is not None:
-                self._queue_page_message()  # its size goes before it
+                self._queue_page_message()  # the frame's size is sent before the frame
             try:
                 while self._outbox:
                     await send_text(json.dumps(self._outbox.pop(next(iter(self._outbox)))))
@@ -151,7 +151,7 @@ class LiveView:
                     self._sent_at = monotonic()
                     await send_bytes(picture.data)
             except Exception:  # noqa: BLE001
-                return  # the viewer is gone: each kind of connection says so in its own way
+                return  # disconnected; each kind of connection raises its own exception
 
     def _queue_message(self, news: dict[str, object]) -> None:
         self._outbox.pop(str(news["type"]), None)
@@ -177,7 +177,7 @@ class LiveView:
         self._frames.on_drawn()
         self._has_output.set()
 
-    # What it does
+    # Messages from the viewer
 
     def _handle_message(self, message: said.Message) -> None:
         match message:
@@ -186,7 +186,7 @@ class LiveView:
             case said.Tab():
                 self._show_tab(message.number)
             case _ if self._dialog_since is not None:
-                return  # the page hears nothing before it has its answer
+                return  # the page processes nothing before the dialog is answered
             case said.Navigate():
                 if message.is_web():
                     self._send_command("Page.navigate", {"url": message.url})
@@ -223,7 +223,7 @@ class LiveView:
         if 0 <= at < len(history["entries"]):
             await self._command("Page.navigateToHistoryEntry", {"entryId": history["entries"][at]["id"]}, session)
 
-    # The browser
+    # Events of the browser
 
     def _on_event(self, method: str, params: dict[str, Any], session: str | None) -> None:
         match method:
@@ -234,7 +234,7 @@ class LiveView:
                 if self._tabs.on_target_destroyed(str(params["targetId"])):
                     self._tab_changed.set()
             case "Target.detachedFromTarget" if self._session is not None and params["sessionId"] == self._session:
-                self._session = self._target = None  # somebody else has detached it, or it was closed
+                self._session = self._target = None  # another client has detached it, or it was closed
                 self._tab_changed.set()
         if session is None or session != self._session:
             return
@@ -259,7 +259,7 @@ class LiveView:
             self._queue_message({"type": "dialog", "open": False})
 
     async def _follow_tabs(self) -> None:
-        # In this order: once asked to, the browser tells of all pages that there are, one by one and in any order.
+        # In this order: after the second command the browser reports all existing pages, one by one and in any order.
         self._tabs.add_existing((await self._cdp.send("Target.getTargets"))["targetInfos"])
         await self._cdp.send("Target.setDiscoverTargets", {"discover": True})
         while True:
@@ -277,22 +277,22 @@ class LiveView:
         try:
             reply = await self._cdp.send("Target.attachToTarget", {"targetId": target, "flatten": True})
         except CdpError:
-            # It may have been closed meanwhile; this fails as well where the browser is gone, which ends the view.
+            # The page may have been closed meanwhile. If the browser has ended, this fails too, which ends the view.
             await self._cdp.send("Target.getTargets")
             self._tabs.on_target_destroyed(target)
             self._tab_changed.set()
             return
         self._session = str(reply["sessionId"])
-        # Not waited for: a page that has a dialog open answers when that is closed.
+        # Not awaited: a page with an open dialog responds only after the dialog is closed.
         self._send_command("Page.enable")
         self._send_command(
             "Page.startScreencast",
-            # Every frame, since of a page that changes once there is one: it is the viewer's pace that leaves some out.
+            # Every frame, since a page that changes once sends only one; the viewer's acknowledgements limit the rate.
             {"format": "jpeg", "quality": QUALITY, "maxWidth": WIDTH, "maxHeight": HEIGHT, "everyNthFrame": 1},
         )
 
     def _detach(self) -> None:
-        """Leaves the page. Who was asked by it and leaves has answered no: it would wait for good otherwise."""
+        """Detach from the page; dismiss its open dialog first, because the page would otherwise stay blocked."""
         if self._interactive:
             self._answer_dialog(accept=False)
         session, self._session, self._hidden = self._session, None, False
@@ -302,10 +302,10 @@ class LiveView:
             self._start(self._command("Target.detachFromTarget", {"sessionId": session}))
 
     async def _poll_page(self) -> None:
-        """What nobody tells of: a new title, a page that stands still, a viewer that hangs, a browser that is gone."""
+        """Poll for changes without an event: a new title, a still page, an unresponsive viewer, an ended browser."""
         while True:
             await asyncio.sleep(_LOOK)
-            # Fails where the browser is gone. And a page's new title is told by no event, until something else happens.
+            # Fails if the browser has ended. A new title causes no event of its own.
             infos = (await self._cdp.send("Target.getTargets"))["targetInfos"]
             for info in infos:
                 if self._tabs.on_target_info(info):
@@ -326,8 +326,8 @@ class LiveView:
             or pictures.newest is not None
         ):
             return False
-        # A page that does not move is not filmed, one in the background neither, and of one that moved faster than the
-        # viewer's line the last picture may be missing.
+        # A still page and a page in the background send no frames, and the last frame of a page that changed faster
+        # than the viewer's connection may be missing.
         return pictures.awaiting_first or pictures.behind or self._hidden
 
     async def _take_screenshot(self) -> None:
@@ -345,7 +345,7 @@ class LiveView:
                     self._frames.on_screenshot(Frame.from_base64(str(shot["data"]), width, height))
                     self._has_output.set()
 
-    # Commands that nobody waits for
+    # Commands without a waiting caller
 
     def _acknowledge(self, number: int) -> None:
         self._send_command("Page.screencastFrameAck", {"sessionId": number})
@@ -357,7 +357,7 @@ class LiveView:
         *,
         finally_: Callable[[], None] = lambda: None,
     ) -> None:
-        """Sends a command to the page that is followed; in the order of these calls, but no answer is waited for."""
+        """Send a command to the followed page, in the order of the calls, without waiting for the response."""
         self._start(self._command(method, params, self._session, finally_))
 
     async def _command(
@@ -370,7 +370,7 @@ class LiveView:
         try:
             await self._cdp.send(method, params, session)
         except CdpError:
-            pass  # the page is gone, or the browser, which `_look` finds out
+            pass  # the page is closed, or the browser has ended, which `_poll_page` detects
         finally:
             finally_()
 

@@ -10,16 +10,16 @@ from weblake import aio
 from weblake_service.sessions.attached_page import AttachedPage, PageActionError
 from weblake_service.sessions.cdp import Cdp, CdpError
 
-#: Seconds that a page may take to say whether it is in front.
+#: Seconds that a page may take to report whether it is in front.
 _LOOK = 2.0
-#: Looks for a page that is closing, and the seconds between them.
+#: Number of checks for a closing page, and the seconds between them.
 _LOOKS, _AGAIN = 200, 0.01
 _FRONT = "[document.visibilityState === 'visible', document.hasFocus(), performance.timeOrigin]"
 
 
 @dataclass(frozen=True)
 class OpenPage:
-    """One page that is open."""
+    """One open page."""
 
     id: str
     title: str
@@ -27,16 +27,17 @@ class OpenPage:
 
 
 async def open_pages(cdp: Cdp) -> list[OpenPage]:
-    """All pages, in an order of the browser's own."""
+    """Return all pages, in the browser's own order."""
     infos = (await cdp.send("Target.getTargets"))["targetInfos"]
     kept = [info for info in infos if info["type"] == "page" and not info["url"].startswith("devtools://")]
     return [OpenPage(info["targetId"], info.get("title", ""), info["url"]) for info in kept]
 
 
 async def front_page(cdp: Cdp, pages: list[OpenPage] | None = None) -> str | None:
-    """The page in front: the one that was opened or switched to last. None when there is no page.
+    """Return the page in front: the one that was opened or activated last. None if there is no page.
 
-    Chromium tells no order of its pages; but what is opened comes to the front, and only what is there is visible.
+    Chromium reports no order of its pages, but an opened page comes to the front, and only the page in front is
+    visible.
     """
     pages = await open_pages(cdp) if pages is None else pages
     if len(pages) < 2:
@@ -46,27 +47,27 @@ async def front_page(cdp: Cdp, pages: list[OpenPage] | None = None) -> str | Non
 
 
 async def new_page(cdp: Cdp, url: str = "about:blank") -> str:
-    """Opens a page in front of the others."""
+    """Open a page in front of the others; return its id."""
     return str((await cdp.send("Target.createTarget", {"url": url}))["targetId"])
 
 
 async def bring_to_front(cdp: Cdp, page: str) -> None:
-    """Brings a page in front of the others.
+    """Activate a page.
 
     Raises:
-        PageActionError: It is not there.
+        PageActionError: The page does not exist.
     """
     await _send(cdp, "Target.activateTarget", page)
 
 
 async def close_page(cdp: Cdp, page: str) -> None:
-    """Closes a page.
+    """Close a page.
 
     Raises:
-        PageActionError: It is not there.
+        PageActionError: The page does not exist.
     """
     await _send(cdp, "Target.closeTarget", page)
-    # The answer comes before the page is gone, and until then it is listed.
+    # The response arrives before the page is closed, and until then it is listed.
     for _ in range(_LOOKS):
         if all(one.id != page for one in await open_pages(cdp)):
             return
@@ -81,7 +82,7 @@ async def _send(cdp: Cdp, method: str, page: str) -> None:
 
 
 async def _page_state(cdp: Cdp, page: str) -> tuple[bool, bool, float]:
-    """Whether a page is visible, whether it has the focus, and when it was loaded."""
+    """Return whether a page is visible, whether it has the focus, and when it was loaded."""
 
     with suppress(CdpError, PageActionError, TimeoutError):
         async with aio.timeout(_LOOK):

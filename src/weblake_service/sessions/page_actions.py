@@ -1,7 +1,7 @@
 """Actions on a page: navigate, click, type, press keys, select, scroll. Used by `agent-browser` and by the agent.
 
-Elements are named by a CSS selector, or by a ref of the last snapshot (`@e5`). Whatever cannot be done raises a
-PageActionError whose message a person or a model can go on from.
+Elements are identified by a CSS selector, or by a ref of the last snapshot (`@e5`). A failed action raises a
+PageActionError with a message that helps a person or a model to continue.
 """
 
 from __future__ import annotations
@@ -18,40 +18,40 @@ from weblake_service.sessions.keyboard import KEYS, MODIFIERS, parse_chord
 from weblake_service.sessions.open_pages import front_page, new_page
 from weblake_service.sessions.page_reader import Element, PageReader
 
-#: Seconds that a page may take to load.
+#: Load timeout of a page in seconds.
 _LOAD = 30.0
-#: Seconds in which what was clicked may start a load, and in which that load may end.
+#: Seconds in which a click may start a navigation, and in which that navigation must finish.
 _START, _FOLLOW = 0.1, 10.0
-#: Seconds in which a page that is loaded anew may start to.
+#: Seconds in which a reload must start.
 _AGAIN = 2.0
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:(?!\d)")
 _WAYS = {"up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}
 _PIXELS = 600
-#: Times that an element may still move until it is clicked where it is, and the seconds between two looks.
+#: Number of checks whether an element still moves before it is clicked anyway, and the seconds between them.
 _MOVES, _LOOK = 20, 0.03
 
 
 class PageActions(PageReader):
-    """Hands on one page, and eyes to use them by."""
+    """Performs and observes actions on one page."""
 
     @classmethod
     async def attach(cls, cdp: Cdp, target: str | None = None, known: Snapshot | None = None) -> PageActions:
-        """Hands on a page: by default the one in front, or a new one where there is none.
+        """Return the actions for a page: by default the page in front, or a new one if there is none.
 
         Raises:
-            PageActionError: There is no such page.
+            PageActionError: The page does not exist.
         """
         chosen = target or await front_page(cdp) or await new_page(cdp)
         return cls(await AttachedPage.attach(cdp, chosen), known)
 
     async def detach(self) -> None:
-        """Leaves the page as it is."""
+        """Detach; the page is not changed."""
         await self.page.detach()
 
-    # Going
+    # Navigation
 
     async def goto(self, url: str, timeout_s: float = _LOAD) -> None:
-        """Opens an address, by https where it names no scheme, and waits until it has loaded."""
+        """Open a URL, by https if it has no scheme, and wait until it has loaded."""
         address = url if _SCHEME.match(url) else f"https://{url}"
         reply = await self.page.send("Page.navigate", {"url": address})
         if reply.get("errorText"):
@@ -63,11 +63,11 @@ class PageActions(PageReader):
             )
 
     async def back(self) -> None:
-        """To the page before this one."""
+        """Go back to the previous page of the history."""
         await self._go_in_history(-1, "before")
 
     async def forward(self) -> None:
-        """To the page that `back` came from."""
+        """Go forward to the next page of the history."""
         await self._go_in_history(1, "after")
 
     async def _go_in_history(self, way: int, word: str) -> None:
@@ -80,15 +80,15 @@ class PageActions(PageReader):
         await self.page.wait_for_navigation(since, _LOAD)
 
     async def reload(self) -> None:
-        """Loads the page anew."""
+        """Reload the page."""
         since = self.page.navigation_mark()
         await self.page.send("Page.reload")
         await self.page.wait_for_load(since, _AGAIN, _LOAD)
 
-    # Doing
+    # Input
 
     async def click(self, where: str, count: int = 1) -> None:
-        """Clicks an element, as a mouse does, and waits for the page that the click opens."""
+        """Click an element with mouse events, and wait for a navigation that the click starts."""
         since = self.page.navigation_mark()
         x, y = await self._clickable_point(where)
         await self._dispatch_mouse_event("mouseMoved", x, y)
@@ -98,17 +98,17 @@ class PageActions(PageReader):
         await self.page.wait_for_load(since, _START, _FOLLOW)
 
     async def hover(self, where: str) -> None:
-        """Moves the mouse over an element."""
+        """Move the mouse over an element."""
         x, y = await self._clickable_point(where, enabled=False)
         await self._dispatch_mouse_event("mouseMoved", x, y)
 
     async def focus(self, where: str) -> None:
-        """Gives an element the focus."""
+        """Set the focus to an element."""
         element = await self.find(where)
         await self.page.call(element.object, "function () { this.focus(); }")
 
     async def fill(self, where: str, text: str) -> None:
-        """Puts a text into a field, in place of what it holds."""
+        """Replace the content of a field by a text."""
         element = await self.find(where)
         ready = await self.page.call(element.object, element_scripts.TO_FILL, text)
         if ready.get("trouble"):
@@ -121,7 +121,7 @@ class PageActions(PageReader):
             await self.press("Delete")
 
     async def type(self, text: str, where: str | None = None) -> None:
-        """Writes a text key by key, after what is there: into an element, or where the focus is."""
+        """Type a text key by key after the existing content of an element, or at the focus."""
         if where is not None:
             await self.focus(where)
         since = self.page.navigation_mark()
@@ -137,7 +137,7 @@ class PageActions(PageReader):
             await self.page.wait_for_load(since, _START, _FOLLOW)
 
     async def press(self, keys: str, where: str | None = None) -> None:
-        """Presses a key, as `Enter` or `Control+a`: in an element, or where the focus is."""
+        """Press a key such as `Enter` or `Control+a` on an element, or at the focus."""
         held, key = parse_chord(keys)
         if where is not None:
             await self.focus(where)
@@ -156,7 +156,7 @@ class PageActions(PageReader):
         await self.page.wait_for_load(since, _START, _FOLLOW)
 
     async def select(self, where: str, *wanted: str) -> list[str]:
-        """Chooses options of a `<select>` by their values or labels; returns the labels of what is chosen."""
+        """Select options of a `<select>` by their values or labels; return the labels of the selected options."""
         since = self.page.navigation_mark()
         element = await self.find(where)
         reply = await self.page.call(element.object, element_scripts.SELECT, list(wanted))
@@ -166,7 +166,7 @@ class PageActions(PageReader):
         return [str(label) for label in reply["chosen"]]
 
     async def check(self, where: str, on: bool = True) -> None:
-        """Sets a box, a switch or a radio button; `on` false takes it back."""
+        """Set a checkbox, a switch or a radio button; clear it if `on` is false."""
         for attempt in range(2):
             if await self.is_checked(where) is on:
                 return
@@ -175,7 +175,7 @@ class PageActions(PageReader):
         raise PageActionError(f"{where} was clicked and is still {'not ' if on else ''}checked.")
 
     async def scroll(self, way: str, pixels: int = _PIXELS, where: str | None = None) -> tuple[int, int]:
-        """Scrolls the page or an element up, down, left or right; returns where it stands then."""
+        """Scroll the page or an element up, down, left or right; return its scroll position."""
         if way not in _WAYS:
             raise PageActionError(f"{way!r} is no direction; there are {', '.join(_WAYS)}.")
         x, y = (step * pixels for step in _WAYS[way])
@@ -186,12 +186,12 @@ class PageActions(PageReader):
         return int(left), int(top)
 
     async def scroll_into_view(self, where: str) -> None:
-        """Scrolls until an element is in the window."""
+        """Scroll until an element is in the window."""
         element = await self.find(where)
         await self.page.send("DOM.scrollIntoViewIfNeeded", {"objectId": element.object})
 
     async def _clickable_point(self, where: str, *, enabled: bool = True) -> tuple[float, float]:
-        """The point of the window at which an element is to be clicked; it is scrolled there.
+        """Return the point of the window at which to click an element, after scrolling it into view.
 
         Raises:
             PageActionError: It is hidden, disabled or covered.
@@ -207,7 +207,7 @@ class PageActions(PageReader):
         return x, y
 
     async def _stable_center(self, element: Element) -> tuple[float, float]:
-        """The middle of an element, when it has come to rest."""
+        """Return the centre of an element after it has stopped moving."""
         before = None
         for _ in range(_MOVES):
             try:
@@ -215,7 +215,7 @@ class PageActions(PageReader):
                 quads = (await self.page.send("DOM.getContentQuads", {"objectId": element.object}))["quads"]
             except PageActionError as error:
                 raise PageActionError(f"{element.name} is not visible ({error}).") from error
-            # A link over two lines has two boxes, and nothing in the middle of both.
+            # A link that wraps over two lines has two boxes, and the centre of both may be in neither.
             quad = next((quad for quad in quads if _area(quad) >= 1), None)
             if quad is None:
                 raise PageActionError(
@@ -233,6 +233,6 @@ class PageActions(PageReader):
 
 
 def _area(quad: list[float]) -> float:
-    """The area of a box with four corners."""
+    """Return the area of a quadrilateral."""
     x, y = quad[0::2], quad[1::2]
     return abs(sum(x[n] * y[(n + 1) % 4] - x[(n + 1) % 4] * y[n] for n in range(4))) / 2

@@ -13,9 +13,9 @@ from weblake_service.sessions import element_scripts
 from weblake_service.sessions.accessibility_snapshot import Snapshot, take_snapshot
 from weblake_service.sessions.attached_page import AttachedPage, PageActionError
 
-#: Seconds that something may take to show, and that an element may take to be there.
+#: Seconds to wait for an element to become visible, and for an element to exist.
 _SHOW, _APPEAR = 30.0, 5.0
-#: Seconds between two looks.
+#: Seconds between two checks.
 _AGAIN = 0.1
 _REF = re.compile(r"@(e\d+)|ref=(e\d+)|(e\d+)")
 
@@ -24,14 +24,14 @@ _REF = re.compile(r"@(e\d+)|ref=(e\d+)|(e\d+)")
 class Element:
     """An element of the page."""
 
-    #: As it was asked for, for messages.
+    #: The selector or ref as requested, for messages.
     name: str
-    #: The browser's handle.
+    #: The browser's remote object id.
     object: str
 
 
 class PageReader:
-    """Reads one page. `known` is the last snapshot, or one that was taken earlier: its refs name elements."""
+    """Reads one page. `known` is the last snapshot, or an earlier one: its refs identify elements."""
 
     def __init__(self, page: AttachedPage, known: Snapshot | None = None) -> None:
         self.page = page
@@ -40,7 +40,7 @@ class PageReader:
     async def snapshot(
         self, *, interactive: bool = False, compact: bool = False, depth: int | None = None, css: str | None = None
     ) -> Snapshot:
-        """What the page shows, line by line, with refs for what can be acted on."""
+        """Return a snapshot of the page, with refs for elements that accept actions."""
         root = None
         if css:
             element = await self.find(css)
@@ -52,65 +52,65 @@ class PageReader:
         return self.last_snapshot
 
     async def screenshot(self, *, full_page: bool = False) -> bytes:
-        """The page as a PNG: what is in the window, or all of it."""
+        """Return a screenshot of the window, or of the full page, as a PNG."""
         await self.page.send("Page.bringToFront")
         reply = await self.page.send("Page.captureScreenshot", {"format": "png", "captureBeyondViewport": full_page})
         return base64.b64decode(reply["data"])
 
     async def text(self, where: str | None = None) -> str:
-        """The text of an element, or of the page, as it is shown."""
+        """Return the visible text of an element or of the page."""
         if where is None:
             return str(await self.page.evaluate("document.body ? document.body.innerText : ''"))
         return str(await self.call_on_element(where, "function () { return this.innerText ?? this.textContent; }"))
 
     async def html(self, where: str | None = None) -> str:
-        """The HTML of an element, or of the page, as it is by now."""
+        """Return the current HTML of an element or of the page."""
         if where is None:
             return str(await self.page.evaluate("document.documentElement.outerHTML"))
         return str(await self.call_on_element(where, "function () { return this.outerHTML; }"))
 
     async def value(self, where: str) -> str:
-        """What a field holds."""
+        """Return the value of a field."""
         found = await self.call_on_element(where, "function () { return this.value; }")
         if found is None:
             raise PageActionError(f"{where} holds no value; read its text.")
         return str(found)
 
     async def attribute(self, where: str, name: str) -> str | None:
-        """An attribute of an element; None when it has none of that name."""
+        """Return an attribute of an element; None if it does not have the attribute."""
         found = await self.call_on_element(where, "function (name) { return this.getAttribute(name); }", name)
         return None if found is None else str(found)
 
     async def title(self) -> str:
-        """The title of the page."""
+        """Return the title of the page."""
         return str(await self.page.evaluate("document.title"))
 
     async def url(self) -> str:
-        """The address of the page."""
+        """Return the URL of the page."""
         return str(await self.page.evaluate("location.href"))
 
     async def count(self, css: str) -> int:
-        """How many elements there are for a CSS selector."""
+        """Return the number of elements that match a CSS selector."""
         return int(await self.page.evaluate(f"document.querySelectorAll({json.dumps(css)}).length"))
 
     async def evaluate(self, script: str) -> Any:
-        """The value of some JavaScript, which may await; whatever JSON can say."""
+        """Return the value of a JavaScript expression, which may await; it must be serialisable as JSON."""
         return await self.page.evaluate(script)
 
     async def wait_for(self, css: str, timeout_s: float = _SHOW) -> None:
-        """Waits until an element for a CSS selector is visible."""
+        """Wait until an element for a CSS selector is visible."""
         if not await self._until(f"({element_scripts.SHOWS})({json.dumps(css)})", timeout_s):
             raise PageActionError(
                 f"{css} did not become visible within {timeout_s:g} s. Take a snapshot to see what is."
             )
 
-    # Finding
+    # Element lookup
 
     async def find(self, where: str) -> Element:
-        """The element that a CSS selector or a ref names; for a selector it is waited for.
+        """Return the element of a CSS selector or a ref; wait for the element of a selector.
 
         Raises:
-            PageActionError: There is none, or the page is another than the ref's.
+            PageActionError: There is none, or the ref belongs to another page.
         """
         ref = _REF.fullmatch(where.strip())
         if ref:
@@ -123,7 +123,7 @@ class PageReader:
         return Element(where, found["objectId"])
 
     async def call_on_element(self, where: str, function: str, *arguments: object) -> Any:
-        """What a JavaScript function says of an element."""
+        """Return the result of a JavaScript function that is called on an element."""
         element = await self.find(where)
         return await self.page.call(element.object, function, *arguments)
 
@@ -135,7 +135,7 @@ class PageReader:
             last = f"they go to @e{len(self.last_snapshot.refs)}" if self.last_snapshot.refs else "it had none"
             raise PageActionError(f"@{ref} is none of the last snapshot's refs ({last}). Take a new snapshot.")
         name = f'@{ref} ({known.role} "{known.name}")' if known.name else f"@{ref} ({known.role})"
-        # The browser's ids of elements begin anew in another process: the same id may be another element.
+        # The browser's element ids restart in another process: the same id may be another element.
         if await self.page.loader() != self.last_snapshot.loader:
             raise PageActionError(f"{name} is of a page that is gone: another was loaded since. Take a new snapshot.")
         gone = f"{name} is not on the page any more. Take a new snapshot."
@@ -157,17 +157,17 @@ class PageReader:
         return True
 
     async def is_visible(self, where: str) -> bool:
-        """Whether there is such an element, and it is visible."""
+        """Return whether the element exists and is visible."""
         if _REF.fullmatch(where.strip()):
             return bool(await self.call_on_element(where, element_scripts.VISIBLE))
         return bool(await self.page.evaluate(f"({element_scripts.SHOWS})({json.dumps(where)})"))
 
     async def is_enabled(self, where: str) -> bool:
-        """Whether an element is not disabled."""
+        """Return whether an element is not disabled."""
         return not await self.call_on_element(where, element_scripts.TROUBLE)
 
     async def is_checked(self, where: str) -> bool:
-        """Whether a checkbox, radio button or switch is set.
+        """Return whether a checkbox, radio button or switch is set.
 
         Raises:
             PageActionError: It is none of these.

@@ -1,6 +1,6 @@
 """Playwright for sessions: loads and saves profiles, and restores the page of a scrape.
 
-One driver serves all sessions; it is one more client from outside, with the word of each.
+One driver serves all sessions; it connects as an external CDP client, with the token of each session.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, Dialog, Playwright
 
 _LOG = logging.getLogger("weblake.service")
-#: Seconds for Playwright to connect, and for a profile to be put in or read out.
+#: Seconds for Playwright to connect, and for loading or reading a profile.
 _CONNECT, _STATE = 30.0, 20.0
-#: Seconds that a session waits for another one to be done with its profile.
+#: Seconds that a session waits for another one to release its profile.
 _TURN = 1.0
 
 
@@ -46,7 +46,7 @@ class SessionProfile:
 
 
 def profile_of(options: Mapping[str, object]) -> SessionProfile | None:
-    """The profile that options (snake_case) name."""
+    """Return the profile of the options (snake_case), or None."""
     profile = options.get("profile")
     if not isinstance(profile, Mapping):
         return None
@@ -54,7 +54,7 @@ def profile_of(options: Mapping[str, object]) -> SessionProfile | None:
 
 
 class PlaywrightDriver:
-    """The one driver, started when it is first needed; `address` is where this service is reached from itself."""
+    """The shared driver, started on first use; `address` is the loopback address of this service."""
 
     def __init__(self, profiles: BrowserProfiles, *, allow_private: bool) -> None:
         self._profiles = profiles
@@ -65,7 +65,7 @@ class PlaywrightDriver:
         self.address = ""
 
     async def aclose(self) -> None:
-        """Ends the driver."""
+        """Stop the driver."""
         playwright, self._playwright = self._playwright, None
         if playwright is not None:
             with suppress(Exception):
@@ -73,14 +73,14 @@ class PlaywrightDriver:
                     await playwright.stop()
 
     def cdp_url(self, live: LiveSession) -> str:
-        """Where clients of the browser's protocol on this machine connect."""
+        """Return the URL for local CDP clients of a session."""
         return self.address.replace("http", "ws", 1) + live.path("cdp")
 
     async def with_profile(self, live: LiveSession, profile: SessionProfile) -> None:
-        """Puts a profile into a session that has just begun; where it is to be saved, that is done as it ends.
+        """Load a profile into a new session; if it is to be saved, that happens when the session ends.
 
         Raises:
-            PageFailure: 409 where another one is saving to it, or the profile cannot be put in.
+            PageFailure: 409 if another session holds the profile's lock, or the profile cannot be loaded.
         """
         team = live.spec.access.team
         if profile.saves:
@@ -96,10 +96,10 @@ class PlaywrightDriver:
             live.cleanup.push_async_callback(self._save, live, profile, context)
 
     async def restore_page(self, live: LiveSession, url: str, options: Mapping[str, object]) -> None:
-        """Brings the page of a scrape back, with all that the scrape's options (snake_case) did to it.
+        """Restore the page of a scrape with the effects of the scrape's options (snake_case).
 
         Raises:
-            PageFailure: It cannot be brought back.
+            PageFailure: It cannot be restored.
         """
         from playwright.async_api import Error
 
@@ -132,13 +132,13 @@ class PlaywrightDriver:
             raise PageFailure("BROWSER_FAILED", f"The browser failed ({said[:200]}).", status=502) from error
 
     async def _context(self, live: LiveSession) -> BrowserContext:
-        """The context of a session in which its pages are; connected until the session ends."""
+        """Return the browser context with the session's pages; connected until the session ends."""
         if live.id in self._contexts:
             return self._contexts[live.id]
         browser = await self._connect(live)
         live.cleanup.push_async_callback(self._disconnect, live, browser)
         context = self._contexts[live.id] = browser.contexts[0]
-        # Without a listener Playwright answers dialogs itself, before the user's own client or a viewer can.
+        # Without a listener Playwright dismisses dialogs before the user's own client or a viewer can answer them.
         context.on("dialog", _ignore_dialog)
         return context
 
@@ -177,4 +177,4 @@ class PlaywrightDriver:
 
 
 def _ignore_dialog(dialog: Dialog) -> None:
-    """Somebody else at the browser answers it."""
+    """Leave a dialog to the other clients of the browser."""

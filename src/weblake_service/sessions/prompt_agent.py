@@ -1,7 +1,7 @@
-"""A language model that drives a session step by step until it can answer a prompt.
+"""A language model that controls a session step by step until it can answer a prompt.
 
-Every answer of the model is JSON that names one action, so that any endpoint will do. What a page shows is content of
-strangers. The number of actions, their time, and what the model is given of a page are bounded.
+Every response of the model is JSON that names one action, so that any endpoint works. The content of pages is
+untrusted. The number of actions, their time, and the amount of page content sent to the model are bounded.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from weblake_service.sessions.cdp_multiplexer import CdpClient
 from weblake_service.sessions.page_actions import PageActions
 from weblake_service.sessions.sessions import LiveSession
 
-#: Actions of one prompt at most, and those whose outcome the model is told of again.
+#: Maximum actions of one prompt, and number of recent actions whose results are sent to the model again.
 MOST_STEPS, _REMEMBERED = 30, 12
-#: Characters of what an action brought.
+#: Maximum characters of the result of an action.
 _OUTCOME = 2_000
-#: Seconds that a page may take to load after an action.
+#: Load timeout of a page after an action, in seconds.
 _LOAD = 15.0
 
 _TASK = (
@@ -43,7 +43,7 @@ _TASK = (
     '{"action": "finish", "output": "…"} ends with the answer, or with what was done; claim nothing that no page showed'
 )
 _LAST = "That was the last action that you have. Reply with the action finish."
-#: What each action needs.
+#: The required fields of each action.
 _NEEDS: Mapping[str, tuple[str, ...]] = {
     "click": ("ref",),
     "fill": ("ref", "text"),
@@ -67,11 +67,11 @@ _HINT: dict[str, object] = {
 
 @dataclass(frozen=True, slots=True)
 class PromptResult:
-    """What became of a prompt."""
+    """The result of a prompt."""
 
-    #: What the model says at the end.
+    #: The model's final answer.
     output: str
-    #: The page as it was then.
+    #: The page at the end.
     snapshot: str
 
 
@@ -82,10 +82,10 @@ class _Step:
 
 
 async def follow_prompt(model: Model, live: LiveSession, prompt: str, timeout_s: float) -> PromptResult | None:
-    """Follows a prompt in a session; None where that was not done in time.
+    """Follow a prompt in a session; return None if it was not finished in time.
 
     Raises:
-        ModelFailure: The model gives no answer of use.
+        ModelFailure: The model returns no usable response.
         PageFailure: 502; the browser fails.
     """
     try:
@@ -104,7 +104,7 @@ async def follow_prompt(model: Model, live: LiveSession, prompt: str, timeout_s:
 async def _run_steps(model: Model, client: CdpClient, prompt: str) -> PromptResult:
     done: list[_Step] = []
     while True:
-        # A click may have opened another page, so the one in front is looked for anew.
+        # A click may have opened another page, so the page in front is determined again.
         hands = await PageActions.attach(client)
         try:
             shown = (await hands.snapshot()).text
@@ -120,7 +120,7 @@ async def _run_steps(model: Model, client: CdpClient, prompt: str) -> PromptResu
 
 
 async def _execute_step(hands: PageActions, said: dict[str, Any]) -> str:
-    """Does what the model wants and says what came of it; what cannot be done is told to the model."""
+    """Run the model's action and return its result; an action that fails is reported to the model."""
     where, text = f"@{str(said.get('ref', '')).lstrip('@')}", str(said.get("text", ""))
     acts: dict[str, Callable[[], Awaitable[object]]] = {
         "click": lambda: hands.click(where),
@@ -158,7 +158,7 @@ async def _messages(
         ]
     page = f"The page now: {await hands.url()}\n{shown}"[: model.page_chars]
     now = prompts.quoted_texts([page], mark)[0] + (f"\n\n{_LAST}" if last else "")
-    # Some endpoints take no two messages of one side in a row.
+    # Some endpoints reject two consecutive messages with the same role.
     if messages[-1].role == "user":
         messages[-1] = Message("user", f"{messages[-1].text}\n\n{now}")
     else:
@@ -167,7 +167,7 @@ async def _messages(
 
 
 def _step_problem(*, last: bool) -> Callable[[object], str]:
-    """What is wrong with an action."""
+    """Return a function that returns what is wrong with an action."""
 
     def look(value: object) -> str:
         if not isinstance(value, dict) or value.get("action") not in _NEEDS:

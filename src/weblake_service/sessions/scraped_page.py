@@ -12,21 +12,21 @@ import msgspec
 from weblake_service.jobs import job_records
 from weblake_service.responses import ErrorResponse, not_found
 
-#: The jobs whose documents are pages that were scraped with the job's own options.
+#: Kinds of jobs whose documents were scraped with the job's own options.
 _OF_PAGES = ("scrape", "batch_scrape", "crawl")
 
 
 @dataclass(frozen=True, slots=True)
 class ScrapedPage:
-    """A page that can be brought back."""
+    """A page that can be restored."""
 
     url: str
-    #: By snake_case name.
+    #: The scrape options by snake_case name.
     options: Mapping[str, object]
 
 
 def find(db: Connection, scrape_id: str, team: str, at: float) -> ScrapedPage:
-    """The page of a scrape of the last day, alone or in a batch or a crawl.
+    """Return the page of a scrape of the last day, from a single call, a batch or a crawl.
 
     Raises:
         ErrorResponse: 404 for an unknown scrape, 403 for another team's, 409 for one without a page to restore.
@@ -42,7 +42,7 @@ def find(db: Connection, scrape_id: str, team: str, at: float) -> ScrapedPage:
         if job["kind"] not in _OF_PAGES:
             _gone("it was no scrape of a web page")
         return ScrapedPage(_url(job), job_records.decode_object(job["options"]))
-    # A scrape that failed, or of which nothing was kept, is known without a page.
+    # A failed scrape, or one with zero data retention, has a record but no page.
     job = db.execute("SELECT * FROM jobs WHERE id = ? AND ended > ?", (scrape_id, alive)).fetchone()
     if job is not None and job["kind"] in ("scrape", "parse"):
         _require_same_team(job, team)

@@ -22,14 +22,14 @@ from weblake_service.sessions.code.page_watchdog import PageWatchdog
 from weblake_service.web.connection_pools import ConnectionPools
 
 _LOG = logging.getLogger("weblake.service")
-#: Seconds until a Chromium must have answered for the first time, on a busy machine.
+#: Seconds until a Chromium must have responded for the first time, on a busy machine.
 _START = 60.0
-#: Bytes that a session may load in all.
+#: Maximum bytes that a session may load.
 _MOST_BYTES = 8 << 30
 
 
 class Session:
-    """A browser that runs; `aclose` ends it, and `gone` tells when it has ended by itself."""
+    """A running browser; `aclose` ends it, and `gone` is set when it has ended by itself."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Session:
         self._control_client = keeper
         self._agent = ""
         self._secret = secrets.token_bytes(32)
-        #: Ends loops and answers dialogs that nobody else does.
+        #: Ends infinite loops, and answers dialogs that no client answers.
         self.watchdog = PageWatchdog(None)
         self._tasks: set[asyncio.Task[None]] = set()
         #: Version of Chromium, such as `156.0.8078.79`.
@@ -56,10 +56,10 @@ class Session:
     async def start(
         cls, settings: ContextSettings, pools: ConnectionPools, *, allow_private: bool, block_ads: bool
     ) -> Session:
-        """Starts a browser with one blank page.
+        """Start a browser with one blank page.
 
         Raises:
-            PageFailure: 502; Chromium does not start, or 503; there is none.
+            PageFailure: 502 if Chromium does not start, 503 if it is not installed.
         """
         await asyncio.to_thread(remove_abandoned)
         egress_proxy = EgressProxy(pools, allow_private=allow_private, own_user_only=True)
@@ -87,27 +87,29 @@ class Session:
 
     @property
     def gone(self) -> asyncio.Event:
-        """Set once the browser has ended, by whatever way."""
+        """Return the event that is set when the browser has ended for any reason."""
         return self.chromium.gone
 
     def token(self, door: str) -> str:
-        """What opens a door: `cdp`, `view` or `control`; each has its own, as who may watch cannot touch."""
+        """Return the token for `cdp`, `view` or `control`; each has its own, because a read-only viewer must not send
+        input.
+        """
         return hmac.new(self._secret, door.encode(), hashlib.sha256).hexdigest()[:48]
 
     def is_valid_token(self, door: str, word: str) -> bool:
-        """Whether a word opens a door."""
+        """Return whether a token is valid for an endpoint (`cdp`, `view` or `control`)."""
         return hmac.compare_digest(word.encode("utf-8", "replace"), self.token(door).encode())
 
     async def client(self) -> CdpClient:
-        """A client of the browser's protocol.
+        """Return a new CDP client of the browser.
 
         Raises:
-            CdpError: The browser is gone.
+            CdpError: The browser has ended.
         """
         return await self._multiplexer.client()
 
     async def aclose(self) -> None:
-        """Ends the browser and everybody's connection to it; nothing of it stays."""
+        """End the browser and all connections to it, and delete its files."""
         self.watchdog.stop()
         self._control_client.close()
         await self._multiplexer.aclose()
@@ -118,7 +120,7 @@ class Session:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _prepare(self) -> None:
-        """Makes every page, from its first moment, what the settings say."""
+        """Apply the settings to every page before it loads."""
         keeper = self._control_client
         product: str = (await keeper.send("Browser.getVersion"))["product"]
         self.version = product.rpartition("/")[2]
@@ -126,7 +128,7 @@ class Session:
         await keeper.send("Browser.setDownloadBehavior", {"behavior": "deny"})
         keeper.listen(self._on_target)
         await keeper.send("Target.setAutoAttach", {"autoAttach": True, "waitForDebuggerOnStart": True, "flatten": True})
-        # The first page was there before; it counts as there once it has been met.
+        # The first page existed before; it is ready once it was attached.
         targets = (await keeper.send("Target.getTargets"))["targetInfos"]
         first = next((one for one in targets if one["type"] == "page"), None)
         if first is None:
@@ -152,7 +154,7 @@ class Session:
         screen = {
             "width": width, "height": height, "deviceScaleFactor": self.settings.scale, "mobile": self.settings.mobile,
         }  # fmt: skip
-        # Any of them may have gone already.
+        # Any of them may have been closed already.
         with suppress(CdpError):
             if kind == "page":
                 await keeper.send("Emulation.setDeviceMetricsOverride", screen, session)

@@ -14,35 +14,35 @@ from weblake_service.browser.context_settings import ContextSettings
 from weblake_service.config import Access
 from weblake_service.store import accounts
 
-#: Credits of a minute, and what one must have left to begin.
+#: Credits per minute, and the minimum credits for a start.
 PER_MINUTE = 2
-#: Seconds for which an ended session is remembered.
+#: Seconds for which an ended session stays readable.
 LIFE = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class SessionSpec:
-    """What a session is to be."""
+    """The settings of a new session."""
 
     access: Access
     settings: ContextSettings
-    #: Seconds of life, and seconds without use.
+    #: Maximum lifetime and idle time in seconds.
     ttl: float
     idle: float
     streamed: bool = True
     block_ads: bool = False
-    #: The scrape whose page it goes on with, and that page's URL.
+    #: The scrape that the session continues, and the URL of its page.
     scrape: str | None = None
     target: str | None = None
 
 
 def price(seconds: float) -> int:
-    """Credits of so many seconds: two a minute, every second begun counted, in whole credits."""
+    """Return the price of a session in whole credits: two per minute, each second begun counted."""
     return math.ceil(math.ceil(round(max(0.0, seconds), 3)) * PER_MINUTE / 60)
 
 
 def record(db: Connection, session_id: str, wanted: SessionSpec, at: float) -> None:
-    """Records a session that has just begun to live, and its start in the activity list."""
+    """Record a started session, and its start in the activity list."""
     access = wanted.access
     db.execute(
         "INSERT INTO browser_sessions (id, team, key_name, scrape, streamed, created, expires, used, seen)"
@@ -54,7 +54,7 @@ def record(db: Connection, session_id: str, wanted: SessionSpec, at: float) -> N
 
 
 def update_last_seen(db: Connection, used: Iterable[tuple[str, float]], at: float) -> None:
-    """Notes that sessions are alive, and when each (id, time) was used last."""
+    """Record that sessions are alive, and when each (id, time) was last used."""
     db.executemany(
         "UPDATE browser_sessions SET used = ?, seen = ? WHERE id = ? AND ended IS NULL",
         [(when, at, session_id) for session_id, when in used],
@@ -62,7 +62,7 @@ def update_last_seen(db: Connection, used: Iterable[tuple[str, float]], at: floa
 
 
 def end(db: Connection, session_id: str, at: float, charged_at: float) -> int:
-    """Ends a session that lived until `at`, bills it, and returns its credits; a second time changes nothing."""
+    """Record and bill the end of a session at `at`, and return its credits; a repeated call changes nothing."""
     row = by_id(db, session_id)
     if row is None:
         return 0
@@ -76,7 +76,7 @@ def end(db: Connection, session_id: str, at: float, charged_at: float) -> int:
 
 
 def end_abandoned(db: Connection, at: float) -> int:
-    """Ends the sessions of an earlier service, which went with it: billed until they were last known to live."""
+    """End the sessions of an earlier service process; they are billed until they were last recorded as alive."""
     left = db.execute("SELECT id, seen FROM browser_sessions WHERE ended IS NULL").fetchall()
     for row in left:
         end(db, row["id"], row["seen"], at)
@@ -84,13 +84,13 @@ def end_abandoned(db: Connection, at: float) -> int:
 
 
 def by_id(db: Connection, session_id: str) -> Row | None:
-    """A session; None where there is none of that id."""
+    """Return the session with an id; None if there is none."""
     found: Row | None = db.execute("SELECT * FROM browser_sessions WHERE id = ?", (session_id,)).fetchone()
     return found
 
 
 def of_scrape(db: Connection, scrape_id: str) -> Row | None:
-    """The session on a scrape's page; None where there was none yet."""
+    """Return the session of a scrape; None if there was none yet."""
     found: Row | None = db.execute(
         "SELECT * FROM browser_sessions WHERE scrape = ? ORDER BY seq DESC LIMIT 1", (scrape_id,)
     ).fetchone()
@@ -98,11 +98,11 @@ def of_scrape(db: Connection, scrape_id: str) -> Row | None:
 
 
 def list_recent(db: Connection, team: str, *, active: bool | None, at: float, scrapes: bool = False) -> list[Row]:
-    """A team's sessions of the last day, newest first.
+    """Return a team's sessions of the last day, newest first.
 
     Args:
-        active: Only those that live, or only those that have ended; None for both.
-        scrapes: Those on the pages of scrapes too.
+        active: Only running (true) or only ended (false) sessions; None for both.
+        scrapes: Whether to include the sessions of scrapes.
     """
     found: list[Row] = db.execute(
         "SELECT * FROM browser_sessions WHERE team = ? AND (ended IS NULL OR ended > ?)"
@@ -113,5 +113,5 @@ def list_recent(db: Connection, team: str, *, active: bool | None, at: float, sc
 
 
 def drop_expired(db: Connection, at: float) -> None:
-    """Forgets sessions that ended a day ago."""
+    """Delete sessions that ended more than a day ago."""
     db.execute("DELETE FROM browser_sessions WHERE ended <= ?", (at - LIFE,))

@@ -1,7 +1,7 @@
 """Manages the sessions of one service: starts, expires, ends and bills each exactly once.
 
-A session ends when its user says so, when its time is over, when nobody used it for long, when its browser is gone, and
-with the service; whichever comes first bills it.
+A session ends on request, at the end of its lifetime or idle time, with its browser, or with the service; the first of
+these events bills it.
 """
 
 from __future__ import annotations
@@ -29,58 +29,58 @@ from weblake_service.web.connection_pools import ConnectionPools
 T = TypeVar("T")
 
 _LOG = logging.getLogger("weblake.service")
-#: Seconds between two notes of which sessions live; at most so much is not billed where the service is killed.
+#: Seconds between two records of which sessions are alive; at most this time is not billed if the service is killed.
 _NOTE_EVERY = 5.0
-#: Seconds after which someone for whom there is no room may ask again.
+#: Retry-After in seconds if there is no free slot.
 _COME_BACK = 30
 
 
 @dataclass(frozen=True, slots=True)
 class EndedSession:
-    """What a session came to."""
+    """The result of an ended session."""
 
     milliseconds: int
     credits: int
 
 
-#: Done with a session before it begins to live.
+#: A function that prepares a session before its time starts.
 Step = Callable[["LiveSession"], Awaitable[None]]
 
 
 @dataclass(eq=False, slots=True)
 class LiveSession:
-    """A session that lives."""
+    """A running session."""
 
     id: str
     spec: SessionSpec
     session: Session
     created: float
     used: float
-    #: Code that runs in it now.
+    #: The executions that are running in it.
     busy: int = 0
-    #: What is undone when it ends, last first.
+    #: Cleanup functions, called in reverse order when it ends.
     cleanup: AsyncExitStack = field(default_factory=AsyncExitStack)
-    #: Set as soon as it is to end.
+    #: Set as soon as the session is about to end.
     ending: asyncio.Event = field(default_factory=asyncio.Event)
     end: asyncio.Task[EndedSession] | None = None
 
     @property
     def expires(self) -> float:
-        """When its time is over."""
+        """Return when its lifetime ends."""
         return self.created + self.spec.ttl
 
     def path(self, door: str) -> str:
-        """Where one of its doors (`cdp`, `view`, `control`) is on this service, with the word that opens it."""
+        """Return the path of an endpoint (`cdp`, `view`, `control`) with its token."""
         return f"/sessions/{self.id}/{door}?word={self.session.token(door)}"
 
     @property
     def ends_at(self) -> float:
-        """When it ends unless it is used; code that runs is use."""
+        """Return when it ends unless it is used; running code counts as use."""
         return self.expires if self.busy else min(self.expires, self.used + self.spec.idle)
 
 
 class SessionManager:
-    """The sessions; used on one event loop, closed with `aclose`."""
+    """The sessions of a service; used on one event loop, closed with `aclose`."""
 
     def __init__(self, store: Store, clock: Clock, config: ServiceConfig) -> None:
         self._store = store
@@ -96,7 +96,7 @@ class SessionManager:
         clock.listen(self._check_now.set)
 
     async def open(self) -> None:
-        """Settles what an earlier service left."""
+        """Settle the sessions of an earlier service process."""
         left = await self._store.write(partial(session_records.end_abandoned, at=self._clock.now()))
         if left:
             _LOG.info("%d browser sessions went with the service before; they are billed as far as it saw them.", left)
@@ -104,7 +104,7 @@ class SessionManager:
         self._expiry_task = asyncio.get_running_loop().create_task(self._expire_sessions(), name="browser sessions")
 
     async def aclose(self) -> None:
-        """Ends all of them."""
+        """End all sessions."""
         self._closed = True
         if self._expiry_task is not None:
             self._expiry_task.cancel()
@@ -113,20 +113,20 @@ class SessionManager:
         await asyncio.gather(*self._watchers, return_exceptions=True)
 
     async def close_pools(self) -> None:
-        """Closes the connections to the web; nothing can be begun after it."""
+        """Close the connections to the web; no session can be started after it."""
         await self._pools.aclose()
 
     def live(self, session_id: str) -> LiveSession | None:
-        """A session that lives and is not about to end."""
+        """Return a running session that is not about to end, or None."""
         found = self._live.get(session_id)
         return None if found is None or found.ending.is_set() else found
 
     async def begin(self, session_id: str, wanted: SessionSpec, prepare: Step) -> LiveSession:
-        """Begins a session; `prepare` brings it where it is to begin, and only then does its time run.
+        """Start a session; its time starts after `prepare` has run.
 
         Raises:
-            ErrorResponse: 402 without credits, 429 where there are too many.
-            PageFailure: Its browser does not start, or what `prepare` raises; nothing is billed then.
+            ErrorResponse: 402 without credits, 429 if there are too many sessions.
+            PageFailure: Its browser does not start, or an error of `prepare`; nothing is billed then.
         """
         access, now = wanted.access, self._clock.now()
         plan = self._config.plan(access.team).credits
@@ -159,7 +159,7 @@ class SessionManager:
                 record = partial(session_records.record, session_id=session_id, wanted=wanted, at=live.created)
                 await self._store.write(record)
             except BaseException:
-                # Nobody has heard of it, so there is nothing to bill.
+                # The client has not received the session's id, so nothing is billed.
                 live.ending.set()
                 await self._close_session(live)
                 raise
@@ -170,7 +170,7 @@ class SessionManager:
         return live
 
     async def use(self, live: LiveSession, work: Coroutine[object, object, T]) -> T:
-        """Does something in a session, which counts as use all the while; ended early where the session ends.
+        """Run work in a session, which counts as use; cancelled if the session ends.
 
         Raises:
             ErrorResponse: 410; the session ended meanwhile.
@@ -192,20 +192,20 @@ class SessionManager:
             self.touch(live)
 
     def touch(self, live: LiveSession) -> None:
-        """Notes that a session is used."""
+        """Record that a session is used."""
         live.used = self._clock.now()
 
     async def destroy(self, live: LiveSession) -> EndedSession:
-        """Ends a session and says what it came to; however often it is asked for, it happens once."""
+        """End a session and return its result; repeated calls return the same result."""
         if live.end is None:
             live.ending.set()
             at = min(self._clock.now(), live.ends_at if not live.session.gone.is_set() else live.expires)
             live.end = asyncio.get_running_loop().create_task(self._end(live, max(at, live.created)))
-        # Whoever asked may go; what has begun is brought to its end.
+        # The caller may be cancelled; the end of the session still runs to completion.
         return await asyncio.shield(live.end)
 
     async def ended(self, row: Row) -> EndedSession:
-        """Ends the session of a row, or says what it came to where it has ended."""
+        """End the session of a row, or return its result if it has ended."""
         live = self._live.get(row["id"])
         if live is not None:
             return await self.destroy(live)
@@ -220,7 +220,7 @@ class SessionManager:
         return EndedSession(round((at - live.created) * 1000), credits)
 
     async def _close_session(self, live: LiveSession) -> None:
-        """Ends a session's browser, and what hangs on it; what goes wrong holds nobody up."""
+        """End a session's browser and run its cleanup functions; errors are logged and ignored."""
         for close in (live.cleanup.aclose, live.session.aclose):
             try:
                 await close()
@@ -239,11 +239,11 @@ class SessionManager:
         await self.destroy(live)
 
     async def _expire_sessions(self) -> None:
-        """Ends what is due, and notes what lives."""
+        """End sessions that are due, and record which are alive."""
         while True:
             self._check_now.clear()
             now = self._clock.now()
-            # What is still being prepared has not begun to live.
+            # The lifetime of a session starts after its preparation.
             living = [one for one in self._live.values() if not one.ending.is_set() and one.id not in self._beginning]
             for live in living:
                 if live.ends_at <= now:
@@ -271,5 +271,5 @@ class SessionManager:
 
 
 def destroyed_error() -> ErrorResponse:
-    """The refusal of a session that has ended."""
+    """Return the 410 refusal for an ended session."""
     return ErrorResponse(410, "Browser session already destroyed.", code="SESSION_DESTROYED")

@@ -1,7 +1,7 @@
 """Messages from the viewer of a live view: validation, and the CDP command for each.
 
-A viewer is whoever has the address of the view: what it sends is a stranger's text. Whatever is not exactly one of the
-messages here is nothing: no error goes back that could be probed, and no part of it goes on to the browser.
+Every client that has the URL of the view is a viewer, so its input is untrusted. Text that is not exactly one of these
+messages is ignored: no error is returned that could be probed, and no part of it reaches the browser.
 """
 
 from __future__ import annotations
@@ -12,45 +12,45 @@ from urllib.parse import urlsplit
 from msgspec import DecodeError, Meta, Struct
 from msgspec.json import Decoder
 
-#: Bytes of one message; a pasted text is most of the largest one.
+#: Maximum bytes of one message; a pasted text is the largest part of the largest one.
 LARGEST = 64_000
 _LONGEST_TEXT, _LONGEST_URL = 16_000, 2048
 
-#: Pixels of the picture.
+#: Pixels of the frame.
 _At = Annotated[float, Meta(ge=0, le=10_000)]
 _Delta = Annotated[float, Meta(ge=-10_000, le=10_000)]
-#: Alt 1, Ctrl 2, Meta 4, Shift 8, added up.
+#: Modifier bit mask: Alt 1, Ctrl 2, Meta 4, Shift 8.
 _Modifiers = Annotated[int, Meta(ge=0, le=15)]
 _Name = Annotated[str, Meta(max_length=32)]
 
 
 class _Message(Struct, frozen=True, rename="camel"):
-    """One message; `type` says which."""
+    """Base class of the messages; `type` is the discriminator."""
 
 
 class Ping(_Message, frozen=True, tag="ping"):
-    """Are you there? Anybody may ask."""
+    """A ping; also accepted from read-only viewers."""
 
 
 class Taken(_Message, frozen=True, tag="taken"):
-    """The last picture has been drawn: another one may come. Anybody may say so."""
+    """The last frame was drawn and the next one may be sent; also accepted from read-only viewers."""
 
 
 class Mouse(_Message, frozen=True, tag="mouse"):
-    """The pointer moved, or a button went down or up."""
+    """The pointer moved, or a button was pressed or released."""
 
     what: Literal["move", "down", "up"]
     x: _At
     y: _At
     button: Literal["none", "left", "middle", "right", "back", "forward"] = "none"
-    #: Those that are held: left 1, right 2, middle 4, added up.
+    #: Bit mask of the held buttons: left 1, right 2, middle 4.
     buttons: Annotated[int, Meta(ge=0, le=31)] = 0
     click_count: Annotated[int, Meta(ge=0, le=3)] = 0
     modifiers: _Modifiers = 0
 
 
 class Wheel(_Message, frozen=True, tag="wheel"):
-    """The page is scrolled; the distance is in the picture's pixels."""
+    """The mouse wheel scrolled; the distance is in the frame's pixels."""
 
     x: _At
     y: _At
@@ -60,32 +60,32 @@ class Wheel(_Message, frozen=True, tag="wheel"):
 
 
 class Key(_Message, frozen=True, tag="key"):
-    """A key went down or up, or made a character."""
+    """A key was pressed or released, or produced a character."""
 
     what: Literal["down", "up", "char"]
     key: _Name = ""
     code: _Name = ""
-    #: What it writes; empty for a key that writes nothing.
+    #: The text of the key; empty for a key without text.
     text: Annotated[str, Meta(max_length=8)] = ""
-    #: The number that pages know it by (`keyCode`).
+    #: The key code of the DOM event (`keyCode`).
     number: Annotated[int, Meta(ge=0, le=255)] = 0
     modifiers: _Modifiers = 0
     repeat: bool = False
 
 
 class Text(_Message, frozen=True, tag="text"):
-    """Text that was pasted: it is there at once, without keys."""
+    """Pasted text, inserted at once without key events."""
 
     text: Annotated[str, Meta(min_length=1, max_length=_LONGEST_TEXT)]
 
 
 class Navigate(_Message, frozen=True, tag="navigate"):
-    """Another page; `is_web` says whether it is one."""
+    """Navigate to a URL; `is_web` says whether it is allowed."""
 
     url: Annotated[str, Meta(max_length=_LONGEST_URL)]
 
     def is_web(self) -> bool:
-        """Whether it is an http or https address: file:, javascript: and chrome: are none of a viewer's business."""
+        """Return whether this is an http or https URL: viewers must not open file:, javascript: and chrome: URLs."""
         try:
             parts = urlsplit(self.url)
         except ValueError:
@@ -94,19 +94,19 @@ class Navigate(_Message, frozen=True, tag="navigate"):
 
 
 class Go(_Message, frozen=True, tag="go"):
-    """Back or forward in the page's history, or the page once more."""
+    """Go back or forward in the page's history, or reload."""
 
     where: Literal["back", "forward", "reload"]
 
 
 class Tab(_Message, frozen=True, tag="tab"):
-    """Another tab, counted from 1."""
+    """Switch to another tab, counted from 1."""
 
     number: Annotated[int, Meta(ge=1, le=1000)]
 
 
 class Answer(_Message, frozen=True, tag="answer"):
-    """What an open dialog of the page is answered."""
+    """The answer to an open dialog of the page."""
 
     accept: bool
     text: Annotated[str, Meta(max_length=_LONGEST_TEXT)] = ""
@@ -119,7 +119,7 @@ _MOUSE = {"move": "mouseMoved", "down": "mousePressed", "up": "mouseReleased"}
 
 
 def read(raw: str | bytes) -> Message | None:
-    """The message; None for anything else."""
+    """Return the message; None for anything else."""
     if len(raw) > LARGEST:
         return None
     try:
@@ -129,11 +129,11 @@ def read(raw: str | bytes) -> Message | None:
 
 
 def command(message: Message, scale: float) -> tuple[str, dict[str, object]] | None:
-    """The command that a page's session is sent for a message that is input; None for any other message.
+    """Return the CDP command for an input message; None for any other message.
 
     Args:
-        message: What the viewer did.
-        scale: Pixels of the picture for one of the page's own.
+        message: The viewer's message.
+        scale: The frame's pixels per CSS pixel.
     """
     match message:
         case Mouse():

@@ -1,6 +1,7 @@
 """Accounting of a team: credits, monthly reports, activity list, counters.
 
-Every function takes a connection and runs inside its caller's transaction, so that a page and its price are one fact.
+Every function takes a connection and runs inside its caller's transaction, so that a page and its price are committed
+together.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from weblake_service.clock import iso, month_bounds, month_of
 from weblake_service.config import Access
 from weblake_service.responses import ErrorResponse, bad_request
 
-#: Tokens that one credit stands for in the token reports.
+#: Tokens per credit in the token reports.
 TOKENS_PER_CREDIT = 15
-#: Seconds for which the activity list remembers.
+#: Seconds for which entries of the activity list are kept.
 ACTIVITY_WINDOW = 24 * 3600
 #: The values of the activity list's `endpoint` filter.
 ENDPOINTS = frozenset(
@@ -36,14 +37,14 @@ ENDPOINTS = frozenset(
         "interact",
     ]
 )
-#: What a cursor holds, under its base64.
+#: The content of a cursor, encoded as base64.
 _CURSOR = re.compile(r"(?P<created>[0-9]{1,12}\.[0-9]{1,12}):(?P<seq>[0-9]{1,18}):(?P<mark>[0-9a-f]{16})")
 _BASE64 = re.compile(r"[A-Za-z0-9_-]+")
 _LONGEST_CURSOR = 100
 
 
 def charge(db: Connection, access: Access, credits: int, at: float) -> None:
-    """Bills credits to the team and the key, in the month of `at`."""
+    """Bill credits to the team and the key, in the month of `at`."""
     db.execute(
         "INSERT INTO usage VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET credits = credits + excluded.credits",
         (access.team, access.key_name, month_of(at), credits),
@@ -51,25 +52,25 @@ def charge(db: Connection, access: Access, credits: int, at: float) -> None:
 
 
 def count(db: Connection, name: str, by: int = 1) -> None:
-    """Raises one of the counters that tests read under /_weblake/counts."""
+    """Increase a counter that tests read under /_weblake/counts."""
     db.execute(
         "INSERT INTO counters VALUES (?, ?) ON CONFLICT DO UPDATE SET value = value + excluded.value", (name, by)
     )
 
 
 def counts(db: Connection) -> dict[str, int]:
-    """All counters."""
+    """Return all counters."""
     return dict(db.execute("SELECT name, value FROM counters ORDER BY name").fetchall())
 
 
 def used(db: Connection, team: str, at: float) -> int:
-    """Credits that the team used in the month of `at`."""
+    """Return the credits that the team used in the month of `at`."""
     row = db.execute("SELECT sum(credits) FROM usage WHERE team = ? AND month = ?", (team, month_of(at))).fetchone()
     return row[0] or 0
 
 
 def require_credits(db: Connection, team: str, needed: int, plan: int, at: float) -> None:
-    """Makes sure that a start can be paid, next to what running jobs may still use.
+    """Check that the team can pay for a start, including the reserved credits of its running jobs.
 
     Raises:
         ErrorResponse: 402; nothing was started.
@@ -87,8 +88,8 @@ def require_credits(db: Connection, team: str, needed: int, plan: int, at: float
 
 
 def record_activity(db: Connection, access: Access, endpoint: str, job_id: str, target: str | None, at: float) -> None:
-    """Notes one call for the activity list, and counts it as a start of its kind."""
-    # The contract's list has no word for a parse, and GET /v2/scrape/{id} reads it back.
+    """Record one call for the activity list, and count it as a start of its kind."""
+    # The contract's list has no kind for a parse, and GET /v2/scrape/{id} reads it back.
     listed = "scrape" if endpoint == "parse" else endpoint
     db.execute(
         "INSERT INTO activity (id, team, endpoint, target, created) VALUES (?, ?, ?, ?, ?)",
@@ -100,11 +101,11 @@ def record_activity(db: Connection, access: Access, endpoint: str, job_id: str, 
 def list_activity(
     db: Connection, team: str, *, endpoint: str | None, limit: int, cursor: str | None, at: float
 ) -> dict[str, object]:
-    """One page of the activity of the last 24 hours, newest first."""
+    """Return one page of the activity of the last 24 hours, newest first."""
     if endpoint is not None and endpoint not in ENDPOINTS:
         bad_request(f"endpoint must be one of {', '.join(sorted(ENDPOINTS))}.")
     created, seq = _read_cursor(cursor, team) if cursor is not None else (float("inf"), 0)
-    # An expired entry goes exactly when the day is over, whether or not the clean-up has been here.
+    # An expired entry is hidden exactly after 24 hours, whether or not the clean-up has deleted it.
     rows = db.execute(
         "SELECT seq, id, endpoint, target, created FROM activity WHERE team = ? AND (created, seq) < (?, ?)"
         " AND created > ? AND (? IS NULL OR endpoint = ?) ORDER BY created DESC, seq DESC LIMIT ?",
@@ -126,9 +127,9 @@ def list_activity(
 
 
 def periods(db: Connection, team: str, *, by_key: bool, name: str, factor: int) -> list[dict[str, object]]:
-    """The monthly report: one entry a month with usage, or one a month and key, oldest first.
+    """Return the monthly report: one entry for each month with usage, or for each month and key, oldest first.
 
-    The amount stands under `name`, which the contract's text gives, and under the one that public clients demand
+    The amount is stored under `name`, as in the contract's text, and under the name that public clients need
     (`creditsUsed` for `totalCredits`).
     """
     public = name[5].lower() + name[6:] + "Used"
@@ -148,7 +149,7 @@ def periods(db: Connection, team: str, *, by_key: bool, name: str, factor: int) 
 
 
 def balance(db: Connection, team: str, plan: int, at: float, *, noun: str, factor: int) -> dict[str, object]:
-    """What is left of this month's plan, in credits or tokens."""
+    """Return what is left of this month's plan, in credits or tokens."""
     start, end = month_bounds(month_of(at))
     return {
         f"remaining{noun}": (plan - used(db, team, at)) * factor,
@@ -164,7 +165,7 @@ def _write_cursor(last: Row, team: str) -> str:
 
 
 def _read_cursor(cursor: str, team: str) -> tuple[float, int]:
-    """Time and number of the last entry that was shown; a cursor of another team is none of ours."""
+    """Return time and number of the last entry of the previous page; a cursor of another team is invalid."""
     text = ""
     if len(cursor) <= _LONGEST_CURSOR and _BASE64.fullmatch(cursor):
         with suppress(binascii.Error, ValueError):

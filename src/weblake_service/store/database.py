@@ -1,8 +1,8 @@
 """The SQLite database: one writer thread, a connection for each reader, and a lock on the file.
 
-Every commit is flushed to the disk (`synchronous=FULL`): a client that has been told a job id, or has read a page, may
-rely on both after a loss of power, and NORMAL would promise only that the file is readable. What that costs is spread
-by committing all waiting writes together.
+Every commit is flushed to the disk (`synchronous=FULL`): a client that has received a job id, or has read a page, can
+rely on it after a power loss, while NORMAL would only guarantee that the file is readable. Committing all waiting
+writes together spreads the cost.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from weblake_service.store import schema
 
 T = TypeVar("T")
 
-#: A database that lives and dies with its Store.
+#: An in-memory database that ends with its Store.
 MEMORY = ":memory:"
 _READERS = 4
-#: Writes committed together at most.
+#: Maximum number of writes that are committed together.
 _GROUP = 128
 
 
@@ -81,21 +81,21 @@ class Store:
         self._thread.start()
 
     async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Runs `work` in a transaction and returns once it is on the disk; an exception in it undoes what it did."""
+        """Run `work` in a transaction and return after the commit; an exception in it rolls back its changes."""
         return await asyncio.wrap_future(self._submit(work))
 
     def write_now(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """The same for callers without an event loop."""
+        """Do the same as `write` for callers without an event loop."""
         return self._submit(work).result()
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Runs `work` on one snapshot of the database; it must not write."""
+        """Run `work` on one snapshot of the database; it must not write."""
         if self._in_memory:
             return await self.write(work)
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._snapshot, work)
 
     def close(self) -> None:
-        """Finishes the waiting writes, closes every connection and gives the lock back."""
+        """Finish the waiting writes, close all connections and release the lock."""
         if self._closed:
             return
         self._closed = True
@@ -155,7 +155,7 @@ class Store:
             self._commit(group)
 
     def _take_group(self) -> tuple[list[_Write], bool]:
-        """All writes that wait now, at least one, and whether the store is closing."""
+        """Return all waiting writes, at least one, and whether the store is closing."""
         group: list[_Write] = []
         job = self._queue.get()
         while job is not None:
@@ -192,7 +192,7 @@ class Store:
         except Exception as error:
             job.error = error
             if not self._writer.in_transaction:
-                # A full disk makes SQLite roll back everything at once: the whole group has failed.
+                # A full disk makes SQLite roll back the whole transaction: all writes of the group have failed.
                 raise sqlite3.OperationalError(str(error)) from error
             self._writer.execute("ROLLBACK TO one")
         self._writer.execute("RELEASE one")
@@ -204,10 +204,11 @@ class Store:
 
 
 def _lock(path: Path) -> IO[str]:
-    """Takes the lock beside a database; the system gives it back when the process dies, however it dies."""
+    """Take the lock beside a database; the system releases it when the process ends for any reason."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # Jobs hold their users' cookies, so nobody else on this machine reads them; -wal and -shm take the mode over.
+        # Jobs contain their users' cookies, so other users of this machine get no access; -wal and -shm inherit the
+        # mode.
         path.touch(mode=0o600)
         handle = path.with_name(path.name + ".lock").open("a+")
     except OSError as error:
@@ -226,7 +227,7 @@ def _lock(path: Path) -> IO[str]:
     return handle
 
 
-#: The locks of this process. A forked child would keep them alive when the process that works on the database dies.
+#: The locks of this process. A forked child must close them, or they would outlive the process that uses the database.
 _held: weakref.WeakSet[IO[str]] = weakref.WeakSet()
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-#: Raised when a table changes; a database with a number that `STEPS` does not lead on from is refused, not guessed at.
+#: Increased when a table changes; a database whose version has no migration in `STEPS` is refused.
 VERSION = 4
 
-#: Tables that a reset empties; keys and the clock are not among them.
+#: Tables that a reset empties; keys and the clock are kept.
 DATA_TABLES = (
     "jobs", "pages", "documents", "page_errors", "robots_blocked", "usage", "activity", "replays", "deliveries",
     "past_deliveries", "page_cache", "profiles", "page_history", "tracked_crawls", "counters", "model_work",
@@ -40,7 +40,7 @@ CREATE TABLE browser_sessions (
 CREATE INDEX browser_sessions_of_team ON browser_sessions (team, seq);
 CREATE INDEX browser_sessions_of_scrape ON browser_sessions (scrape) WHERE scrape IS NOT NULL;
 """
-#: What makes a database of one version one of the next; older ones are refused.
+#: The migrations from one version to the next; older databases are refused.
 STEPS = {2: _MODEL_WORK + _PROFILES, 3: _BROWSER_SESSIONS}
 
 SCHEMA = (

@@ -1,7 +1,7 @@
 """Full-text index of the pages that a team scraped.
 
-One row and one entry of the full-text index for each team and page: what one team scraped, no other finds. The index
-itself holds no text (the row does, compressed), so an entry is taken out by the words it was put in with.
+Each team and page has one row and one entry of the full-text index: pages of one team are invisible to others. The
+index itself contains no text (the row does, compressed), so an entry is removed by the words that it was added with.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from weblake_service.store.search_query import SearchQuery
 from weblake_service.store.search_text import MOST_TEXT, beginning, best_passage, index_text, plain_text
 from weblake_service.web.canonical_urls import canonical_key, site_of, split
 
-#: Options whose pages are nobody's but this request's.
+#: Options whose pages are private to the request.
 _PRIVATE = ("headers", "lockdown", "zero_data_retention", "actions", "profile")
-#: How much a word counts in title, description, text and URL.
+#: Weights of a word in title, description, text and URL.
 _WEIGHTS = "8.0, 3.0, 1.0, 2.0"
 _MOST_HTML = 1 << 20
-#: Pages whose words go into the index together, which costs half of what one by one does.
+#: Number of pages that are indexed together, which halves the cost of indexing them one by one.
 _TOGETHER = 32
 _GONE = (404, 410)
 _NO_TEXT = zlib.compress(b"", 1)
@@ -33,7 +33,7 @@ _NO_TEXT = zlib.compress(b"", 1)
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """A page on its way into the index; see `entry`."""
+    """A page to be stored in the index; see `entry`."""
 
     team: str
     key: str
@@ -42,14 +42,14 @@ class IndexEntry:
     description: str
     kind: str
     text: bytes
-    #: Whether it was fetched just now, and whole; a page from the cache is no news of one that stands here.
+    #: Whether the page was fetched now, and completely; a cached page does not replace an existing entry.
     fresh: bool
-    #: Whether the page is there no more.
+    #: Whether the page no longer exists.
     gone: bool = False
 
     @property
     def digest(self) -> bytes:
-        """Equal for two scrapes that found the same."""
+        """Return a hash that is equal for two scrapes with the same content."""
         parts = (self.url, self.title, self.description, self.kind, self.text)
         packed = b"\0".join(one if isinstance(one, bytes) else one.encode("utf-8", "replace") for one in parts)
         return hashlib.blake2b(packed, digest_size=16).digest()
@@ -57,23 +57,23 @@ class IndexEntry:
 
 @dataclass(frozen=True, slots=True)
 class SearchHit:
-    """A page that answers a query."""
+    """A page that matches a query."""
 
     url: str
     title: str
-    #: What the page says of itself.
+    #: The page's own description.
     description: str
-    #: Where the sought words stand; of a search without words, how the text begins.
+    #: The passage with the searched words; for a search without words, the beginning of the text.
     passage: str
 
 
 def entry(
     team: str, document: Mapping[str, object], final_url: str, options: Mapping[str, object], *, fresh: bool
 ) -> IndexEntry | None:
-    """What the index takes of a scraped page; None where it takes nothing.
+    """Return the index entry of a scraped page; None if it is not indexed.
 
-    Left out are error pages and what the request keeps to itself: storeInCache false, headers of the caller's own,
-    lockdown, zero data retention. A page that answers 404 or 410 leaves the index.
+    Error pages and private requests are not indexed: storeInCache false, custom headers, lockdown, zero data retention.
+    A page that returns 404 or 410 is removed from the index.
     """
     metadata, parts = document.get("metadata"), split(final_url)
     if not isinstance(metadata, Mapping) or parts is None or options.get("store_in_cache") is False:
@@ -95,13 +95,13 @@ def entry(
         _single_line(metadata.get("description")),
         kind,
         zlib.compress(_text(document, kind, options).encode("utf-8", "replace"), 1),
-        # A part of a page is better than nothing of it, but not than the page.
+        # A partial page is indexed if there is no entry yet, but does not replace a complete one.
         fresh and not options.get("include_tags"),
     )
 
 
 def store(db: Connection, new: IndexEntry, at: float) -> None:
-    """Puts a page into the index, in place of what the team had of it; called in the transaction that stores it."""
+    """Store a page in the index, replacing the team's earlier entry; called in the transaction that stores the page."""
     old = db.execute("SELECT * FROM search_pages WHERE team = ? AND key = ?", (new.team, new.key)).fetchone()
     if new.gone:
         if old is not None:
@@ -111,7 +111,7 @@ def store(db: Connection, new: IndexEntry, at: float) -> None:
         if not new.fresh:
             return
         if new.text == _NO_TEXT != old["text"] or old["digest"] == new.digest:
-            # A scrape for its links alone does not unlearn the text.
+            # A scrape that returns links only does not delete the indexed text.
             db.execute("UPDATE search_pages SET stored = ? WHERE id = ?", (at, old["id"]))
             return
         _drop(db, old)
@@ -131,32 +131,32 @@ def store(db: Connection, new: IndexEntry, at: float) -> None:
 
 
 def index_pending(db: Connection) -> None:
-    """Puts the words of the pages that wait into the index; `search` finds only what is in it."""
+    """Index the words of the pending pages; `search` finds indexed pages only."""
     for row in db.execute("SELECT * FROM search_pages WHERE id IN (SELECT id FROM search_waiting)").fetchall():
         _words(db, "INSERT INTO search_words (rowid, title, description, text, url) VALUES (?, ?, ?, ?, ?)", row)
     db.execute("DELETE FROM search_waiting")
 
 
 def has_pending(db: Connection) -> bool:
-    """Whether words wait to be put into the index."""
+    """Return whether pages wait to be indexed."""
     return db.execute("SELECT 1 FROM search_waiting LIMIT 1").fetchone() is not None
 
 
 def evict(db: Connection, most: int) -> None:
-    """Drops the pages that were scraped longest ago, beyond a number."""
+    """Delete the oldest entries beyond a number."""
     for old in db.execute("SELECT * FROM search_pages ORDER BY stored DESC LIMIT -1 OFFSET ?", (most,)).fetchall():
         _drop(db, old)
 
 
 def clear(db: Connection) -> None:
-    """Empties the index."""
+    """Empty the index."""
     db.execute("DELETE FROM search_pages")
     db.execute("DELETE FROM search_waiting")
     db.execute("INSERT INTO search_words (search_words) VALUES ('delete-all')")
 
 
 def count(db: Connection, team: str) -> int:
-    """How many pages the team can search."""
+    """Return the number of the team's searchable pages."""
     (pages,) = db.execute("SELECT count(*) FROM search_pages WHERE team = ?", (team,)).fetchone()
     return int(pages)
 
@@ -164,9 +164,9 @@ def count(db: Connection, team: str) -> int:
 def search(
     db: Connection, team: str, query: SearchQuery, limit: int, *, newest: bool = False
 ) -> tuple[list[SearchHit], bool]:
-    """The best pages for a query, and whether every word is in them.
+    """Return the best pages for a query, and whether every word is in them.
 
-    Where no page has all of the words, those that have some are returned. Equal ones stand in the order of their URLs.
+    If no page has all words, pages with some of them are returned. Pages of equal rank are sorted by URL.
     """
     if query.matches_nothing:
         return [], True
@@ -179,7 +179,8 @@ def search(
 
 
 def titles_of_hosts(db: Connection, team: str, hosts: frozenset[str]) -> dict[str, tuple[str, str]]:
-    """Title and description of the pages that the team scraped on these hosts and below them, by `canonical.key_of`."""
+    """Return title and description of the team's scraped pages on these hosts and their subdomains, by `canonical_key`.
+    """
     found = {}
     for host in sorted({urlsplit(f"//{host}").hostname or "" for host in hosts}):
         rows = db.execute(
@@ -204,7 +205,7 @@ def _select(db: Connection, team: str, query: SearchQuery, limit: int, expressio
             values.append(" OR ".join(query.excluded))
     if newest:
         order = "stored DESC"
-    # Texts are read of the pages that are shown alone, not of all that match.
+    # Texts are read only for the returned pages, not for all matches.
     best = f"SELECT id FROM {source} WHERE {' AND '.join(where)} ORDER BY {order}, search_pages.url LIMIT ?"  # noqa: S608
     ids = [row["id"] for row in db.execute(best, (*values, limit)).fetchall()]
     return [db.execute("SELECT * FROM search_pages WHERE id = ?", (one,)).fetchone() for one in ids]
@@ -233,7 +234,7 @@ def _words(db: Connection, sql: str, row: Row) -> None:
 
 
 def _text(document: Mapping[str, object], kind: str, options: Mapping[str, object]) -> str:
-    """The text of a page in whatever form it was asked for; a file that was left as it is has none."""
+    """Return the text of a page from any requested format; an unconverted file has none."""
     if options.get("parsers") == [] and not kind.startswith(("text/", "application/xhtml")):
         return ""
     markdown = document.get("markdown")
@@ -249,7 +250,7 @@ def _text(document: Mapping[str, object], kind: str, options: Mapping[str, objec
 
 
 def _single_line(value: object) -> str:
-    """A metadata value as one line; the first one of several."""
+    """Return a metadata value as one line; the first one of several."""
     first = value[0] if isinstance(value, list) and value else value
     text = " ".join(first.split())[:2000] if isinstance(first, str) else ""
     return text.encode("utf-8", "replace").decode()

@@ -1,6 +1,6 @@
 """Parses a search query: words and operators into conditions.
 
-Nothing that is typed is syntax of the database: words become quoted phrases, everything else a bound parameter.
+User input is never SQL or FTS syntax: words become quoted phrases, everything else a bound parameter.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from urllib.parse import urlsplit
 from weblake_service.responses import bad_request
 from weblake_service.store.search_text import quote_phrase
 
-#: Words of a query that count, as in other search engines.
+#: Maximum number of words of a query, as in other search engines.
 MOST_WORDS = 32
 _ITEM = re.compile(r'(?P<minus>-?)(?:(?P<name>[A-Za-z]+):(?=\S))?(?:"(?P<quoted>[^"]*)"?|(?P<bare>[^\s"]+))')
 _OPERATORS = frozenset(["site", "inurl", "allinurl", "intitle", "allintitle", "filetype", "ext"])
 _AGE = re.compile(r"qdr:([smhdwy]|n)(\d{0,4})", re.IGNORECASE)
-#: Seconds; a month and a year as search engines take them.
+#: Seconds; a month and a year as search engines define them.
 _SPANS = {"s": 1, "n": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400, "m": 31 * 86_400, "y": 366 * 86_400}
 _DAY = re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4})")
 
 
 @dataclass
 class SearchQuery:
-    """A query, read."""
+    """A parsed query."""
 
-    #: Each group wants one of its alternatives; an alternative is an expression of the index.
+    #: Each group must match with one of its alternatives; an alternative is an FTS expression.
     groups: list[list[str]] = field(default_factory=list)
-    #: Groups that must match even where not every word has to.
+    #: Groups that must match even if not every word is required.
     firm: list[list[str]] = field(default_factory=list)
     excluded: list[str] = field(default_factory=list)
     #: Conditions on a row of search_pages, with their parameters.
@@ -38,23 +38,23 @@ class SearchQuery:
     values: list[object] = field(default_factory=list)
     #: The words as typed, for the passages.
     sought: list[str] = field(default_factory=list)
-    #: The sites that were named; one of them will do, as no page is on two.
+    #: The requested sites; a page must be on one of them.
     sites: list[str] = field(default_factory=list)
-    #: Whether words were left out because there were too many.
+    #: Whether words were omitted because there were too many.
     cut: bool = False
 
     @property
     def matches_nothing(self) -> bool:
-        """Whether it holds nothing that a page could be measured by: signs alone."""
+        """Return whether the query has no words and no conditions, for example only punctuation."""
         return not (self.groups or self.firm or self.excluded or self.where)
 
     @property
     def any_word_expression(self) -> bool:
-        """Whether there are several words of which some might be given up."""
+        """Return whether there are several words of which some may be optional."""
         return len(self.groups) > 1
 
     def expression(self, *, every: bool = True) -> str:
-        """The expression for the index; empty where nothing has to match. Without `every`, one of the words will do."""
+        """Return the FTS expression; empty if nothing must match. Without `every`, one of the words is sufficient."""
         groups = [_any(group) for group in self.groups]
         parts = [_any(group) for group in self.firm]
         parts += groups if every else [_any(groups)] if groups else []
@@ -62,13 +62,13 @@ class SearchQuery:
         return f"({wanted}) NOT {_any(self.excluded)}" if wanted and self.excluded else wanted
 
     def narrow(self, condition: str, *values: object) -> None:
-        """Adds a condition."""
+        """Add a condition."""
         self.where.append(condition)
         self.values += values
 
 
 def read_query(text: str) -> SearchQuery:
-    """Reads what was typed: words, "phrases", OR, -without, site:, inurl:, intitle:, filetype:.
+    """Parse the query text: words, "phrases", OR, -without, site:, inurl:, intitle:, filetype:.
 
     Raises:
         ErrorResponse: 400; it is blank.
@@ -85,7 +85,7 @@ def read_query(text: str) -> SearchQuery:
         if name in _OPERATORS:
             _operator(query, name, value, without=bool(item["minus"]))
         else:
-            # A name that is no operator is a word like any other: "error:404".
+            # A prefix that is no operator is part of a word: "error:404".
             typed = f"{item['name']}:{value}" if name else value
             _word(query, typed, without=bool(item["minus"]), firm=quoted is not None, either=either)
         either = False
@@ -94,10 +94,10 @@ def read_query(text: str) -> SearchQuery:
 
 
 def restrict_to_domains(query: SearchQuery, domains: Iterable[object], *, without: bool = False) -> None:
-    """Keeps the query to these domains and what is below them, or away from them.
+    """Restrict the query to these domains and their subdomains, or exclude them.
 
     Raises:
-        ErrorResponse: 400; one is no domain.
+        ErrorResponse: 400; a value is not a domain.
     """
     conditions: list[str] = []
     values: list[object] = []
@@ -112,13 +112,13 @@ def restrict_to_domains(query: SearchQuery, domains: Iterable[object], *, withou
 
 
 def restrict_to_times(query: SearchQuery, tbs: object, now: float) -> bool:
-    """Keeps the query to pages stored in a time: `qdr:h`, `qdr:d3`, `cdr:1,cd_min:12/1/2026,cd_max:12/31/2026`.
+    """Restrict the query to pages stored in a period: `qdr:h`, `qdr:d3`, `cdr:1,cd_min:12/1/2026,cd_max:12/31/2026`.
 
     Returns:
-        Whether the newest are wanted first (`sbd:1`).
+        Whether the newest pages come first (`sbd:1`).
 
     Raises:
-        ErrorResponse: 400; it is something else.
+        ErrorResponse: 400; the value is invalid.
     """
     newest = False
     for part in str(tbs).split(","):
@@ -139,7 +139,7 @@ def restrict_to_times(query: SearchQuery, tbs: object, now: float) -> bool:
 
 
 def restrict_to_type(query: SearchQuery, suffix: str, *, without: bool = False) -> None:
-    """Keeps the query to files of a type, by their content type or the end of their path."""
+    """Restrict the query to files of a type, by their content type or path suffix."""
     suffix = suffix.lower().lstrip(".")
     query.narrow(
         f"{'NOT ' if without else ''}(instr(kind, ?) > 0 OR substr(key, ?) = ?)",
@@ -176,7 +176,7 @@ def _word(query: SearchQuery, text: str, *, without: bool, firm: bool, either: b
         return
     query.sought.append(text)
     if either and (query.groups or query.firm):
-        # "a OR b": both groups are one, which has to match as a whole.
+        # "a OR b": both groups are merged into one that must match.
         last = query.groups.pop() if query.groups else query.firm.pop()
         query.firm.append([*last, expression])
     else:
@@ -188,7 +188,7 @@ def _any(alternatives: list[str]) -> str:
 
 
 def _site(value: str) -> tuple[str, list[object]]:
-    """The condition for a host, what is below it, and where named its port and path; empty for what is no host."""
+    """Return the condition for a host, its subdomains, and optionally port and path; empty for an invalid host."""
     try:
         parts = urlsplit(value if "://" in value else f"//{value}")
         host, port = (parts.hostname or "").strip(".").removeprefix("*.").removeprefix("www."), parts.port

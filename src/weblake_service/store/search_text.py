@@ -1,8 +1,8 @@
 """Tokenises text for the search index, and makes excerpts from it.
 
-The index splits text where letters end, which Chinese, Japanese, Korean, Thai and their like do not do between words.
-There every two neighbouring characters become a word, and the last one alone, so that any part of such a text is
-found. What is indexed must be taken out with the very same words: a change here needs a new schema version.
+The index splits text at non-letters, but Chinese, Japanese, Korean, Thai and similar scripts do not separate words. In
+these, every pair of adjacent characters becomes a word, and so does the last character, so that any part of the text is
+found. An entry must be removed with exactly the words it was added with: a change here needs a new schema version.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-#: Characters of one page that can be searched.
+#: Maximum characters of one page that are searchable.
 MOST_TEXT = 200_000
 #: Characters of a passage.
 _PASSAGE = 240
-#: Matches of one page among which the best passage is sought.
+#: Maximum matches of one page among which the best passage is selected.
 _MOST_MATCHES = 200
 
 _LINK_TARGET = re.compile(r"(?<=\])\((?:<[^<>\n]*>|[^()\s]*(?:\([^()\s]*\)[^()\s]*)*)(?:\s+\"[^\"\n]*\")?\)")
@@ -27,25 +27,25 @@ _UNSPACED = re.compile(
     "\uac00-\ud7af"  # Korean
     "]+"
 )
-#: Vowel points that most writers of Hebrew and Arabic leave out, and the stroke that stretches a word.
+#: Vowel points that are usually omitted in Hebrew and Arabic, and the character that stretches a word.
 _POINTS = re.compile("[\u0591-\u05bd\u05bf\u05c1-\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670]")
 _MARKUP = re.compile(r"!?\[|\]|[*`|]+|(?m:^[ \t]*(?:#{1,6}|>+|[-+]|\d+\.|-{3,})[ \t]+)|-{3,}|\\(?=[^\w\s])")
 
 
 def plain_text(markdown: str) -> str:
-    """Markdown without the targets of its links, no longer than can be searched."""
+    """Return markdown without link targets, cut to the searchable length."""
     return _LINK_TARGET.sub("", markdown[: 2 * MOST_TEXT])[:MOST_TEXT]
 
 
 def index_text(text: str) -> str:
-    """Text as the index takes it."""
+    """Return text as tokens for the index."""
     if text.isascii():
         return text
     return _UNSPACED.sub(_pairs, _normalized(text))
 
 
 def quote_phrase(text: str) -> str:
-    """A searched text as an expression of the index in which nothing of it is syntax; empty where it has no word."""
+    """Return a searched text as a quoted FTS expression; empty if it has no word."""
     text = _normalized(text)
     if not any(unicodedata.category(letter)[0] in "LN" for letter in text):
         return ""
@@ -53,7 +53,7 @@ def quote_phrase(text: str) -> str:
     runs = list(_UNSPACED.finditer(text))
     paired, more = _UNSPACED.sub(_pairs, text).strip(), ""
     if runs and runs[-1].end() == len(text):
-        # The page's text may go on here, so the last character need not stand alone in it.
+        # The page's text may continue here, so the last character need not be a token of its own.
         if len(runs[-1].group()) > 1:
             paired = paired[:-2]
         else:
@@ -62,7 +62,7 @@ def quote_phrase(text: str) -> str:
 
 
 def best_passage(text: str, sought: Sequence[str]) -> str:
-    """The part of a text that has the most of the sought words, the first of several, in one line; empty for none."""
+    """Return the first passage of a text with the most searched words, in one line; empty if there is none."""
     pattern = _matcher(sought)
     if pattern is None:
         return ""
@@ -77,12 +77,12 @@ def best_passage(text: str, sought: Sequence[str]) -> str:
 
 
 def beginning(text: str) -> str:
-    """The first words of a text, in one line."""
+    """Return the beginning of a text, in one line."""
     return _cut(text, 0)
 
 
 def _cut(text: str, at: int) -> str:
-    """The window around a place, without markup, begun and ended between words."""
+    """Return the text around a position, without markup, cut at word boundaries."""
     start = max(0, at - _PASSAGE // 4)
     if start:
         space = re.search(r"\s", text[start:at])
@@ -98,7 +98,8 @@ def _cut(text: str, at: int) -> str:
 
 
 def _matcher(sought: Sequence[str]) -> re.Pattern[str] | None:
-    """What finds the sought words in a text as it was written; endings may differ, as the index takes stems."""
+    """Return a pattern that finds the searched words in the original text; endings may differ, as the index uses stems.
+    """
     parts = []
     for one in sought:
         for word in re.findall(r"\w+", one):

@@ -1,4 +1,4 @@
 """Access to the web: address checks, fetching, robots.txt, sitemaps, and the order of a crawl.
 
-`interface` is all that the rest of the service sees of it.
+The rest of the service uses it only through `interface`.
 """

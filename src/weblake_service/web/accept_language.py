@@ -12,7 +12,7 @@ _TAG = re.compile(r"(?:\*|[A-Za-z]{1,8}(?:-[A-Za-z0-9]{1,8})*)")
 
 
 def languages_problem(options: Mapping[str, object]) -> str | None:
-    """Which language no request can name, as a sentence; None where all can be asked for."""
+    """Return which language cannot be sent in a header, as a sentence; None if all are valid."""
     for one in _languages(options):
         if _TAG.fullmatch(one) is None:
             return f"location.languages has {one[:40]!r}, which is no language tag such as en or de-CH."
@@ -20,9 +20,9 @@ def languages_problem(options: Mapping[str, object]) -> str | None:
 
 
 def accept_language(options: Mapping[str, object]) -> str:
-    """The languages as `Accept-Language` has them, the first one best; empty where nothing says which.
+    """Return the languages as an `Accept-Language` value, in order of preference; empty for the target's default.
 
-    Where none is named they are those of the country, unless that is the default one.
+    If no language is given, the country's languages are used, unless it is the default country.
     """
     found = _languages(options)
     country = country_of(options)
@@ -32,7 +32,7 @@ def accept_language(options: Mapping[str, object]) -> str:
 
 
 def with_accept_language(options: Mapping[str, object]) -> Mapping[str, object]:
-    """The options with the header that asks for the languages; one of the caller's own goes before it."""
+    """Return the options with an Accept-Language header; a header of the caller takes precedence."""
     wanted, given = accept_language(options), options.get("headers")
     if not wanted:
         return options

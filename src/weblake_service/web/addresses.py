@@ -1,8 +1,8 @@
 """Decides which target addresses the service may reach.
 
-A service that fetches any URL for anybody is a way into the network that it stands in. So names are resolved here,
-every address is judged, and the connection goes to the very address that was judged (see fetch.py): a name that points
-elsewhere a moment later changes nothing.
+A service that fetches arbitrary URLs could give its users access to its internal network. Names are therefore resolved
+here, every address is checked, and the connection uses the checked address itself (see fetch.py), so that a changed DNS
+answer (DNS rebinding) has no effect.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weblake_service.page_failure import PageFailure
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-#: Not global by what they are for, although `ipaddress` calls some of them global.
+#: Networks for special purposes, although `ipaddress` classifies some of them as global.
 _CLOSED = [
     ipaddress.ip_network(network)
     for network in (
@@ -40,7 +40,7 @@ _MAX_URL = 16_384
 
 
 def clean_url(url: str, *, allow_private: bool = False) -> str:
-    """Returns the URL that will be fetched: with `http://` where no scheme was given, host in its ASCII form.
+    """Return the URL that will be fetched: with `http://` if no scheme was given, host in its ASCII form.
 
     Raises PageFailure with status 400 for anything that is not an http or https URL with a host; a host without a dot
     is refused too, unless `allow_private`.
@@ -66,13 +66,13 @@ def clean_url(url: str, *, allow_private: bool = False) -> str:
 
 
 def with_scheme(url: str) -> str:
-    """The URL as it was asked for, with `http://` where it has no scheme: so it stands in `sourceURL`."""
+    """Return the URL as requested, with `http://` if it has no scheme; this is the form in `sourceURL`."""
     text = url.strip()
     return text if "://" in text or _names_scheme(text) else f"http://{text.removeprefix('//')}"
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address belongs to the public internet; one that wraps an IPv4 address is judged by that one."""
+    """Return whether an address is public; one that embeds an IPv4 address is judged by the embedded address."""
     if isinstance(address, ipaddress.IPv6Address):
         inner = address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
         if address in _NAT64:
@@ -87,7 +87,7 @@ def is_public(address: Address) -> bool:
 
 
 def is_literal_private(host: str) -> bool:
-    """Whether a host names a closed target without any look-up: localhost, or an address in any spelling."""
+    """Return whether a host is private without a look-up: localhost, or a private address in any spelling."""
     name = host.strip("[]").rstrip(".").lower()
     if name == "localhost" or name.endswith(".localhost"):
         return True
@@ -96,17 +96,17 @@ def is_literal_private(host: str) -> bool:
     except ValueError:
         pass
     try:
-        # Reads 2130706433, 0x7f.1 and 0177.0.0.1 as the system's resolver does; asks no name server.
+        # Parses 2130706433, 0x7f.1 and 0177.0.0.1 as the system's resolver does, without a DNS query.
         return not is_public(ipaddress.IPv4Address(socket.inet_aton(name)))
     except (OSError, UnicodeError):
         return False
 
 
 async def resolve(host: str, port: int, *, allow_private: bool = False) -> list[str]:
-    """Returns the addresses of a host that may be connected to, in the order in which to try them.
+    """Return the addresses of a host that may be connected to, in the order in which to try them.
 
-    Decimal, octal and hexadecimal spellings are read as the system reads them. Raises PageFailure: 403 when every
-    address is closed, 500 with the code for DNS failures when there is none.
+    Decimal, octal and hexadecimal spellings are read as the system reads them. Raises PageFailure: 403 if every address
+    is private, 500 with the code for DNS failures if there is none.
     """
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -121,7 +121,7 @@ async def resolve(host: str, port: int, *, allow_private: bool = False) -> list[
 
 
 def private_target_failure(host: str) -> PageFailure:
-    """The failure for a target in a private network."""
+    """Return the failure for a target in a private network."""
     message = (
         f"{host} is not on the public internet: loopback, private and link-local targets are refused. "
         "Start the service with --allow-private to scrape them."
@@ -130,7 +130,7 @@ def private_target_failure(host: str) -> PageFailure:
 
 
 def _names_scheme(text: str) -> bool:
-    """Whether the text begins with a scheme, and not with a host and its port."""
+    """Return whether the text begins with a scheme, and not with a host and its port."""
     match = _SCHEME.match(text)
     return match is not None and not re.match(r"^[^/?#:]+:\d+(?:[/?#]|$)", text)
 

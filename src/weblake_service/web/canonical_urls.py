@@ -1,4 +1,4 @@
-"""Canonical URLs: when a crawl treats two URLs as one page."""
+"""Canonical URLs: decides whether a crawl treats two URLs as the same page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ _INDEX = re.compile(r"/(?:index|default)\.(?:html?|xhtml|php|aspx?|jsp)$", re.IG
 
 
 def split(url: str) -> SplitResult | None:
-    """The parts of an http or https URL, its host in lower case and without a default port; None for anything else."""
+    """Return the parts of an http or https URL, or None for anything else.
+
+    The host is in lower case and a default port is removed.
+    """
     try:
         parts = urlsplit(url.strip())
         host, port = parts.hostname, parts.port
@@ -27,15 +30,15 @@ def split(url: str) -> SplitResult | None:
 
 
 def url_to_visit(parts: SplitResult, *, ignore_query: bool) -> str:
-    """The URL as a crawl fetches it: as it was found, without fragment and, if asked, without query."""
+    """Return the URL as a crawl fetches it: as found, without fragment and, if requested, without query."""
     return urlunsplit(parts._replace(query="") if ignore_query else parts)
 
 
 def canonical_key(parts: SplitResult, *, similar: bool, ignore_query: bool) -> str:
-    """What two URLs of the same page have in common.
+    """Return the key that two URLs of the same page share.
 
-    Always the order of the query and the spelling of escapes are ignored. With `similar` also http or https, "www.", a
-    slash at the end, and an index file.
+    The order of the query and the spelling of escapes are always ignored. With `similar`, so are http or https, "www.",
+    a trailing slash, and an index file.
     """
     url = url_to_visit(parts, ignore_query=ignore_query)
     try:
@@ -50,5 +53,5 @@ def canonical_key(parts: SplitResult, *, similar: bool, ignore_query: bool) -> s
 
 
 def site_of(parts: SplitResult) -> str:
-    """Host and port, without "www."."""
+    """Return host and port, without "www."."""
     return parts.netloc.removeprefix("www.")

@@ -14,12 +14,12 @@ from weblake_service.page_failure import PageFailure
 from weblake_service.web.addresses import resolve
 from weblake_service.web.streams import MonitoredStream, wait_closed
 
-#: Seconds after which the next address of a name is tried.
+#: Seconds after which the next address of a name is tried as well.
 _TURN = 5.0
 
 
 class ConnectionPools:
-    """Pools of connections, made when first needed: with and without checked certificates, direct and by proxy."""
+    """Connection pools, created on first use: with and without certificate checks, direct and through a proxy."""
 
     def __init__(self, *, allow_private: bool, trust_env: bool) -> None:
         self._allow_private = allow_private
@@ -27,10 +27,11 @@ class ConnectionPools:
         self._pools: dict[tuple[bool, str], httpcore.AsyncConnectionPool] = {}
 
     async def pool_for(self, url: httpx.URL, *, verify: bool) -> httpcore.AsyncConnectionPool:
-        """The pool that a request for this URL goes through."""
+        """Return the pool for a request to this URL."""
         proxy = proxy_for(url) if self._trust_env else ""
         if proxy and not self._allow_private:
-            # The proxy may know names that this machine does not; what this machine knows to be closed stays closed.
+            # The proxy may resolve names that this machine cannot; a target that this machine knows to be private is
+            # refused.
             await _refuse_private(url)
         key = (verify, proxy)
         if key not in self._pools:
@@ -45,7 +46,7 @@ class ConnectionPools:
         return self._pools[key]
 
     async def aclose(self) -> None:
-        """Closes all connections."""
+        """Close all connections."""
         pools, self._pools = self._pools, {}
         for pool in pools.values():
             await pool.aclose()
@@ -53,7 +54,7 @@ class ConnectionPools:
 
 
 class PinnedBackend(httpcore.AsyncNetworkBackend):
-    """Connects to the addresses that were judged, and to no others."""
+    """Connects only to checked addresses."""
 
     def __init__(self, allow_private: bool) -> None:
         self._allow_private = allow_private
@@ -67,7 +68,7 @@ class PinnedBackend(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        """Connects to the first address of the host that is allowed and answers."""
+        """Connect to the first allowed address of the host that accepts a connection."""
         addresses = await resolve(host, port, allow_private=self._allow_private)
         for address in addresses[:-1]:
             with suppress(httpcore.ConnectError, httpcore.ConnectTimeout):
@@ -79,7 +80,7 @@ class PinnedBackend(httpcore.AsyncNetworkBackend):
         )
 
     async def sleep(self, seconds: float) -> None:
-        """Waits, as httpcore asks between its own retries."""
+        """Sleep between httpcore's own retries."""
         await asyncio.sleep(seconds)
 
 
@@ -92,7 +93,7 @@ async def _refuse_private(url: httpx.URL) -> None:
 
 
 def proxy_for(url: httpx.URL) -> str:
-    """The proxy that the environment names for a URL; empty for none."""
+    """Return the proxy that the environment configures for a URL; empty for none."""
     host = url.host
     if host in {"localhost", "::1"} or host.startswith("127.") or host.endswith(".localhost") or proxy_bypass(host):
         return ""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-#: The one that is meant where none is named.
+#: The country that is used if none is given.
 DEFAULT = "US"
 
 
@@ -25,12 +25,12 @@ class Country:
 
     @property
     def languages(self) -> list[str]:
-        """The language as it is written there, and the language as such: `de-DE`, `de`."""
+        """Return the regional language and the bare language: `de-DE`, `de`."""
         return [f"{self.language}-{self.code}", self.language]
 
 
 def country_problem(options: Mapping[str, object]) -> str | None:
-    """What is wrong with `location.country`, as a sentence; None where nothing is."""
+    """Return what is wrong with `location.country`, as a sentence; None if it is valid."""
     code = _code(options)
     if code in _countries():
         return None
@@ -40,7 +40,7 @@ def country_problem(options: Mapping[str, object]) -> str | None:
 
 
 def country_of(options: Mapping[str, object]) -> Country:
-    """The country of `location`; the default one where it names none, or none that there is."""
+    """Return the country of `location`; the default country if none, or an unknown one, is given."""
     return _countries().get(_code(options)) or _countries()[DEFAULT]
 
 

@@ -6,12 +6,13 @@ import zlib
 
 from weblake_service.page_failure import PageFailure
 
-#: Bytes that one step of decompression may put out, so that a bomb is noticed before it is held.
+#: Maximum output bytes of one decompression step, so that a decompression bomb is detected before it fills the memory.
 _STEP = 1 << 20
 
 
 class BodyDecoder:
-    """Collects one body; more than `limit` bytes, compressed or not, is a PageFailure, or with `cut` the end of it."""
+    """Collects one body. A body over `limit` bytes, compressed or not, raises PageFailure, or is truncated with `cut`.
+    """
 
     def __init__(self, encoding: str, limit: int, url: str, *, cut: bool = False) -> None:
         self.data = bytearray()
@@ -27,7 +28,7 @@ class BodyDecoder:
         self._inflate: zlib._Decompress | None = None
 
     def feed(self, part: bytes) -> None:
-        """Adds bytes as they come from the wire."""
+        """Add bytes as they arrive from the network."""
         self._received += len(part)
         if self._received > self._limit and not self._cut:
             raise self._too_large()
@@ -39,15 +40,15 @@ class BodyDecoder:
             part, more = self._step(part)
 
     def finish(self) -> bytes:
-        """The whole body; one that breaks off within its compression is a PageFailure."""
+        """Return the whole body; one that ends inside its compressed data raises PageFailure."""
         if self._coding and self._received and not self.full and (self._inflate is None or not self._inflate.eof):
             raise self._broken("breaks off")
         return bytes(self.data)
 
     def _step(self, part: bytes) -> tuple[bytes, bool]:
-        """Inflates once; returns the bytes still to be inflated, and whether there is more to do."""
+        """Decompress once; return the remaining compressed bytes, and whether there is more to do."""
         if self._inflate is None or self._inflate.eof:
-            # Gzip files may follow one another; after the last, and after a deflated body, there is only padding.
+            # A gzip body can have several members; after the last one, and after a deflate body, only padding follows.
             if not part or (self._inflate is not None and (self._coding == "deflate" or part[:1] != b"\x1f")):
                 return b"", False
             self._inflate = zlib.decompressobj(self._window(part))
@@ -57,13 +58,13 @@ class BodyDecoder:
             raise self._broken(f"cannot be decompressed ({error})") from error
         self._grow(piece)
         rest = self._inflate.unused_data if self._inflate.eof else self._inflate.unconsumed_tail
-        # All input may be taken in while output is still held back: only a short piece says that none is.
+        # All input may be consumed while output is still buffered: only an output below the maximum shows that none is.
         return rest, bool(rest) or len(piece) == _STEP
 
     def _window(self, part: bytes) -> int:
         if self._coding != "deflate":
             return 16 + zlib.MAX_WBITS
-        # "deflate" means zlib's format, but some servers send the bare one, whose first byte differs.
+        # "deflate" means the zlib format, but some servers send raw deflate data, which differs in the first byte.
         return zlib.MAX_WBITS if part[0] & 0x0F == 8 else -zlib.MAX_WBITS
 
     def _grow(self, piece: bytes) -> None:

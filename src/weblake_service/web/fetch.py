@@ -1,8 +1,8 @@
 """Fetches a URL over HTTP: pinned addresses, checked redirects, one deadline, bounded bodies.
 
-It stands on httpcore, not on an httpx client, for two reasons: the network backend is where a checked address can be
-pinned while Host header and server name stay what the URL says, and a client's cookie jar would carry one user's
-cookies into another's scrape. Cookies live as long as one chain of redirects.
+It uses httpcore instead of an httpx client for two reasons: a network backend can pin the checked address while the
+Host header and the TLS server name stay those of the URL, and a client's cookie jar would send one user's cookies with
+another user's scrape. Cookies are kept for one redirect chain only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from weblake_service.web.connection_pools import ConnectionPools
 from weblake_service.web.decompression import BodyDecoder
 from weblake_service.web.redirect_chain import RedirectChain
 
-#: What the service calls itself; robots.txt rules for "weblake" apply to it.
+#: The User-Agent of the service; robots.txt rules for "weblake" apply to it.
 USER_AGENT = "Mozilla/5.0 (compatible; weblake/0.1)"
 _NETWORK = (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError, httpcore.UnsupportedProtocol)
 _DROPPED = (httpcore.ReadError, httpcore.WriteError, httpcore.RemoteProtocolError)
@@ -31,29 +31,29 @@ _DROPPED = (httpcore.ReadError, httpcore.WriteError, httpcore.RemoteProtocolErro
 
 @dataclass(frozen=True, slots=True)
 class FetchedResponse:
-    """What a target answered, after redirects."""
+    """The target's response, after redirects."""
 
-    #: The address that answered, without credentials.
+    #: The URL of the final response, without credentials.
     url: str
     status: int
-    #: Lower-case names; values of a repeated header are joined by ", ".
+    #: Header names are in lower case; values of a repeated header are joined by ", ".
     headers: Mapping[str, str] = field(default_factory=dict)
-    #: Decompressed.
+    #: The decompressed body.
     body: bytes = b""
     content_type: str = ""
-    #: The addresses that redirected here, first one first.
+    #: The URLs that redirected here, in order.
     redirects: tuple[str, ...] = ()
-    #: The status in words.
+    #: The reason phrase of the status.
     reason: str = ""
-    #: What a browser made of it besides its source, by the name in the document: screenshot, branding, actions.
+    #: Results of a browser besides the source, by field name in the document: screenshot, branding, actions.
     captured: Mapping[str, object] = field(default_factory=dict)
 
 
 class Fetcher:
     """Fetches URLs over pooled connections; one per service, closed with `aclose`.
 
-    `allow_private` lets it reach loopback and private networks. `max_body` is the most bytes of one body. The proxies
-    that the environment names are used, never for loopback; through a proxy the last word on an address is the proxy's.
+    `allow_private` permits loopback and private networks. `max_body` is the maximum size of one body in bytes. The
+    environment's proxies are used, but never for loopback; behind a proxy, the proxy decides which address is used.
     """
 
     def __init__(
@@ -79,11 +79,11 @@ class Fetcher:
         max_body: int | None = None,
         cut: bool = False,
     ) -> FetchedResponse:
-        """Returns what the target answered, whatever its status; up to 10 redirects are followed.
+        """Return the target's response with any status, after up to 10 redirects.
 
-        `timeout_s` is for everything, from the name to the last byte. `verify` checks certificates (off by default, as
-        in the contract). A body over `max_body` (default: the fetcher's) is a failure, or with `cut` ends there. Raises
-        PageFailure when there is no answer.
+        `timeout_s` covers everything from name resolution to the last byte. `verify` checks certificates (off by
+        default, as in the contract). A body over `max_body` (default: the fetcher's) is a failure, or is truncated with
+        `cut`. Raises PageFailure if there is no response.
         """
         chain = RedirectChain(clean_url(url, allow_private=self.allow_private), headers or {}, self.user_agent)
         limit = self.max_body if max_body is None else max_body
@@ -100,9 +100,10 @@ class Fetcher:
     async def post(
         self, url: str, body: bytes, *, headers: Mapping[str, str] | None = None, timeout_s: float = 10.0
     ) -> int:
-        """Posts a body once, with checked certificates, and returns the status; redirects are not followed.
+        """Post a body once, with certificate checks, and return the status; redirects are not followed.
 
-        For webhooks, whose receivers are judged as any other target is. Raises PageFailure when there is no answer.
+        Used for webhooks, whose receivers are checked like any other target. Raises PageFailure if there is no
+        response.
         """
         chain = RedirectChain(clean_url(url, allow_private=self.allow_private), headers or {}, self.user_agent)
         try:
@@ -116,11 +117,11 @@ class Fetcher:
             raise PageFailure("SCRAPE_TIMEOUT", message, status=408) from error
 
     async def aclose(self) -> None:
-        """Closes all connections; the fetcher may be used again."""
+        """Close all connections; the fetcher may be used again."""
         await self._pools.aclose()
 
     async def _request_once(self, chain: RedirectChain, verify: bool, limit: int, cut: bool) -> FetchedResponse | None:
-        """One request; None where it was redirected."""
+        """Send one request; return None if the response was a redirect."""
         async with self._translate_errors(chain):
             response = await self._send(chain, verify)
             try:
@@ -130,7 +131,7 @@ class Fetcher:
 
     @asynccontextmanager
     async def _translate_errors(self, chain: RedirectChain) -> AsyncIterator[None]:
-        """Turns what the network raises into a PageFailure."""
+        """Convert network errors to PageFailure."""
         try:
             yield
         except httpcore.LocalProtocolError as error:
@@ -147,7 +148,7 @@ class Fetcher:
         try:
             return await pool.handle_async_request(chain.request())
         except _DROPPED:
-            # A kept connection that the server closed a moment ago looks like this; reading a page twice is harmless.
+            # The server may have just closed a kept-alive connection; repeating a GET is harmless.
             return await pool.handle_async_request(chain.request())
 
     async def _read(

@@ -16,9 +16,9 @@ from weblake_service.web.path_patterns import PathPatterns
 
 DEFAULT_LIMIT = 10_000
 _MAX_URL = 4096
-#: URLs taken in at most: a multiple of the limit, and room for those that turn out not to count.
+#: Maximum number of accepted URLs: a multiple of the limit, plus a number for URLs that are not counted in the end.
 _ROOM, _SPARE = 4, 1000
-#: What holds no text, told by its name before a fetch is spent on it.
+#: File extensions of content without text, which is not fetched.
 _FILES = re.compile(
     r"\.(?:png|jpe?g|gif|webp|avif|svg|ico|bmp|tiff?|css|js|mjs|map|woff2?|ttf|otf|eot|mp[34]|m4[av]|webm|ogg|wav|flac|avi|"
     r"mov|wmv|zip|tar\.gz|tgz|bz2|xz|7z|rar|tar|exe|msi|dmg|pkg|deb|rpm|iso|apk|jar|war|whl|bin)$",
@@ -28,15 +28,14 @@ _FILE_NAME = re.compile(r"/[^/]*\.(?:html?|xhtml|php|aspx?|jsp|cgi)$", re.IGNORE
 
 
 class Frontier:
-    """Takes in URLs and gives out those that the crawl is to visit.
+    """Accepts URLs and returns those that the crawl visits, in order.
 
     `options` are crawl options by their snake_case names: include_paths and exclude_paths (regular expressions searched
     for in the path, or in the URL with regex_on_full_url), max_discovery_depth, ignore_query_parameters (false),
-    deduplicate_similar_urls (true), crawl_entire_domain (false: only what lies below the start URL),
-    allow_external_links (false), allow_subdomains (false), limit (10000). A pattern that cannot be used raises
-    PageFailure with status 400.
+    deduplicate_similar_urls (true), crawl_entire_domain (false: only URLs below the start URL), allow_external_links
+    (false), allow_subdomains (false), limit (10000). An invalid pattern raises PageFailure with status 400.
 
-    The start URL is always visited when offered, whatever the patterns say: without it nothing else is found.
+    The start URL is always visited when offered, even if a pattern excludes it: without it no other URL is found.
     """
 
     def __init__(self, start_url: str, options: Mapping[str, object]) -> None:
@@ -55,7 +54,7 @@ class Frontier:
         limit = options.get("limit")
         self.limit = limit if isinstance(limit, int) else DEFAULT_LIMIT
         self._start_key = self._key(start)
-        #: Where the crawl may go: the start URL's site and what lies below it, and where the start URL redirected to.
+        #: The scope of the crawl: the start URL's site and path, and those of the URL that it redirected to.
         self._scopes = [(canonical_urls.site_of(start), _folder(start.path))]
         self._waiting: deque[tuple[str, int]] = deque()
         self._seen: set[str] = set()
@@ -64,11 +63,11 @@ class Frontier:
 
     @property
     def full(self) -> bool:
-        """Whether as many pages were taken as the limit allows."""
+        """Return whether the limit of pages is reached."""
         return self._taken >= self.limit
 
     def offer(self, url: str, depth: int) -> bool:
-        """Takes in a URL found `depth` links from the start; True if it is new and will be visited in its turn."""
+        """Offer a URL found `depth` links from the start; return True if it is new and will be visited."""
         parts = canonical_urls.split(url) if len(url) <= _MAX_URL else None
         if parts is None:
             return False
@@ -83,22 +82,22 @@ class Frontier:
         return True
 
     def wants(self, url: str, depth: int) -> bool:
-        """Whether the options let the crawl visit this URL, seen or not."""
+        """Return whether the options allow the crawl to visit this URL, whether or not it was offered before."""
         parts = canonical_urls.split(url)
         return parts is not None and self._wants(parts, depth)
 
     def take(self) -> tuple[str, int] | None:
-        """The next URL and its depth; None when none waits or the limit is reached."""
+        """Return the next URL and its depth; None if the queue is empty or the limit is reached."""
         if not self._waiting or self.full:
             return None
         self._taken += 1
         return self._waiting.popleft()
 
     def landed(self, url: str, final_url: str | None = None) -> bool:
-        """Records where redirects led a taken URL.
+        """Record the final URL of a visited URL.
 
-        False if they led to a page that this crawl has seen under its own address. Where the start URL is redirected,
-        the crawl's scope moves along, from `example.com` to `www.example.com/en/`.
+        Return False if it is a page that this crawl has already seen under its own URL. If the start URL is redirected,
+        the crawl's scope changes with it, for example from `example.com` to `www.example.com/en/`.
         """
         if final_url is None or final_url == url:
             return True
@@ -117,7 +116,7 @@ class Frontier:
         return first
 
     def uncount(self) -> None:
-        """Gives back the place of a taken URL that was not fetched, because robots.txt forbids it."""
+        """Do not count a URL that was taken but not fetched because robots.txt forbids it."""
         self._taken = max(0, self._taken - 1)
 
     def _wants(self, parts: SplitResult, depth: int) -> bool:
@@ -143,7 +142,7 @@ class Frontier:
 
 
 def _folder(path: str) -> str:
-    """What children of a page begin with: `/docs` for `/docs` and `/docs/`, and for `/docs/index.html`."""
+    """Return the path prefix of a page's children: `/docs` for `/docs`, `/docs/` and `/docs/index.html`."""
     return _FILE_NAME.sub("", path).rstrip("/")
 
 

@@ -22,7 +22,7 @@ from weblake_service.web.sitemap import sitemap_urls
 
 
 class HttpWeb:
-    """Fetches for real; made and used on one event loop."""
+    """Fetches from the network; created and used on one event loop."""
 
     def __init__(self, config: ServiceConfig) -> None:
         self._fetcher = Fetcher(allow_private=config.allow_private)
@@ -31,13 +31,13 @@ class HttpWeb:
         self._browsers = ScrapeBrowser(allow_private=config.allow_private, most=config.max_browser_pages)
 
     async def scrape(self, url: str, options: Mapping[str, object]) -> FreshPage:
-        """Fetches a page and makes it a document."""
+        """Fetch a page and return it as a document."""
         return await scrape_with(
             url, with_accept_language(options), RecordingFetcher(self._fetcher), self._make, self._converters
         )
 
     async def browse(self, url: str, options: Mapping[str, object], visitor: BrowserIdentity) -> FreshPage:
-        """Loads a page in a browser and makes it a document; a file is fetched and converted instead."""
+        """Load a page in a browser and return it as a document; a file is fetched and converted instead."""
         visited = await self._browsers.render(url, options, visitor)
         if visited.fetched is None:
             return await scrape_with(
@@ -47,46 +47,46 @@ class HttpWeb:
         return replace(page, fetched=visited.fetched, profile=visited.profile)
 
     async def remake(self, url: str, options: Mapping[str, object], fetched: FetchedResponse) -> FreshPage:
-        """Makes a document of what a URL answered before."""
+        """Make a document from an earlier response of a URL."""
         return await scrape_with(url, options, ReplayFetcher(fetched), self._make, self._converters)
 
     async def _make(self, url: str, options: Mapping[str, object], fetcher: Fetcher) -> Page:
         return await scrape(url, options, fetcher=fetcher, converters=self._converters)
 
     async def parse(self, read: Callable[[], Upload], options: Mapping[str, object], timeout_s: float) -> Page:
-        """Makes a document of an uploaded file."""
+        """Make a document from an uploaded file."""
         return await page_of_upload(read, options, converters=self._converters, timeout_s=timeout_s)
 
     async def allowed(self, url: str, user_agent: str | None) -> bool:
-        """Whether robots.txt lets us fetch the URL."""
+        """Return whether robots.txt allows the URL."""
         return await self._robots.allowed(url, user_agent)
 
     async def robots_note(self, url: str) -> str:
-        """Why nothing there may be fetched, where robots.txt could not be read."""
+        """Return why the site's URLs must not be fetched, if its robots.txt could not be read; otherwise empty."""
         return await self._robots.note(url)
 
     async def crawl_delay(self, url: str, user_agent: str | None) -> float | None:
-        """Seconds that robots.txt wants between two pages."""
+        """Return the crawl delay of robots.txt in seconds, or None."""
         return await self._robots.crawl_delay(url, user_agent)
 
     async def sitemap(self, url: str, limit: int) -> list[str]:
-        """The URLs in the site's sitemaps."""
+        """Return the URLs in the site's sitemaps."""
         return await sitemap_urls(url, fetcher=self._fetcher, robots=self._robots, limit=limit)
 
     def frontier(self, url: str, options: Mapping[str, object]) -> CrawlQueue:
-        """The queue of a crawl."""
+        """Return the frontier of a crawl."""
         return Frontier(url, options)
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> int:
-        """Posts to the very address that was judged, under the name in the URL; redirects are not followed."""
+        """Post to the checked address, under the host name of the URL; redirects are not followed."""
         return await self._fetcher.post(url, body, headers=headers)
 
     def forget(self) -> None:
-        """Reads every robots.txt anew from now on."""
+        """Clear the cache of robots.txt files."""
         self._robots = RobotsRules(self._fetcher)
 
     async def aclose(self) -> None:
-        """Closes all connections and ends the browser and the converting processes."""
+        """Close all connections, the browser and the converter processes."""
         await self._browsers.aclose()
         await self._converters.aclose()
         await self._fetcher.aclose()

@@ -12,71 +12,72 @@ from weblake_service.web.fetch import FetchedResponse
 
 
 class CrawlQueue(Protocol):
-    """Which URLs a crawl visits, and in which order."""
+    """The frontier of a crawl: which URLs it visits, and in which order."""
 
     def offer(self, url: str, depth: int) -> bool:
-        """Whether the URL is to be visited and was not offered before."""
+        """Offer a URL; return whether it is new and will be visited."""
 
     def wants(self, url: str, depth: int) -> bool:
-        """Whether the options let the crawl visit the URL, offered before or not."""
+        """Return whether the options allow the crawl to visit the URL, whether or not it was offered before."""
 
     def take(self) -> tuple[str, int] | None:
-        """The next URL and its depth, in the order of the offers; None where none waits or the limit is reached."""
+        """Return the next URL and its depth, in the order of the offers; None if there is none or the limit is reached.
+        """
 
     def landed(self, url: str, final_url: str | None = None) -> bool:
-        """Told where a URL's redirects led; False where that is another page of this crawl."""
+        """Record the final URL of a visited URL; return False if it is another page of this crawl."""
 
     def uncount(self) -> None:
-        """Gives back the place of a taken URL that was not fetched."""
+        """Do not count a URL that was taken but not fetched."""
 
 
 class ParsedFile(Protocol):
-    """What becomes of an uploaded file."""
+    """A converted uploaded file."""
 
     @property
     def document(self) -> dict[str, object]:
-        """The document in its wire form, without a scrape id."""
+        """Return the document in its wire form, without a scrape id."""
 
     @property
     def credits(self) -> int:
-        """What it costs."""
+        """Return the price in credits."""
 
 
 class Web(Protocol):
-    """What the service asks of the web."""
+    """The service's access to the web."""
 
     async def scrape(self, url: str, options: Mapping[str, object]) -> FreshPage:
-        """Fetches a page and makes it a document; raises PageFailure."""
+        """Fetch a page and return it as a document; raises PageFailure."""
 
     async def browse(self, url: str, options: Mapping[str, object], visitor: BrowserIdentity) -> FreshPage:
-        """Loads a page in a browser and makes it a document; raises PageFailure."""
+        """Load a page in a browser and return it as a document; raises PageFailure."""
 
     async def remake(self, url: str, options: Mapping[str, object], fetched: FetchedResponse) -> FreshPage:
-        """Makes a document of what a URL answered before; raises PageFailure."""
+        """Make a document from an earlier response of a URL; raises PageFailure."""
 
     async def parse(self, read: Callable[[], Upload], options: Mapping[str, object], timeout_s: float) -> ParsedFile:
-        """Makes a document of an uploaded file, which is read when its turn has come; raises PageFailure."""
+        """Make a document from an uploaded file, which is read when a converter slot is free; raises PageFailure."""
 
     async def allowed(self, url: str, user_agent: str | None) -> bool:
-        """Whether robots.txt lets us fetch the URL."""
+        """Return whether robots.txt allows the URL."""
 
     async def robots_note(self, url: str) -> str:
-        """Why nothing there may be fetched, where robots.txt could not be read; empty where it was."""
+        """Return why the site's URLs must not be fetched, if its robots.txt could not be read; otherwise empty."""
 
     async def crawl_delay(self, url: str, user_agent: str | None) -> float | None:
-        """Seconds that the site wants between two pages."""
+        """Return the site's crawl delay in seconds, or None."""
 
     async def sitemap(self, url: str, limit: int) -> list[str]:
-        """The URLs in the site's sitemaps."""
+        """Return the URLs in the site's sitemaps."""
 
     def frontier(self, url: str, options: Mapping[str, object]) -> CrawlQueue:
-        """The queue of a crawl that begins at a URL."""
+        """Return the frontier of a crawl that begins at a URL."""
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> int:
-        """Posts to a webhook's receiver and returns its status; private addresses only where they are allowed."""
+        """Post to a webhook's receiver and return its status; private addresses only if they are allowed."""
 
     def forget(self) -> None:
-        """Forgets what it remembers of sites, such as their robots.txt."""
+        """Clear cached data about sites, such as robots.txt."""
 
     async def aclose(self) -> None:
-        """Closes all connections."""
+        """Close all connections."""

@@ -15,37 +15,37 @@ from weblake_service.page_failure import PageFailure
 from weblake_service.web.canonical_urls import canonical_key, site_of, split, url_to_visit
 from weblake_service.web.interface import Web
 
-#: URLs that a map returns where no limit is given.
+#: Default maximum of URLs that a map returns.
 DEFAULT_LIMIT = 5000
-#: URLs read from the sitemaps at most; a search chooses among them before the limit cuts.
+#: Maximum of URLs read from the sitemaps; a search selects among them before the limit is applied.
 _MOST = 100_000
-#: URLs from which on they are sorted out in a thread.
+#: Number of URLs from which they are filtered in a thread.
 _MANY = 1000
 _PAGE = {"formats": ["links"], "only_main_content": False, "timeout": 30_000}
 
-#: Title and description of pages that are known from elsewhere, by `canonical.key_of`.
+#: Title and description of known pages, by `canonical_urls.canonical_key`.
 Known = Mapping[str, tuple[str, str]]
 
 
 @dataclass
 class SiteUrls:
-    """What was found of a site."""
+    """The URLs found for a site."""
 
-    #: The hosts that the site is on, without "www.".
+    #: The hosts of the site, without "www.".
     hosts: set[str] = field(default_factory=set)
-    #: The URLs as they came, the given one first, then the sitemaps', then the links of its page.
+    #: The URLs in the order found: the given one, then those of the sitemaps, then the links of its page.
     urls: list[str] = field(default_factory=list)
-    #: Title and description of the URLs' pages where they were read just now.
+    #: Title and description of pages that were read for this map.
     read: dict[str, tuple[str, str]] = field(default_factory=dict)
     warning: str = ""
 
 
 async def find_urls(web: Web, url: str, mode: str) -> SiteUrls:
-    """Reads a site's sitemaps and its page.
+    """Return the URLs in a site's sitemaps and on its page.
 
     Args:
-        web: The door to the web.
-        url: Where the site is.
+        web: Access to the web.
+        url: The URL of the site.
         mode: `skip` reads no sitemaps, `only` no links, `include` both.
 
     Raises:
@@ -53,7 +53,7 @@ async def find_urls(web: Web, url: str, mode: str) -> SiteUrls:
     """
     page, listed = await _fetch_page_and_sitemaps(web, url, mode)
     if mode == "only" and not _is_on_site_of(listed, [url]):
-        # Maybe the site moved, and its sitemap is about where it is now.
+        # The site may have moved; its sitemap then lists URLs of the new location.
         page = await _page(web, url)
     home = url if page is None or isinstance(page, PageFailure) else page.final_url
     if mode != "skip" and not _is_on_site_of([home], [url]) and not _is_on_site_of(listed, [url, home]):
@@ -72,11 +72,11 @@ async def find_urls(web: Web, url: str, mode: str) -> SiteUrls:
 
 
 async def arrange(found: SiteUrls, known: Known, asked: Mapping[str, object]) -> list[dict[str, object]]:
-    """The URLs of the site, each once, as the options want them.
+    """Return the URLs of the site without duplicates, filtered and sorted by the options.
 
     Args:
-        found: What was found.
-        known: What is known of pages besides.
+        found: The URLs found for the site.
+        known: Title and description of known pages.
         asked: Options by snake_case name: include_subdomains, ignore_query_parameters, search, limit.
     """
     if len(found.urls) < _MANY:
@@ -94,7 +94,7 @@ def _arrange(found: SiteUrls, known: Known, asked: Mapping[str, object]) -> list
 
 
 def _site_links(found: SiteUrls, known: Known, asked: Mapping[str, object]) -> Iterable[dict[str, object]]:
-    """The URLs that belong to the site, each page once, with what is known of it."""
+    """Yield the URLs that belong to the site, each page once, with title and description if known."""
     subdomains = asked.get("include_subdomains", True) is True
     no_query = asked.get("ignore_query_parameters", True) is True
     seen: set[str] = set()
@@ -117,7 +117,7 @@ def _belongs(parts: SplitResult, hosts: Iterable[str], *, subdomains: bool) -> b
 
 
 async def _fetch_page_and_sitemaps(web: Web, url: str, mode: str) -> tuple[FreshPage | PageFailure | None, list[str]]:
-    """The page and the sitemaps, read side by side; the page is None where only the sitemaps are wanted."""
+    """Return the page and the sitemap URLs, read concurrently; the page is None if only the sitemaps are requested."""
     if mode == "only":
         return None, await web.sitemap(url, _MOST)
     if mode == "skip":
@@ -148,13 +148,13 @@ def _add_page_links(found: SiteUrls, page: FreshPage, url: str, listed: list[str
 
 
 def _is_on_site_of(urls: Iterable[str], places: Iterable[str]) -> bool:
-    """Whether any of the URLs is on the site of one of these places."""
+    """Return whether any of the URLs is on the site of one of `places`."""
     hosts = [site_of(parts) for place in places if (parts := split(place)) is not None]
     return any((parts := split(url)) is not None and _belongs(parts, hosts, subdomains=True) for url in urls)
 
 
 def _by_relevance(links: list[dict[str, object]], search: str) -> list[dict[str, object]]:
-    """The links with the most of the searched words first; equal ones keep their order, and none is left out."""
+    """Return all links, those with the most searched words first; the sort is stable."""
     words = list(dict.fromkeys(word for word in re.split(r"[\W_]+", search.lower()) if word))
 
     def score(link: dict[str, object]) -> int:

@@ -1,7 +1,7 @@
 """The includePaths and excludePaths of a crawl.
 
-They come from outside and are searched for in every link of a site, so the engine must be one whose time grows with
-the text alone: RE2, as on the public service. It has no look-around and no back-references.
+The patterns are untrusted and are matched against every link of a site, so the engine must run in linear time: RE2, as
+on the public service. It has no look-around and no back-references.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import re2  # type: ignore[import-untyped]
 
 from weblake_service.page_failure import PageFailure
 
-#: Bytes that one compiled pattern may take; a larger one is refused.
+#: Maximum memory of one compiled pattern in bytes; a larger one is refused.
 _MEMORY = 1 << 20
-#: Patterns of one list, and characters of one pattern.
+#: Maximum patterns of one list, and maximum characters of one pattern.
 _MOST, _LONGEST = 1000, 2000
 _HINTS = (
     ("invalid perl operator", "look-around is not known: use includePaths and excludePaths together"),
@@ -25,26 +25,26 @@ _HINTS = (
 
 
 class PathPatterns:
-    """Which paths a crawl's options let through.
+    """The paths that a crawl's options allow.
 
     Args:
         options: Crawl options by snake_case name; include_paths and exclude_paths are read, and regex_on_full_url.
 
     Raises:
-        PageFailure: 400; a pattern cannot be used.
+        PageFailure: 400; a pattern is invalid.
     """
 
     def __init__(self, options: Mapping[str, object]) -> None:
         self._include = _compiled(options.get("include_paths"), "includePaths")
         self._exclude = _compiled(options.get("exclude_paths"), "excludePaths")
-        #: Whether they are searched for in the whole URL, or in its path.
+        #: Whether the patterns are matched against the whole URL, or its path only.
         self.on_full_url = options.get("regex_on_full_url") is True
 
     def allows(self, text: str) -> bool:
-        """Whether no pattern excludes the text, and one includes it where there are such."""
+        """Return whether no exclude pattern matches and, if there are include patterns, one of them matches."""
         if not (self._include or self._exclude):
             return True
-        # A lone surrogate is no UTF-8, which the engine works on.
+        # RE2 works on UTF-8, and a lone surrogate cannot be encoded.
         text = text.encode("utf-8", "replace").decode("utf-8")
         if any(pattern.search(text) for pattern in self._exclude):
             return False

@@ -1,6 +1,4 @@
-"""Makes pages from responses that are fetched now, or were recorded before, and adds the formats that need the
-response.
-"""
+"""Makes pages from new or recorded responses, and adds the formats that need the response itself."""
 
 from __future__ import annotations
 
@@ -15,27 +13,27 @@ from weblake_service.page.requested_formats import number
 from weblake_service.page.selectors import attribute_selectors
 from weblake_service.web.fetch import FetchedResponse, Fetcher
 
-#: Formats that are not made of a page alone.
+#: Formats that are not made from a page alone.
 _ELSEWHERE = frozenset(["attributes", "changeTracking", "screenshot", "branding", *FORMATS])
-#: Makes a page of a URL, with the fetcher that it is given.
+#: Makes a page from a URL, with the given fetcher.
 Scrape = Callable[[str, Mapping[str, object], Fetcher], Awaitable[Page]]
 
 
 @dataclass(frozen=True, slots=True)
 class AnsweredPage:
-    """A page, and the answer that it was made of."""
+    """A page and the response that it was made from."""
 
     document: dict[str, object]
     final_url: str
     links: list[str]
     credits: int
     fetched: FetchedResponse | None
-    #: The browser profile as it is now; None where it is not to be kept.
+    #: The browser profile after the visit; None if it is not to be saved.
     profile: bytes | None = None
 
 
 class RecordingFetcher(Fetcher):
-    """Fetches through another fetcher and remembers the answer."""
+    """Fetches through another fetcher and keeps the response."""
 
     def __init__(self, inner: Fetcher) -> None:
         super().__init__(allow_private=inner.allow_private, max_body=inner.max_body)
@@ -43,13 +41,13 @@ class RecordingFetcher(Fetcher):
         self.fetched: FetchedResponse | None = None
 
     async def get(self, url: str, **options: object) -> FetchedResponse:
-        """Returns what the target answered."""
+        """Return the target's response."""
         self.fetched = await self._inner.get(url, **options)  # type: ignore[arg-type]
         return self.fetched
 
 
 class ReplayFetcher(Fetcher):
-    """Gives one answer again, whatever it is asked."""
+    """Returns one recorded response for every request."""
 
     def __init__(self, fetched: FetchedResponse) -> None:
         super().__init__()
@@ -57,11 +55,11 @@ class ReplayFetcher(Fetcher):
 
     @property
     def captured(self) -> Mapping[str, object]:
-        """What a browser made of the page besides its source."""
+        """Return the results of a browser besides the source."""
         return self._fetched.captured
 
     async def get(self, url: str, **options: object) -> FetchedResponse:
-        """Returns the answer."""
+        """Return the recorded response."""
         return self._fetched
 
 
@@ -72,7 +70,7 @@ async def scrape_with(
     scrape: Scrape,
     converters: ConverterPool,
 ) -> AnsweredPage:
-    """Makes a page of what a fetcher brings; raises PageFailure."""
+    """Make a page from the response of a fetcher; raises PageFailure."""
     page = await scrape(url, _without_extra_formats(options), fetcher)
     fetched = fetcher.fetched if isinstance(fetcher, RecordingFetcher) else None
     document = page.document
@@ -93,7 +91,7 @@ async def scrape_with(
 
 
 def _with_fields(document: Mapping[str, object], more: Mapping[str, object]) -> dict[str, object]:
-    """The document with more before its metadata."""
+    """Return the document with additional fields before its metadata."""
     rest = {name: value for name, value in document.items() if name != "metadata"}
     return {**rest, **more, "metadata": document.get("metadata")}
 

@@ -14,17 +14,17 @@ from weblake_service.web.addresses import clean_url
 
 MAX_REDIRECTS = 10
 _REDIRECTS = frozenset([301, 302, 303, 307, 308])
-#: Headers that are the connection's business, and the encoding, of which only one is understood.
+#: Headers that the connection sets; also Accept-Encoding, because only one encoding is supported.
 _CONNECTION = "host connection content-length transfer-encoding te trailer upgrade keep-alive accept-encoding expect"
 _OURS = frozenset(_CONNECTION.split())
-#: Asked for by every client and understood by few; what is understood here is asked for in its place.
+#: Accept-Encoding of a caller is replaced by the supported encoding instead of being refused.
 _REPLACED = frozenset(["accept-encoding"])
-#: Headers that say nothing about the user, and so go along to another site.
+#: Headers without user data, which are also sent to another site.
 _HARMLESS = frozenset(["user-agent", "accept", "accept-language"])
 
 
 def header_problem(headers: Mapping[object, object]) -> str | None:
-    """Which of these headers a request to a target cannot carry, as a sentence; None where all can be sent."""
+    """Return which of these headers cannot be sent to a target, as a sentence; None if all can be sent."""
     for name in headers:
         lower = str(name).lower().strip()
         if (lower in _OURS and lower not in _REPLACED) or lower.startswith("proxy-"):
@@ -33,7 +33,7 @@ def header_problem(headers: Mapping[object, object]) -> str | None:
 
 
 class RedirectChain:
-    """One chain of redirects: where it stands, what it sends, and the cookies it picked up."""
+    """One redirect chain: the current URL, the request headers, and the cookies received."""
 
     def __init__(self, url: str, headers: Mapping[str, str], user_agent: str) -> None:
         self.url = httpx.URL(url)
@@ -49,11 +49,11 @@ class RedirectChain:
 
     @property
     def public_url(self) -> httpx.URL:
-        """Where the chain stands, without credentials."""
+        """Return the current URL, without credentials."""
         return self.url.copy_with(userinfo=b"") if self.url.userinfo else self.url
 
     def request(self, method: str = "GET", body: bytes | None = None) -> httpcore.Request:
-        """The request for where the chain stands."""
+        """Return the request for the current URL."""
         at_home = same_site(self._start, self.url)
         sent = {n: value for n, value in self._headers.items() if n not in _OURS and not n.startswith("proxy-")}
         if not at_home:
@@ -76,7 +76,7 @@ class RedirectChain:
         return httpcore.Request(method, target, headers=raw, content=body)
 
     def follow(self, status: int, headers: httpx.Headers, allow_private: bool) -> bool:
-        """Moves on where the answer is a redirect; False where it is an answer."""
+        """Move to the redirect target; return False if the response is not a redirect."""
         response = httpx.Response(status, headers=headers, request=httpx.Request("GET", self.url))
         self._cookies.extract_cookies(response)
         location = headers.get("location", "")
@@ -98,7 +98,7 @@ class RedirectChain:
 
 
 def same_site(one: httpx.URL, other: httpx.URL) -> bool:
-    """Same origin, or the same host on its way from http to https."""
+    """Return whether two URLs have the same origin, or the same host after an upgrade from http to https."""
     if one.host != other.host:
         return False
     upgrade = (one.scheme, other.scheme) == ("http", "https") and one.port is None and other.port is None

@@ -1,11 +1,11 @@
 """Reads and applies robots.txt, by RFC 9309.
 
 - No such file, or any other 4xx: everything is allowed (2.3.1.3).
-- 5xx, 429, an answer that breaks off or does not come in time: nothing is allowed (2.3.1.4), and it is asked again
-  after a minute.
-- The site cannot be reached at all, or may not be: allowed, since the page's own fetch then says what is wrong.
-- What was read is kept for 24 hours (2.4), and the first 512 KiB of it count (2.5). That there is no such file is
-  believed for ten minutes: a site that is being made gets one in between.
+- 5xx, 429, an incomplete response or a timeout: nothing is allowed (2.3.1.4), and the file is requested again after a
+  minute.
+- The site is unreachable or private: allowed, because the fetch of the page then reports the error.
+- A file is cached for 24 hours (2.4), and its first 512 KiB are used (2.5). A missing file is cached for ten minutes,
+  because a site under construction may add one.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from weblake_service.page.content_types import text_of
 from weblake_service.page_failure import PageFailure
 from weblake_service.web.fetch import Fetcher
 
-#: The name that rules for us are written under; the whole User-Agent would also match those for "Mozilla".
+#: The user agent name for rules; the whole User-Agent would also match rules for "Mozilla".
 NAME = "weblake"
-#: Seconds that a file is kept, that its absence is, and that one which could not be read keeps a site closed.
+#: Cache times in seconds: of a file, of its absence, and of a file that could not be read.
 KEPT_S, ABSENT_S, CLOSED_S = 24 * 3600.0, 600.0, 60.0
 _MAX_FILE = 512 << 10
 _MAX_ORIGINS = 1000
@@ -36,13 +36,13 @@ _CLOSED = "User-agent: *\nDisallow: /\n"
 @dataclass(frozen=True, slots=True)
 class _Rules:
     parsed: Protego
-    #: Why everything is allowed or nothing is, where the site itself did not say so.
+    #: The reason why everything or nothing is allowed, if the site itself did not say so.
     note: str
     until: float
 
 
 class RobotsRules:
-    """The robots.txt files of the sites that a service visits, read once per origin and day."""
+    """The robots.txt files of the visited sites, read once per origin and day."""
 
     def __init__(self, fetcher: Fetcher, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._fetcher = fetcher
@@ -51,23 +51,23 @@ class RobotsRules:
         self._reading: dict[str, asyncio.Task[_Rules]] = {}
 
     async def allowed(self, url: str, user_agent: str | None = None) -> bool:
-        """Whether a crawler of this name (default: weblake) may fetch the URL."""
+        """Return whether a crawler with this name (default: weblake) may fetch the URL."""
         rules = await self._rules_for(url)
         return bool(rules.parsed.can_fetch(url, user_agent or NAME))
 
     async def crawl_delay(self, url: str, user_agent: str | None = None) -> float | None:
-        """The seconds that the site wants between two pages, or None."""
+        """Return the site's crawl delay in seconds, or None."""
         rules = await self._rules_for(url)
         delay = rules.parsed.crawl_delay(user_agent or NAME)
         return float(delay) if delay is not None and delay >= 0 else None
 
     async def sitemaps(self, url: str) -> list[str]:
-        """The addresses of the sitemaps that the site names."""
+        """Return the URLs of the sitemaps that the site lists."""
         rules = await self._rules_for(url)
         return list(dict.fromkeys(str(sitemap) for sitemap in rules.parsed.sitemaps))
 
     async def note(self, url: str) -> str:
-        """Why the answer is what it is, where robots.txt could not be read; empty otherwise."""
+        """Return the reason for the decision if robots.txt could not be read; otherwise empty."""
         return (await self._rules_for(url)).note
 
     async def _rules_for(self, url: str) -> _Rules:
@@ -77,7 +77,8 @@ class RobotsRules:
             return known
         task = self._reading.get(origin)
         if task is None:
-            # A task of its own, so that one crawl's cancellation does not take the file from the others who wait.
+            # A separate task, so that the cancellation of one crawl does not cancel the read for the others that wait
+            # for it.
             task = asyncio.create_task(self._read(origin))
             self._reading[origin] = task
             task.add_done_callback(lambda _: self._reading.pop(origin, None))

@@ -1,7 +1,7 @@
 """Reads the URLs in a site's sitemaps.
 
-Everything is bounded, since a sitemap may name sitemaps without end: files, depth, bytes, URLs, and time. A file
-that is missing or broken costs what stands in it and no more.
+Files, depth, bytes, URLs and time are bounded, because sitemaps can refer to further sitemaps without end. A missing or
+broken file loses only its own entries.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from weblake_service.page_failure import PageFailure
 from weblake_service.web.fetch import FetchedResponse, Fetcher
 from weblake_service.web.robots import RobotsRules
 
-#: The protocol's own bound for one file, uncompressed.
+#: The sitemap protocol's limit for one uncompressed file, in bytes.
 _MAX_FILE = 50 << 20
 _MAX_TOTAL = 200 << 20
 _MAX_FILES = 500
 _MAX_DEPTH = 3
 _TIMEOUT_S = 120.0
 _FILE_TIMEOUT_S = 30.0
-#: Namespaces of the protocol's extensions, whose `loc` is that of a picture or a film.
+#: Namespaces of the protocol's extensions, whose `loc` is the URL of an image or a video.
 _EXTENSIONS = ("image", "video", "news", "mobile")
 _LARGE = 50_000
-#: Files read at the same time.
+#: Number of files read concurrently.
 _WIDTH = 3
-#: Elements of one file, and how deep they may nest; an honest file has 50,000 entries.
+#: Maximum elements of one file, and their maximum depth; a valid file has 50,000 entries.
 _MAX_ELEMENTS, _MAX_NESTING = 1_000_000, 32
-#: Elements of feeds, which the protocol takes as sitemaps too.
+#: Elements of feeds, which the protocol accepts as sitemaps.
 _FEED_ENTRIES = frozenset(["item", "entry"])
 
 
@@ -49,11 +49,11 @@ async def sitemap_urls(
     limit: int = 50_000,
     timeout_s: float = _TIMEOUT_S,
 ) -> list[str]:
-    """Returns the http and https URLs in the sitemaps of a site, in their order, each once, at most `limit`.
+    """Return the http and https URLs in the sitemaps of a site, in order, without duplicates, at most `limit`.
 
-    Read are the sitemaps that robots.txt names, or else `/sitemap.xml`, and those that they name in turn; gzipped ones
-    too, feeds, and plain lists. What was found within `timeout_s` is returned; a site without sitemaps has none, which
-    is no error.
+    The sitemaps listed in robots.txt are read, or else `/sitemap.xml`, and those that they refer to; also gzip files,
+    feeds and plain lists. URLs found within `timeout_s` are returned; a site without sitemaps returns none, which is no
+    error.
     """
     search = _SitemapReader(fetcher, limit)
     try:
@@ -76,13 +76,13 @@ class _SitemapReader:
         self._room = _MAX_TOTAL
 
     async def read(self, files: list[str]) -> None:
-        """Reads these files and those that they name, breadth first."""
+        """Read these files and those that they refer to, breadth first."""
         waiting = deque((file, 0) for file in files)
         while waiting and len(self.urls) < self._limit and len(self._seen) < _MAX_FILES and self._room > 0:
             turn = self._next(waiting)
             most = min(_MAX_FILE, max(1, self._room // _WIDTH))
             reading = await aio.run_together(self._fetch(file, most) for file, _ in turn)
-            # What came first in the sitemaps stays first, whichever file was faster.
+            # Results keep the order of the sitemaps, regardless of which file arrived first.
             for (_, depth), fetched in zip(turn, reading, strict=True):
                 if fetched is None:
                     continue
@@ -91,7 +91,7 @@ class _SitemapReader:
                     waiting.extend((one, depth + 1) for one in more)
 
     def _next(self, waiting: deque[tuple[str, int]]) -> list[tuple[str, int]]:
-        """The next files that were not read yet, each with its depth."""
+        """Return the next unread files, each with its depth."""
         turn: list[tuple[str, int]] = []
         while waiting and len(turn) < _WIDTH and len(self._seen) < _MAX_FILES:
             file, depth = waiting.popleft()
@@ -108,7 +108,7 @@ class _SitemapReader:
         return fetched if fetched.status == 200 else None
 
     async def _take(self, fetched: FetchedResponse, most: int) -> list[str]:
-        """Keeps the pages that a file names, and returns the sitemaps."""
+        """Store the pages that a file lists, and return the sitemaps that it lists."""
         large = len(fetched.body) > _LARGE
         body = await asyncio.to_thread(_gunzip, fetched, most) if large else _gunzip(fetched, most)
         self._room -= len(body)
@@ -120,7 +120,7 @@ class _SitemapReader:
 
 
 def _gunzip(fetched: FetchedResponse, most: int) -> bytes:
-    """The file itself, where it was sent as a gzip file and not as a gzip-encoded answer."""
+    """Return the uncompressed file if it was sent as a gzip file (and not with gzip as Content-Encoding)."""
     if not fetched.body.startswith(b"\x1f\x8b"):
         return fetched.body
     try:
@@ -130,7 +130,7 @@ def _gunzip(fetched: FetchedResponse, most: int) -> bytes:
 
 
 def _entries(body: bytes, limit: int, base: str) -> tuple[list[str], list[str]]:
-    """The pages and the sitemaps that a file at `base` names; of a broken file, those before the break."""
+    """Return the pages and the sitemaps that a file at `base` lists; of a broken file, those before the error."""
     if not body.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<"):
         return [line.strip() for line in text_of("text/plain", body).splitlines()[:limit]], []
     pages: list[str] = []
@@ -148,7 +148,8 @@ def _entries(body: bytes, limit: int, base: str) -> tuple[list[str], list[str]]:
             within.pop()
             if within:
                 _add_location(element, _local_name(within[-1].tag), pages, more)
-                # Nothing is read twice, and a file of small elements would fill the memory.
+                # Clear parsed elements: they are not needed again, and a file of many small elements would fill the
+                # memory.
                 del within[-1][:]
             if len(pages) >= limit or len(more) > _MAX_FILES:
                 break
@@ -158,7 +159,7 @@ def _entries(body: bytes, limit: int, base: str) -> tuple[list[str], list[str]]:
 
 
 def _add_location(element: Element, parent: str, pages: list[str], more: list[str]) -> None:
-    """Takes the address out of an element, where it holds one."""
+    """Add the URL of an element, if it has one."""
     name, text = _local_name(element.tag), (element.text or "").strip()
     if name == "loc" and text:
         (more if parent == "sitemap" else pages).append(text)
@@ -169,13 +170,13 @@ def _add_location(element: Element, parent: str, pages: list[str], more: list[st
 
 
 def _local_name(tag: object) -> str:
-    """A tag without its namespace; empty for the extensions' tags, which describe pictures and films."""
+    """Return a tag without its namespace; empty for tags of the extensions, which describe images and videos."""
     namespace, _, name = str(tag).rpartition("}")
     return "" if any(word in namespace.lower() for word in _EXTENSIONS) else name.lower()
 
 
 def _resolve_url(base: str, address: str) -> str:
-    """An address as a browser would read it in a file from there; as it came where nothing can be made of it."""
+    """Return a URL resolved against `base` as a browser would; unchanged if it cannot be resolved."""
     if address[:4].lower() == "http":
         return address
     try:

@@ -1,7 +1,7 @@
 """A network stream that detects cheaply that its peer has closed.
 
-The pool asks that of every idle connection for every request, and each answer costs httpcore's own stream a look-up of
-both ends' addresses: a fifth of what a fetch costs, with ten connections.
+The pool checks every idle connection for every request. httpcore's own stream looks up both socket addresses for each
+check: a fifth of the cost of a fetch with ten connections.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 import httpcore
 from typing_extensions import Self
 
-#: Streams that are being closed: an event loop holds its tasks weakly.
+#: Strong references to closing tasks, because an event loop holds its tasks weakly.
 _closing: set[asyncio.Task[None]] = set()
 
 
 class MonitoredStream(httpcore.AsyncNetworkStream):
-    """Another stream, with one question answered by itself."""
+    """Wraps a stream and answers `is_readable` itself."""
 
     def __init__(self, inner: httpcore.AsyncNetworkStream) -> None:
         self._inner = inner
@@ -29,11 +29,11 @@ class MonitoredStream(httpcore.AsyncNetworkStream):
             self._poll.register(self._socket.fileno(), select.POLLIN)
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """Reads what there is."""
+        """Read available bytes."""
         return await self._inner.read(max_bytes, timeout)
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """Writes everything."""
+        """Write the whole buffer."""
         await self._inner.write(buffer, timeout)
 
     async def aclose(self) -> None:
@@ -52,11 +52,11 @@ class MonitoredStream(httpcore.AsyncNetworkStream):
         server_hostname: str | None = None,
         timeout: float | None = None,
     ) -> Self:
-        """The same connection with TLS on it."""
+        """Return the same connection with TLS."""
         return type(self)(await self._inner.start_tls(ssl_context, server_hostname, timeout))
 
     def get_extra_info(self, info: str) -> Any:
-        """What httpcore's stream says, and `is_readable`: true also of a connection that is closed on our side."""
+        """Return httpcore's information; `is_readable` is also true for a connection that is closed on our side."""
         if info != "is_readable" or self._poll is None:
             return self._inner.get_extra_info(info)
         return self._socket.fileno() < 0 or bool(self._poll.poll(0))
@@ -65,7 +65,7 @@ class MonitoredStream(httpcore.AsyncNetworkStream):
 def _closed(task: asyncio.Task[None]) -> None:
     _closing.discard(task)
     if not task.cancelled():
-        task.exception()  # a connection that is given up may fail to close; asyncio would log it
+        task.exception()  # Closing an abandoned connection may fail; without this, asyncio would log the exception.
 
 
 async def wait_closed() -> None:

@@ -1,7 +1,7 @@
-"""The command `agent-browser`: drives the browser of CDP_URL from a shell, one step at a time.
+"""The command `agent-browser`: controls the browser of CDP_URL from a shell, one step at a time.
 
-Between its calls the refs of the last snapshot (`@e5`) lie in a file in TMPDIR. What goes wrong is one line on standard
-error and the status 1.
+The refs of the last snapshot (`@e5`) are kept between calls in a file in TMPDIR. An error is one line on standard error
+and the exit status 1.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from weblake_service.sessions.code.connection import WebSocketCdp, open_connecti
 from weblake_service.sessions.open_pages import bring_to_front, close_page, front_page, new_page, open_pages
 from weblake_service.sessions.page_actions import PageActions
 
-#: What a step says: a text for people, and a value for programs (--json).
+#: The output of a step: a text for people, and a value for programs (--json).
 Said = tuple[str, object]
 _MILLISECONDS = 1000
 
 
 def main(words: Sequence[str]) -> int:
-    """Does one step; returns the status of the process."""
+    """Run one step; return the exit status of the process."""
     told = parse(words)
     try:
         text, value = asyncio.run(_run(told))
@@ -60,12 +60,12 @@ async def _run(told: Namespace) -> Said:
         hands = await PageActions.attach(cdp)
         hands.last_snapshot = refs_file.load(_folder(), hands.page.target)
         text, value = await _step(hands, told)
-        # What a dialog said is gone with it; here it can still be read.
+        # The text of a dialog is lost when it closes; it can be read only now.
         return "\n".join(filter(None, [text, *hands.page.dialogs])), value
 
 
 async def _step(hands: PageActions, told: Namespace) -> Said:
-    """One step on the page in front."""
+    """Run one step on the page in front and return its output."""
     command = told.command
     if command in {"get", "is"}:
         value = await (_get if command == "get" else _is)(hands, told)
@@ -142,7 +142,7 @@ async def _is(hands: PageActions, told: Namespace) -> bool:
 
 
 async def _tab(cdp: WebSocketCdp, told: Namespace) -> Said:
-    """Lists, opens, switches and closes pages; they are numbered as they are listed."""
+    """List, open, switch and close pages; their numbers are those of the list."""
     pages = refs_file.in_listed_order(_folder(), await open_pages(cdp))
     if told.what == "new":
         page = await new_page(cdp)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-#: Commands with one element.
+#: Commands with one element argument.
 _ELEMENT = {
     "click": "click an element",
     "dblclick": "click it twice",
@@ -17,12 +17,12 @@ _ELEMENT = {
     "uncheck": "take it back",
     "scrollintoview": "scroll until it is in the window",
 }
-#: Flags that stand alone.
+#: Flags without a value.
 _FLAGS = {"--json", "-f", "--full"}
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says in one line what is wrong."""
+    """Prints argument errors as one line."""
 
     def error(self, message: str) -> NoReturn:
         print(f"{self.prog}: {message} (see agent-browser --help)", file=sys.stderr)  # noqa: T201
@@ -30,9 +30,9 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
-    """Makes sense of a command line; the command is in `command`. What makes no sense ends the process."""
+    """Parse a command line; the command is in `command`. An invalid command line ends the process."""
     stop = words.index("--") if "--" in words else len(words)
-    # argparse takes a word that may be left out for left out when a flag stands before it: flags go last.
+    # argparse treats an optional positional as omitted if a flag precedes it, so flags are moved to the end.
     flags = [word for word in words[:stop] if word in _FLAGS]
     plain = [word for word in words[:stop] if word not in _FLAGS]
     return _parser().parse_args([*plain, *flags, *words[stop:]])

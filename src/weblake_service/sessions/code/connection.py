@@ -13,19 +13,20 @@ from websockets.exceptions import InvalidHandshake, InvalidURI, WebSocketExcepti
 
 from weblake_service.sessions.cdp import CdpError, Listener
 
-#: Seconds that the browser may take to answer the door.
+#: Seconds that the browser may take to accept the connection.
 _OPEN = 10.0
 
 
 @asynccontextmanager
 async def open_connection(url: str) -> AsyncIterator[WebSocketCdp]:
-    """A connection to a browser, from here to the end of the block.
+    """Yield a connection to a browser; it is closed at the end of the block.
 
     Raises:
-        CdpError: Nobody answers there.
+        CdpError: There is no browser at this URL.
     """
     try:
-        # No limit for a message: a picture is one. No proxy and no pings: it is on this machine, and may be busy.
+        # No size limit, because a screenshot is one message. No proxy and no pings: the browser is local, and may be
+        # busy.
         socket = await connect(
             url, max_size=None, proxy=None, compression=None, ping_interval=None, open_timeout=_OPEN, close_timeout=0.5
         )
@@ -53,10 +54,10 @@ class WebSocketCdp:
     async def send(
         self, method: str, params: Mapping[str, object] | None = None, session: str | None = None
     ) -> dict[str, Any]:
-        """Sends a command and returns its result.
+        """Send a command and return its result.
 
         Raises:
-            CdpError: It was refused, or the browser is gone.
+            CdpError: It was refused, or the browser has ended.
         """
         if self._gone:
             raise CdpError("The browser is gone.")
@@ -76,7 +77,7 @@ class WebSocketCdp:
             del self._waiting[number]
 
     def listen(self, listener: Listener) -> Callable[[], None]:
-        """Hears every event until the function that is returned is called."""
+        """Call a listener for every event; return a function that removes it."""
         self._listeners.append(listener)
 
         def forget() -> None:
@@ -86,7 +87,7 @@ class WebSocketCdp:
         return forget
 
     async def read(self) -> None:
-        """Hands out answers and events until the browser is gone."""
+        """Read and dispatch responses and events until the connection is closed."""
         try:
             async for text in self._socket:
                 self._take(json.loads(text))
@@ -108,7 +109,7 @@ class WebSocketCdp:
             return
         if "error" in message:
             error = message["error"]
-            # The first part says what kind of error it is, the second, where there is one, what it is about.
+            # The message is the kind of the error; `data`, if present, is its subject.
             said = ": ".join(filter(None, [error.get("message"), str(error.get("data") or "")]))
             waiting.set_exception(CdpError(said))
         else:

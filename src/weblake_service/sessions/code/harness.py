@@ -1,8 +1,8 @@
 """Runs a user's Python code: `python -I harness.py ROOM PATH...`.
 
-It runs ROOM/code.py with Playwright's asynchronous `page`, `context` and `browser`, with `await` at the top. The value
-of the last expression goes to ROOM/value and the message of what was raised to ROOM/error, so that neither mixes with
-what the code prints.
+It runs ROOM/code.py with Playwright's asynchronous `page`, `context` and `browser`, with top-level `await`. The value
+of the last expression is written to ROOM/value and the message of an exception to ROOM/error, separate from the output
+of the code.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page
 
 _NAME = "code.py"
-#: Characters of a value that are written.
+#: Maximum characters of a value.
 _LONGEST = 1 << 20
 
 
 async def main(room: Path) -> int:
-    """Runs the code; returns the status of the process."""
+    """Run the code; return the exit status of the process."""
     from playwright.async_api import async_playwright
 
     code = (room / _NAME).read_text("utf-8")
-    # With this, tracebacks show the code's lines though there is no such file.
+    # Registers the source, so that tracebacks show the lines of the code, which is not an importable file.
     linecache.cache[_NAME] = (len(code), None, code.splitlines(keepends=True), _NAME)
     try:
-        # Compiled before the browser is asked for anything: what is not valid is known at once.
+        # Compiled before the browser is contacted, so that a syntax error is reported at once.
         parts = _compile(code)
         playwright = await async_playwright().start()
         browser = await playwright.chromium.connect_over_cdp(os.environ["CDP_URL"])
@@ -60,7 +60,7 @@ async def main(room: Path) -> int:
 
 
 def _compile(code: str) -> list[Any]:
-    """The code up to its last expression, and that expression, whose value is wanted."""
+    """Return the compiled code up to its last expression, and that expression separately for its value."""
     tree = ast.parse(code, _NAME)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
@@ -71,7 +71,7 @@ def _compile(code: str) -> list[Any]:
 
 
 async def _choose_page(context: BrowserContext, target: str) -> Page:
-    """The page whose target is named, the last one where that is gone, a new one where there is none."""
+    """Return the page with a target id; the last page if that one is closed, a new one if there is none."""
     if len(context.pages) > 1 and target:
         for page in context.pages:
             session = await context.new_cdp_session(page)
@@ -92,7 +92,7 @@ def _to_json(value: object) -> str | None:
 
 
 def _report_exception(error: BaseException, room: Path) -> None:
-    """Says what was raised: its message for the answer, and with it the lines of the code for stderr."""
+    """Write an exception: its message to the result file, and its traceback within the code to stderr."""
     told = traceback.TracebackException.from_exception(error)
     _user_frames(told)
     print("".join(told.format()), end="", file=sys.stderr)  # noqa: T201
@@ -103,7 +103,7 @@ def _report_exception(error: BaseException, room: Path) -> None:
 
 
 def _user_frames(told: traceback.TracebackException | None) -> None:
-    """Leaves of a traceback what the code did, and not what the libraries below it did then, nor this program."""
+    """Remove all frames of a traceback that do not belong to the user's code."""
     if told is None:
         return
     own = [frame for frame in told.stack if frame.filename == _NAME]
@@ -114,21 +114,21 @@ def _user_frames(told: traceback.TracebackException | None) -> None:
 
 def _write(file: Path, text: str | None) -> None:
     if text is not None:
-        # The code may have removed its own folder.
+        # The code may have deleted its own folder.
         with suppress(OSError):
             file.write_text(text[:_LONGEST], "utf-8", errors="replace")
 
 
 if __name__ == "__main__":
     _room, _paths = Path(sys.argv[1]), sys.argv[2:]
-    # The folder of this file is no place to import from: its neighbours have names that others have, too.
+    # Remove this file's folder from the import path: its modules would shadow others with the same names.
     sys.path[:] = [*(path for path in sys.path if path not in {*_paths, str(Path(__file__).parent)}), *_paths]
     sys.argv = [""]
-    # What was printed before the code is killed has to be out by then.
+    # Line buffering: output must be written before the code is killed.
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     # Not asyncio.run, which waits for threads of the code.
     _status = asyncio.new_event_loop().run_until_complete(main(_room))
     sys.stdout.flush()
     sys.stderr.flush()
-    # Neither threads of the code nor the driver of Playwright are waited for; the pages stay.
+    # Exit without waiting for threads of the code or for Playwright's driver; the pages stay open.
     os._exit(_status)

@@ -1,7 +1,7 @@
 """The command line and the files of an execution, for node, python and bash.
 
-`node` is the one that Playwright brings, and `python` the service's own: both have Playwright without being installed.
-In all of them `agent-browser` is on PATH.
+`node` is the binary that Playwright includes, and `python` is the service's own: Playwright is available in both
+without installation. `agent-browser` is on PATH for all languages.
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ from importlib.util import find_spec
 from pathlib import Path
 
 LANGUAGES = ("node", "python", "bash")
-#: The names of the browser's command line.
+#: The names of the `agent-browser` command.
 COMMANDS = ("agent-browser", "browser")
-#: Megabytes of node's heap.
+#: Maximum heap size of node in megabytes.
 _HEAP = 2048
 _HERE = Path(__file__).parent
 
 
 class LanguageMissing(Exception):
-    """There is nothing to run this language with; the text says what to install."""
+    """The interpreter of a language is missing; the message says what to install."""
 
 
 def write_files(room: Path, code: str, language: str) -> list[str]:
-    """Puts the code and the browser's command into an empty folder; returns the command line that runs the code.
+    """Write the code and the `agent-browser` command into an empty folder; return the command line that runs the code.
 
     Raises:
-        LanguageMissing: It cannot be run here.
+        LanguageMissing: The language cannot be run here.
     """
     file = room / {"node": "code.js", "python": "code.py", "bash": "code.sh"}[language]
-    # Lone surrogates are valid in JSON, and in no file; they come out as question marks.
+    # Lone surrogates are valid in JSON but not in a file; they are written as question marks.
     file.write_bytes(code.encode("utf-8", "replace"))
     _put_commands(room / "bin")
     if language == "bash":
         return [_bash(), str(file)]
     playwright = _playwright(language)
     if language == "python":
-        # -I: nothing of the user's folder or environment is imported in place of what is meant.
+        # -I: no module of the user's folder or environment can shadow the intended ones.
         return [sys.executable, "-I", "-X", "utf8", str(_HERE / "harness.py"), str(room), *_paths()]
     node = playwright / "driver" / ("node.exe" if sys.platform == "win32" else "node")
     flags = ["--expose-internals", f"--max-old-space-size={_HEAP}", "--disable-warning=ExperimentalWarning"]
@@ -47,7 +47,7 @@ def write_files(room: Path, code: str, language: str) -> list[str]:
 
 
 def search_path(room: Path) -> str:
-    """PATH for code in this folder: the browser's command first, then what the service has."""
+    """Return PATH for code in this folder: the `agent-browser` command first, then the service's PATH."""
     return os.pathsep.join([str(room / "bin"), os.environ.get("PATH") or os.defpath])
 
 
@@ -62,7 +62,7 @@ def _put_commands(folder: Path) -> None:
 
 
 def _paths() -> list[str]:
-    """Where the service finds modules: an isolated Python does not look where PYTHONPATH told the service to."""
+    """Return the service's module paths: an isolated Python ignores PYTHONPATH."""
     return [path for path in sys.path if Path(path).is_absolute()]
 
 

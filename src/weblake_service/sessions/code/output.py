@@ -1,4 +1,4 @@
-"""Captures the output of a process up to a size."""
+"""Captures the output of a process up to a size limit."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import asyncio
 import codecs
 import os
 
-#: Bytes of one stream that are kept.
+#: Maximum bytes of one stream that are kept.
 MOST = 1_000_000
 _READ = 1 << 16
 
 
 class BoundedOutput:
-    """One stream of a process: all of it is read, so that the process never waits; its beginning is kept.
+    """One output stream of a process. All of it is read, so that the process never blocks; its beginning is kept.
 
-    The pipe is ours and not asyncio's own for processes, whose `wait` waits for everybody who holds the pipe.
+    It uses its own pipe: the `wait` of asyncio's processes also waits for every other process that holds the pipe.
     """
 
     def __init__(self) -> None:
@@ -23,11 +23,11 @@ class BoundedOutput:
         self._dropped = 0
 
     def release(self) -> None:
-        """Closes the end that the process writes to, which it has by now."""
+        """Close the write end in this process, after the child has inherited it."""
         os.close(self.end)
 
     async def read(self) -> None:
-        """Reads until nobody is there who could write, or until it is cancelled."""
+        """Read until all writers have closed the pipe, or until cancelled."""
         stream = asyncio.StreamReader()
         pipe = os.fdopen(self._read, "rb", 0)
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
@@ -42,9 +42,9 @@ class BoundedOutput:
             transport.close()
 
     def text(self) -> str:
-        """What was read so far, as text, with a last line that says so when it was cut."""
+        """Return the output as text, with a last line that says so if it was truncated."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        # Where it was cut, half a character may stand, which is no fault of the process.
+        # Truncation may split a character, which is not an error of the process.
         text = decoder.decode(bytes(self._kept), final=not self._dropped)
         if self._dropped:
             text += f"\n[cut here: {self._dropped} more bytes were printed; write what is large to a file]\n"

@@ -1,8 +1,8 @@
 """Watches the pages of a browser: tracks the page in front, ends loops that code left behind, answers dialogs.
 
-`page.evaluate("while (true) {}")` goes on when the code is killed, and a page that is busy takes no new client: whoever
-is to end it has to be there before. A dialog that opens while no client hears of it stops its page for good; one that
-nobody answers is answered here, late enough for a client that wants to.
+`page.evaluate("while (true) {}")` continues after its code is killed, and a busy page accepts no new client, so the
+client that ends the loop must already be attached. A dialog that opens while no client listens blocks its page forever;
+an unanswered dialog is answered here, after a delay that lets other clients answer it.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from weblake_service.sessions.attached_page import PageActionError
 from weblake_service.sessions.cdp import Cdp, CdpError
 from weblake_service.sessions.open_pages import front_page
 
-#: Seconds that the browser may take to answer here.
+#: Timeout of the browser's responses in seconds.
 _ANSWER = 5.0
-#: Seconds in which a page shows that it is not in a loop.
+#: Seconds in which a page must respond to be considered not in a loop.
 _FREE = 1.0
-#: Seconds after which a dialog is taken for one that nobody answers.
+#: Seconds after which a dialog is considered unanswered.
 _DIALOG = 5.0
 
 
 class PageWatchdog:
-    """Attached to all pages of a browser, also to those that are still to come; none for a browser that is not there.
+    """Attaches to all current and future pages of a browser; does nothing if there is no browser.
 
-    One may watch over a session as long as it lasts, and over all that is run in it.
+    One watchdog can serve a session for its whole lifetime, including all executions in it.
     """
 
     def __init__(self, cdp: Cdp | None) -> None:
@@ -36,14 +36,14 @@ class PageWatchdog:
         self._sessions: set[str] = set()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._viewers = 0
-        #: Set while nobody watches who could answer a dialog.
+        #: Set while no viewer can answer a dialog.
         self._unseen = asyncio.Event()
         self._unseen.set()
         if cdp is not None:
             cdp.listen(self._on_event)
 
     async def start(self) -> None:
-        """Attaches to the pages, and goes on doing so.
+        """Attach to the existing pages and to every new one.
 
         Raises:
             CdpError: The browser refuses.
@@ -54,7 +54,7 @@ class PageWatchdog:
 
     @contextmanager
     def viewed(self) -> Iterator[None]:
-        """Leaves dialogs to a viewer who can answer them, while the block runs."""
+        """Leave dialogs to a viewer while the block runs."""
         self._viewers += 1
         self._unseen.clear()
         try:
@@ -65,19 +65,19 @@ class PageWatchdog:
                 self._unseen.set()
 
     def stop(self) -> None:
-        """Does nothing more."""
+        """Stop watching."""
         for key in list(self._tasks):
             self._drop(key)
 
     async def front(self) -> str | None:
-        """The page in front. None where nobody says, which the code will hear when it connects itself."""
+        """Return the page in front. None if unknown; the code then gets the error when it connects."""
         with suppress(CdpError, PageActionError, TimeoutError):
             async with aio.timeout(_ANSWER):
                 return await front_page(self._cdp) if self._cdp else None
         return None
 
     async def unblock(self) -> None:
-        """Ends what scripts do in pages that do not answer."""
+        """Terminate scripts in pages that do not respond."""
         await asyncio.gather(*(self._unblock_page(session) for session in self._sessions))
 
     async def _unblock_page(self, session: str) -> None:
@@ -92,7 +92,7 @@ class PageWatchdog:
                         await self._cdp.send("Runtime.terminateExecution", None, session)
 
     def _send_quietly(self, key: str, work: Coroutine[Any, Any, None]) -> None:
-        """Does something aside, one thing for each key."""
+        """Run work in the background, one task per key; errors are ignored."""
         self._drop(key)
         self._tasks[key] = asyncio.ensure_future(work)
 
@@ -130,8 +130,8 @@ class PageWatchdog:
 
 @asynccontextmanager
 async def watchdog(cdp_url: str) -> AsyncIterator[PageWatchdog]:
-    """Watches over a browser until the end of the block; over none where there is none."""
-    # The extra `browser` brings websockets; the service is there without it.
+    """Yield a watchdog for a browser; an inactive one if there is no browser."""
+    # websockets is part of the extra `browser`; the service runs without it.
     from weblake_service.sessions.code.connection import open_connection
 
     async with AsyncExitStack() as stack:

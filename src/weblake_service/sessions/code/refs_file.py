@@ -1,6 +1,6 @@
 """State of `agent-browser` between calls: refs of the last snapshot, and the order of pages.
 
-A small file in the execution's folder; who deletes or spoils it has to take a new snapshot.
+The state is a small file in the execution's folder; if it is deleted or damaged, a new snapshot is needed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NAME = ".agent-browser.json"
 
 
 def load(folder: Path, target: str) -> Snapshot | None:
-    """The last snapshot, without its text; None when it was of another page."""
+    """Return the last snapshot, without its text; None if it belongs to another page."""
     with suppress(KeyError, TypeError, AttributeError):
         kept = _read(folder)["snapshot"]
         if kept["target"] == target:
@@ -28,13 +28,13 @@ def load(folder: Path, target: str) -> Snapshot | None:
 
 
 def save(folder: Path, target: str, shot: Snapshot) -> None:
-    """Keeps a snapshot's refs."""
+    """Store a snapshot's refs."""
     refs = {name: asdict(ref) for name, ref in shot.refs.items()}
     _write(folder, {**_read(folder), "snapshot": {"target": target, "loader": shot.loader, "refs": refs}})
 
 
 def in_listed_order(folder: Path, pages: list[OpenPage]) -> list[OpenPage]:
-    """The pages as they were listed last, new ones at the end: the browser's own order changes by itself."""
+    """Return the pages in the order of the last listing, new ones at the end: the browser's own order is not stable."""
     before = _read(folder).get("pages")
     numbers = {page: number for number, page in enumerate(before)} if isinstance(before, list) else {}
     ordered = sorted(pages, key=lambda page: numbers.get(page.id, len(numbers)))
@@ -51,6 +51,6 @@ def _read(folder: Path) -> dict[str, Any]:
 
 
 def _write(folder: Path, kept: dict[str, Any]) -> None:
-    # A folder that cannot be written costs the refs, which the next command says.
+    # If the folder is not writable, the refs are lost; the next command reports that.
     with suppress(OSError):
         (folder / _NAME).write_text(json.dumps(kept), "utf-8")

@@ -1,7 +1,7 @@
 """Runs one execution of a user's code and ends every process that it started.
 
-It is no sandbox: the code runs as the user of the service. What it does not get is the service's environment, and what
-it starts it does not keep.
+It is not a sandbox: the code runs as the user of the service. The code does not get the service's environment, and its
+processes do not outlive the execution.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from weblake_service.sessions.code.languages import LanguageMissing, search_path
 from weblake_service.sessions.code.output import MOST, BoundedOutput
 from weblake_service.sessions.code.page_watchdog import PageWatchdog, watchdog
 
-#: What one process of the code may have; memory is not limited, for node reserves far more than it uses.
+#: Resource limits of each process of the code; memory is not limited, because node reserves far more than it uses.
 _LIMITS = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": 256 << 20, "RLIMIT_NOFILE": 4096}
-#: Seconds that the keeper may take to end everything; then it is done from here.
+#: Seconds that the supervisor may take to end all processes; then this process ends them.
 _ENDING = 3.0
-#: Seconds in which the pipes of the output end when all that held them is gone.
+#: Seconds in which the output pipes must close after all processes have ended.
 _CLOSING = 2.0
-#: Characters of an error's message.
+#: Maximum characters of an error message.
 _LONGEST_ERROR = 4000
 
 
 @dataclass(frozen=True)
 class Execution:
-    """How some code ended, and what it said."""
+    """The result and the output of an execution."""
 
     stdout: str
     stderr: str
-    #: The status of the process; -9 when it was killed, as any negative number for the signal of that number.
+    #: The exit status of the process; negative for a signal, such as -9 if it was killed.
     exit_code: int | None
-    #: Whether its time was up.
+    #: Whether the timeout has expired.
     killed: bool
-    #: What went wrong, in a line or a few; None when nothing did.
+    #: The error in a few lines; None if there is none.
     error: str | None
-    #: The value of the last expression: a string as it is, anything else as JSON; None where there is none.
+    #: The value of the last expression: a string as it is, anything else as JSON; None if there is none.
     value: str | None
 
 
@@ -59,13 +59,12 @@ async def run_code(
     page: str | None = None,
     guard: PageWatchdog | None = None,
 ) -> Execution:
-    """Runs some code against a browser.
+    """Run code against a browser.
 
-    :param language: one of `languages.LANGUAGES`
-    :param cdp_url: where the browser's protocol is spoken: `ws://…`
-    :param folder: the code's working directory, home and place for temporary files; it has to be there
-    :param page: the id of the target that the code gets as `page`; by default the page in front
-    :param guard: who watches over the browser already; by default one does for the call
+    :param language: one of `languages.LANGUAGES` :param cdp_url: the CDP endpoint of the browser: `ws://…` :param
+    folder: the code's working directory, home and place for temporary files; it must exist :param page: the target id
+    of the page that the code gets as `page`; by default the page in front :param guard: the watchdog of the browser; by
+    default one is started for the call
     """
     async with nullcontext(guard) if guard else watchdog(cdp_url) as watching:
         if page is None and language != "bash":
@@ -105,7 +104,7 @@ async def _run_in_folder(
 
 
 def _make_folder(folder: Path, mark: str) -> tuple[Path, Path]:
-    """The folder, wherever the service's own is, and in it one for the execution."""
+    """Return the absolute path of the folder, and a subfolder for the execution."""
     folder = folder.absolute()
     room = folder / f".run-{mark}"
     room.mkdir(0o700)
@@ -132,7 +131,7 @@ async def _run(
     reading = asyncio.gather(stdout.read(), stderr.read())
     killed = False
     try:
-        # Threads count, and the keeper itself watches the clock: this ends what it lost sight of.
+        # The limit counts threads too, and the supervisor enforces the timeout; this ends processes that it has missed.
         seconds = int(timeout_s + 5) * (os.cpu_count() or 1)
         told = {
             "command": command,
@@ -163,9 +162,9 @@ async def _run(
 
 
 async def _end(process: asyncio.subprocess.Process, mark: str) -> None:
-    """Ends an execution, and waits until nothing is left of it."""
+    """End an execution, and wait until all of its processes have ended."""
     assert process.stdin is not None
-    # At once and without waiting: from here on the keeper ends everything, whatever happens to this task.
+    # First and without waiting: after this, the supervisor ends all processes even if this task is cancelled.
     process.stdin.close()
     try:
         async with aio.timeout(_ENDING):
@@ -178,7 +177,7 @@ async def _end(process: asyncio.subprocess.Process, mark: str) -> None:
         if process.returncode is None:
             with suppress(ProcessLookupError):
                 process.kill()
-    # The code killed or stopped its keeper.
+    # The code has killed or stopped its supervisor.
     await asyncio.to_thread(supervisor.kill_all, lambda: supervisor.marked_processes(mark))
     with suppress(TimeoutError):
         async with aio.timeout(_CLOSING):
@@ -186,7 +185,7 @@ async def _end(process: asyncio.subprocess.Process, mark: str) -> None:
 
 
 def _status(room: Path) -> int | None:
-    """How the code's process ended, by its keeper's word; None when the keeper did not live to say it."""
+    """Return the exit status of the code as the supervisor recorded it; None if the supervisor was killed before."""
     said = _read(room / "ended", 20)
     return int(said) if said else None
 
@@ -209,7 +208,7 @@ def _error(room: Path, exit_code: int | None, limit: float | None) -> str | None
 
 
 def _read(file: Path, most: int) -> str | None:
-    """The beginning of a file that the code's process wrote; None when it wrote none."""
+    """Return the beginning of a file that the code's process wrote; None if there is none."""
     try:
         with file.open("rb") as source:
             data = source.read(most + 1)

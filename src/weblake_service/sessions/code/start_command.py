@@ -1,8 +1,8 @@
-"""Starts the browser's command: `python -I start_command.py PATH... -- ARGUMENTS`, with the service's module paths."""
+"""Starts `agent-browser`: `python -I start_command.py PATH... -- ARGUMENTS`, with the service's module paths."""
 
 import sys
 
-# The folder of this file must not be searched: its neighbours have names that others have, too.
+# Remove this file's folder from the import path: its modules would shadow others with the same names.
 paths = sys.argv[1 : sys.argv.index("--")]
 sys.path[:] = [*(path for path in sys.path[1:] if path not in paths), *paths]
 sys.argv = ["agent-browser", *sys.argv[sys.argv.index("--") + 1 :]]

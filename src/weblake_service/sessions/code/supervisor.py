@@ -1,11 +1,11 @@
 """Supervisor process of a user's code: `python -I -S supervisor.py`. It runs one command and ends all its processes.
 
-A line of JSON on standard input says what to run. Then that pipe is the leash: when it closes, because the service is
-done with the code or is gone, were it by SIGKILL, everything that the code started is ended. On Linux that holds for
-what left its group and its session, too: whatever loses its parent becomes a child of this process.
+The first line of standard input is the command as JSON. When that pipe closes, because the service has ended the
+execution or was killed, even by SIGKILL, the supervisor ends everything that the code started. On Linux this includes
+processes that left its group and session: orphans become children of the supervisor.
 
-It limits itself, and so all that it starts, rather than in the service between fork and exec, where other threads make
-that unsafe.
+The supervisor sets resource limits on itself, and its children inherit them. Setting them in the service between fork
+and exec would be unsafe because of the service's other threads.
 """
 
 from __future__ import annotations
@@ -21,28 +21,29 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-#: Marks all processes of an execution, in their environment.
+#: Environment variable that marks all processes of an execution.
 MARK = "CODE_RUN"
-#: Linux: orphans among the descendants become children of this process.
+#: Linux: orphaned descendants become children of this process.
 _PR_SET_CHILD_SUBREAPER = 36
-#: Seconds that what runs in the background has to finish when the code itself is through.
+#: Seconds that background processes get to finish after the code itself has ended.
 _GRACE = 0.5
-#: Seconds in which the killed have to be gone.
+#: Seconds in which killed processes must have ended.
 _KILLING = 2.0
 
 
 def main() -> None:
-    """Runs the command that standard input names; writes how it ended to the file that is named there."""
+    """Run the command from standard input, and write its exit status to the file that the command names."""
     told = json.loads(_read_first_line())
     _become_subreaper()
     _limit(told["limits"])
     woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) if hasattr(os, "pipe2") else os.pipe()
     os.set_blocking(wake, False)
-    # Not SIG_IGN, which reaps children by itself; the handler has nothing to do, for the byte in the pipe wakes select.
+    # Not SIG_IGN, which reaps children automatically; the handler does nothing, because the wakeup byte ends the
+    # select.
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     child = _start(told["command"], told["folder"])
-    # The pipes of the output end when the last of the code's processes is gone, and this one is none of them.
+    # The output pipes must close with the last process of the code, so this process must not hold them.
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 1)
     os.dup2(nothing, 2)
@@ -52,7 +53,7 @@ def main() -> None:
     if Path("/proc/self/stat").exists():
         kill_all(lambda: descendants(os.getpid()))
     else:
-        # Elsewhere than on Linux only the group of the code can be found.
+        # Without Linux's subreaper, only the process group of the code can be found.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(child, signal.SIGKILL)
     ended = Path(told["ended"])
@@ -61,7 +62,7 @@ def main() -> None:
 
 
 def _read_first_line() -> bytes:
-    """The first line of standard input, and not a byte more."""
+    """Return the first line of standard input without reading beyond it."""
     line = b""
     while not line.endswith(b"\n"):
         more = os.read(0, 65536)
@@ -76,9 +77,9 @@ def _start(command: list[str], folder: str) -> int:
     if child:
         return child
     try:
-        # A group of its own: a signal that the code sends to its group does not hit this process.
+        # A separate process group: a signal that the code sends to its own group does not reach this process.
         os.setpgid(0, 0)
-        # Python ignores these, and who is started would go on ignoring them: `yes | head` would not end.
+        # Python ignores these signals, and children would inherit that: `yes | head` would not end.
         for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -91,7 +92,7 @@ def _start(command: list[str], folder: str) -> int:
 
 
 def _wait(child: int, woken: int, until: float | None) -> int | None:
-    """The status of a child; None when the leash is let go, when time is up, or when there is no such child.
+    """Return the status of a child; None if the control pipe was closed, after the timeout, or without such a child.
 
     :param child: -1 for all children; then it waits until there is none.
     """
@@ -111,7 +112,7 @@ def _wait(child: int, woken: int, until: float | None) -> int | None:
 
 
 def kill_all(find: Callable[[], set[int]]) -> bool:
-    """Kills whoever is found until nobody is; False when some did not go."""
+    """Kill all processes that `find` returns until it returns none; return False if some did not end."""
     deadline = time.monotonic() + _KILLING
     while found := find():
         for pid in found:
@@ -127,11 +128,12 @@ def kill_all(find: Callable[[], set[int]]) -> bool:
 
 
 def descendants(pid: int) -> set[int]:
-    """The processes below one, corpses too, until they are reaped: a thread of theirs may live on."""
+    """Return the descendants of a process, including zombies until they are reaped: one of their threads may still run.
+    """
     below: dict[int, list[int]] = {}
     for process in _processes():
         with suppress(OSError):
-            # The name in brackets may hold spaces and brackets itself.
+            # The process name in parentheses may itself contain spaces and parentheses.
             parent = int((process / "stat").read_bytes().rpartition(b")")[2].split()[1])
             below.setdefault(parent, []).append(int(process.name))
     found, new = set[int](), [pid]
@@ -142,7 +144,7 @@ def descendants(pid: int) -> set[int]:
 
 
 def marked_processes(mark: str) -> set[int]:
-    """The living processes that carry a mark in their environment; empty where there is no /proc."""
+    """Return the living processes that have the mark in their environment; empty if there is no /proc."""
     entry, found = f"{MARK}={mark}".encode(), set()
     for process in _processes():
         with suppress(OSError):
@@ -165,7 +167,7 @@ def _become_subreaper() -> None:
 
 
 def _limit(limits: dict[str, Any]) -> None:
-    """Lowers limits of this process, by the names of the module `resource`; none is raised."""
+    """Lower the limits of this process, by names of the module `resource`; no limit is raised."""
     import resource
 
     for name, wanted in limits.items():

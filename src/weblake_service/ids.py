@@ -22,7 +22,9 @@ class Ids:
         self._seed = seed
 
     def start(self, db: Connection) -> str:
-        """Return the id of a new start; called in the transaction that records it, so that a refused one takes no number."""
+        """Return the id of a new start; called in the transaction that records it, so that a refused one takes no
+        number.
+        """
         if self._seed is None:
             return str(uuid4())
         (number,) = db.execute(

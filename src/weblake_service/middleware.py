@@ -69,7 +69,9 @@ class AccessMiddleware:
             self._parts.rate.take_read(access.team)
 
     def _knows_host(self, scope: Scope) -> bool:
-        """Return whether a request names this service; a page in the user's browser can reach loopback under its own name."""
+        """Return whether a request names this service; a page in the user's browser can reach loopback under its own
+        name.
+        """
         hosts = self._parts.config.hosts
         return hosts is None or _host(Headers(scope=scope).get("host", "")) in hosts
 

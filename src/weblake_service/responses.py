@@ -123,7 +123,9 @@ def read_job_id(request: Request, name: str = "id", *, unreadable: int = 400) ->
 
 
 def read_integer(request: Request, name: str, *, least: int, most: int | None, default: int | None) -> int | None:
-    """Return a whole number from the query string, or the default where it is absent; one beyond all lists is the largest."""
+    """Return a whole number from the query string, or the default where it is absent; one beyond all lists is the
+    largest.
+    """
     text = request.query_params.get(name)
     if text is None:
         return default

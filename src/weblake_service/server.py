@@ -161,7 +161,9 @@ class LocalService:
         self._call(replace)
 
     def requests(self) -> list[dict[str, object]]:
-        """Return the requests to the API since the last reset: method, path, status, at, milliseconds, idempotencyKey."""
+        """Return the requests to the API since the last reset: method, path, status, at, milliseconds,
+        idempotencyKey.
+        """
 
         async def entries(parts: ServiceComponents) -> list[dict[str, object]]:
             return parts.log.entries()

@@ -25,7 +25,7 @@ SYSTEM = "system"
 
 T = TypeVar("T", bound=Callable[..., Any])
 
-#: The faults by number: H in HTTP, P in a process, O under an orchestrator, S by malicious input.
+#: The faults by number: H in HTTP, P in a process, O under an orchestrator, S in security.
 FAULTS = {
     "H1": "429 without Retry-After",
     "H2": "Retry-After of any value",

@@ -71,7 +71,7 @@ def on_page(url: str, work: Callable[[PageActions], Awaitable[Any]]) -> Any:
 
 
 def alone(url: str) -> None:
-    """Close all pages but one, and leave it blank."""
+    """Open a blank page and close all other pages."""
 
     async def main(cdp: WebSocketCdp) -> None:
         new = (await cdp.send("Target.createTarget", {"url": "about:blank"}))["targetId"]

@@ -47,7 +47,7 @@ class FakeWeb:
         self.flying += 1
         self.most_flying = max(self.most_flying, self.flying)
         try:
-            while url in self.held or "*" in self.held:  # noqa: ASYNC110 - the test's thread lets go of it
+            while url in self.held or "*" in self.held:  # noqa: ASYNC110 - the test's thread releases it
                 await asyncio.sleep(0.002)
         finally:
             self.flying -= 1

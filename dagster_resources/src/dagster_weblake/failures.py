@@ -55,7 +55,7 @@ def as_failure(
     pause = error.retry_after if isinstance(error, RetryLater) else None
     policy = context.op_def.retry_policy
     if pause is not None and policy is not None and context.retry_number < policy.max_retries:
-        spread = 1 + SPREAD * random.random()  # noqa: S311  # no secret
+        spread = 1 + SPREAD * random.random()  # noqa: S311  # jitter, no secret
         seconds = min(pause, RETRY_AFTER_MOST_S) * spread + 1.0  # plus a second, because both sides round
         context.log.warning("%s Again in %.0f s.", error, seconds)
         return dg.RetryRequested(max_retries=policy.max_retries, seconds_to_wait=seconds)

@@ -283,7 +283,7 @@ class Step:
                 except WeblakeError as error:
                     failed[part.key] = error
                 except dg.DagsterExecutionInterruptedError:
-                    self.tell(found)  # the failing step returns no result for them
+                    self.tell(found)  # the interrupted step returns no result for them
                     raise
         return Outcome(found, failed)
 

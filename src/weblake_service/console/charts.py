@@ -51,7 +51,9 @@ class Chart:
 
 
 def chart(title: str, values: Sequence[BarValues]) -> Chart | None:
-    """Return the bars side by side, their parts stacked in the order in which they first appear; None where there are none."""
+    """Return the bars side by side, their parts stacked in the order in which they first appear; None where there are
+    none.
+    """
     most = max((sum(parts.values()) for _, parts in values), default=0)
     if not most:
         return None

@@ -11,7 +11,9 @@ _STEP = 1 << 20
 
 
 class BodyDecoder:
-    """Collects one body. A body over `limit` bytes, compressed or not, raises PageFailure, or is truncated with `cut`."""
+    """Collects one body. A body over `limit` bytes, compressed or not, raises PageFailure, or is truncated with
+    `cut`.
+    """
 
     def __init__(self, encoding: str, limit: int, url: str, *, cut: bool = False) -> None:
         self.data = bytearray()

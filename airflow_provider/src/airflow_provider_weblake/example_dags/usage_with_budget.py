@@ -47,7 +47,7 @@ with DAG(
     def alert(report: Any, params: Any = None) -> str:
         """Return the text of the alert; replace this with the notifier that your team uses."""
         text = f"{report['total_current']:g} credits are used this month, over the budget of {params['budget']:g}."
-        print(text)  # noqa: T201  # it stands in the task's log
+        print(text)  # noqa: T201  # it goes to the task's log
         return text
 
     over_budget(usage.output) >> alert(usage.output)

@@ -72,7 +72,7 @@ class Killing:
         try:
             answer: Future[str | None] = asking.submit(state_of, self._ti)
             return True, answer.result(ANSWER_S)
-        except Exception as error:  # noqa: BLE001  # whatever it is: without an answer nothing is cancelled
+        except Exception as error:  # noqa: BLE001  # after any error: without an answer nothing is cancelled
             self._log.debug("The state of the task is not known: %s", type(error).__name__)
             return False, None
         finally:

@@ -259,7 +259,7 @@ class Watcher(BaseEventTrigger, Generic[S]):
 
 
 def _jittered(seconds: float) -> float:
-    return seconds * random.uniform(0.9, 1.1)  # noqa: S311 - it spreads polls, it keeps no secret
+    return seconds * random.uniform(0.9, 1.1)  # noqa: S311 - jitter between polls, no secret
 
 
 def _error_text(error: BaseException) -> str:

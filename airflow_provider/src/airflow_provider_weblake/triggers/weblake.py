@@ -221,7 +221,7 @@ class WeblakeJobTrigger(BaseTrigger):
                 raise LookupError("a trigger without a task")
             async with aio.timeout(ANSWER_S):
                 state = await asyncio.to_thread(state_of, ti)
-        except Exception as error:  # noqa: BLE001  # whatever it is: without an answer nothing is cancelled
+        except Exception as error:  # noqa: BLE001  # after any error: without an answer nothing is cancelled
             self.log.warning("This trigger is stopped, and Airflow does not say why: %s goes on.", self._job.words)
             self.log.debug("The state of the task is not known: %s", type(error).__name__)
             return True
@@ -250,7 +250,7 @@ class WeblakeJobTrigger(BaseTrigger):
 
     async def _pause(self, seconds: float) -> None:
         """Sleep for a time, at most the poll interval, plus jitter; never beyond the deadline."""
-        spread = 1 + SPREAD * random.random()  # noqa: S311  # no secret
+        spread = 1 + SPREAD * random.random()  # noqa: S311  # jitter, no secret
         await asyncio.sleep(min(min(seconds, self.poll_interval) * spread, self._left()))
 
 

@@ -286,5 +286,5 @@ def _batches(
         with dataset.storage.open_input(name) as source, pq.ParquetFile(source) as file:
             for batch in orchestration.load_batches(file, name, load_id, columns, rows):
                 yield batch.select(list(columns))
-    except Exception:  # noqa: BLE001 - each storage's library has errors of its own, and a glance is no reason to fail
+    except Exception:  # noqa: BLE001 - storage libraries raise their own errors, and the preview is optional
         return

@@ -16,7 +16,7 @@ _UNWANTED = ("failed", "cancelled")
 
 
 class OwnRun(Enum):
-    """What the run that started a job does about its landing."""
+    """The state of the landing in the run that started a job."""
 
     #: It does not land it: it has another selection, or it died before it could.
     NOTHING = "nothing"

@@ -48,7 +48,7 @@ class ScrapeBrowser:
         Waiting for a slot, and for the start of Chromium, does not count against the page's timeout.
 
         Raises:
-            PageFailure: SCRAPE_TIMEOUT (408) after `timeout` milliseconds, SCRAPE_ACTION_ERROR, or the reason of a failed load.
+            PageFailure: SCRAPE_TIMEOUT (408) after `timeout` milliseconds, SCRAPE_ACTION_ERROR, or the load failed.
         """
         from playwright.async_api import Error
 

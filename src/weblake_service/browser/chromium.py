@@ -9,7 +9,7 @@ from pathlib import Path
 
 from weblake_service.responses import ErrorResponse
 
-#: Path of the executable; it overrides the search.
+#: Environment variable with the path of the executable; it overrides the search.
 SETTING = "WEBLAKE_CHROMIUM"
 #: `on` or `off`; on by default, except for root, because Chromium's sandbox does not start as root.
 SANDBOX = "WEBLAKE_CHROMIUM_SANDBOX"

@@ -45,11 +45,15 @@ class ScrapeBrowser:
     async def render(self, url: str, options: Mapping[str, object], visitor: BrowserIdentity) -> RenderedPage:
         """Load a page, apply the options (snake_case), and return the final page.
 
-        Waiting for a slot, and for the start of Chromium, does not count against the page's timeout.
+                Waiting for a slot, and for the start of Chromium, does not count against the page's timeout.
 
-        Raises:
-            PageFailure: SCRAPE_TIMEOUT (408) after `timeout` milliseconds, SCRAPE_ACTION_ERROR, or the reason of a
-                failed load.
+                Raises:
+        <<<<<<< HEAD
+                    PageFailure: SCRAPE_TIMEOUT (408) after `timeout` milliseconds, SCRAPE_ACTION_ERROR, or the reason of a
+                        failed load.
+        =======
+                    PageFailure: SCRAPE_TIMEOUT (408) after `timeout` milliseconds, SCRAPE_ACTION_ERROR, or the load failed.
+        >>>>>>> words-service
         """
         from playwright.async_api import Error
 

@@ -17,14 +17,14 @@ class BrowserSession:
     id: str
     #: active or destroyed.
     status: str
-    #: The scrape whose page it goes on with; None for one of its own.
+    #: The scrape that the session continues; None for a session of its own.
     scrape: str | None
     created: float
     used: float
     expires: float
     ended: float | None
     credits: int
-    #: The path of its view for those who only watch; empty where there is none.
+    #: The path of its read-only view; empty if there is none.
     view: str
 
 
@@ -35,7 +35,7 @@ async def sessions(parts: ServiceComponents, team: str) -> list[BrowserSession]:
 
 
 async def session(parts: ServiceComponents, team: str, session_id: str) -> BrowserSession | None:
-    """One of them; None where the team has none of that id."""
+    """Return one session; None if the team has no session with this id."""
     row = await parts.store.read(partial(session_records.by_id, session_id=session_id))
     return None if row is None or row["team"] != team else _session(parts, row)
 

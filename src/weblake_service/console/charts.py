@@ -10,15 +10,15 @@ from typing import TypeAlias
 BarValues: TypeAlias = tuple[str, Mapping[str, float]]
 
 WIDTH, HEIGHT = 1100, 200
-#: Room for the labels, and for the largest figure.
+#: Space for the labels, and for the largest number.
 _BELOW, _ABOVE = 24, 18
-#: Labels that fit beside one another, and colours that there are.
+#: Maximum number of labels side by side, and number of colours.
 _LABELS, _COLOURS = 12, 8
 
 
 @dataclass(frozen=True, slots=True)
 class BarSegment:
-    """One part of a bar: its colour's number, its place and its size."""
+    """One part of a bar: colour number, position and size."""
 
     colour: int
     x: float
@@ -29,7 +29,7 @@ class BarSegment:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One bar: what it says, where its label stands, and whether there is room for it."""
+    """One bar: its text, its label's position, and whether the label is drawn."""
 
     label: str
     said: str
@@ -51,9 +51,14 @@ class Chart:
 
 
 def chart(title: str, values: Sequence[BarValues]) -> Chart | None:
-    """Return the bars side by side, their parts stacked in the order in which they first appear; None where there are
+<<<<<<< HEAD
+    """Return the bars side by side, their parts stacked in the order in which they first appear; None where there
+        are
     none.
     """
+=======
+    """Return a chart of stacked bars, their parts in order of first appearance; None if there are no values."""
+>>>>>>> words-service
     most = max((sum(parts.values()) for _, parts in values), default=0)
     if not most:
         return None

@@ -1,7 +1,7 @@
-"""The pages of the console and their addresses.
+"""The pages of the console and their paths.
 
-Each is rendered whole from the database, so that it works without a script; the script only asks for the same page
-again and puts its new middle in place.
+Each page is rendered completely from the database, so that it works without JavaScript; the script only requests the
+same page again and replaces its main part.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from weblake_service.store import accounts
 
 T = TypeVar("T")
 
-#: Where the pages begin; the first is `/` itself.
+#: Path prefix of the pages; the first page is `/` itself.
 PREFIX = "/console/"
 _CALLS = "Calls of the last 24 hours, by hour (UTC)"
 _STATIC = {"console.css": "text/css", "console.js": "text/javascript"}
-#: Nothing from elsewhere, nothing that a scraped page could bring along, and no frame around it.
+#: Content-Security-Policy and related headers: no external resources, no scripts from scraped text, no embedding.
 _HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self' data:; "
@@ -47,7 +47,7 @@ _Page = Callable[[Request, Access], Awaitable[Response]]
 
 
 class ConsolePages:
-    """The pages; every one but the first asks for a sign-in."""
+    """The pages; all except the first require a sign-in."""
 
     def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts
@@ -74,7 +74,7 @@ class ConsolePages:
         ]
 
     async def overview(self, request: Request, access: Access) -> Response:
-        """What runs, what ran last, and what this month cost."""
+        """Return the overview: running jobs, latest jobs, and this month's usage."""
         team, now, plan = access.team, self._parts.clock.now(), self._parts.config.plan(access.team)
 
         def work(db: Connection) -> dict[str, object]:
@@ -90,14 +90,14 @@ class ConsolePages:
         return self._page("overview", access, plan=plan, active=self._parts.scraper.active[team], **found)
 
     async def jobs(self, request: Request, access: Access) -> Response:
-        """All jobs of the last day, newest first."""
+        """Return all jobs of the last day, newest first."""
         before = read_integer(request, "before", least=1, most=None, default=None)
         work = partial(queries.list_jobs, team=access.team, at=self._parts.clock.now(), before=before)
         jobs, following = await self._parts.store.read(work)
         return self._page("jobs", access, jobs=jobs, following=following)
 
     async def job(self, request: Request, access: Access) -> Response:
-        """One job: how far it is, how its pages came out, its documents, and what went wrong."""
+        """Return one job: progress, outcomes of its pages, documents, and failures."""
         first = read_integer(request, "first", least=0, most=None, default=0)
         assert first is not None
 
@@ -115,7 +115,7 @@ class ConsolePages:
         return self._page("job", access, first=first, page=queries.PAGE, **found)
 
     async def document(self, request: Request, access: Access) -> Response:
-        """One document, as text."""
+        """Return one document as text."""
         position = str(request.path_params["position"])
 
         def work(db: Connection) -> dict[str, object]:
@@ -129,7 +129,7 @@ class ConsolePages:
         return self._page("document", access, **await self._parts.store.read(work))
 
     async def usage(self, request: Request, access: Access) -> Response:
-        """Return the credits by month and key, and the calls of the last day."""
+        """Return the page of credits by month and key, and the calls of the last day."""
         team, now, plan = access.team, self._parts.clock.now(), self._parts.config.plan(access.team)
 
         def work(db: Connection) -> tuple[int, list[charts.BarValues], list[charts.BarValues]]:
@@ -147,7 +147,7 @@ class ConsolePages:
         )
 
     async def deliveries(self, request: Request, access: Access) -> Response:
-        """Return the webhooks that wait, and what became of the last ones."""
+        """Return the queued webhooks, and the outcomes of the last ones."""
         work = partial(webhook_queue.recent, most=200, team=access.team)
         return self._page("deliveries", access, deliveries=await self._parts.store.read(work))
 
@@ -156,14 +156,14 @@ class ConsolePages:
         return self._page("sessions", access, sessions=await browser_sessions.sessions(self._parts, access.team))
 
     async def session(self, request: Request, access: Access) -> Response:
-        """One browser session, with its live view for those who only watch."""
+        """Return one browser session, with its read-only live view."""
         found = await browser_sessions.session(self._parts, access.team, str(request.path_params["id"]).lower())
         if found is None:
             not_found("There is no such browser session, or it has been forgotten.")
         return self._page("session", access, session=found)
 
     async def enter(self, request: Request) -> Response:
-        """Take the key of whoever signs in."""
+        """Sign in with the submitted key."""
         response = RedirectResponse("/", 303)
         if await self._sign_in.sign_in(request, response):
             return response
@@ -176,7 +176,7 @@ class ConsolePages:
         return response
 
     async def static(self, request: Request) -> Response:
-        """Return the style and the script."""
+        """Return the style sheet and the script."""
         name: str = request.path_params["name"]
         if name not in _STATIC:
             not_found("The console has no such file.")
@@ -209,12 +209,12 @@ class ConsolePages:
 
 
 def _format_time(seconds: float) -> str:
-    """Return a time, for people."""
+    """Return a time in readable form."""
     return iso(seconds)[:19].replace("T", " ") + " UTC"
 
 
 def _format_size(count: int) -> str:
-    """Bytes, for people."""
+    """Return a number of bytes in readable form."""
     return (
         f"{count:,} B" if count < 10_000 else f"{count / 1024:,.0f} KB" if count < 10 << 20 else f"{count >> 20:,} MB"
     )

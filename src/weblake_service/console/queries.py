@@ -1,6 +1,6 @@
 """Database queries for the pages of the console, for one team.
 
-Every function takes a connection and changes nothing.
+Every function takes a connection and is read-only.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from weblake_service.console.charts import BarValues
 from weblake_service.jobs import job_records
 from weblake_service.store import accounts
 
-#: Rows of one list.
+#: Maximum rows of one list.
 PAGE = 50
-#: Characters of a text that a preview shows.
+#: Maximum characters of a text in a preview.
 _PREVIEW = 20_000
 _HOUR = 3600
 
 
 @dataclass(frozen=True, slots=True)
 class JobSummary:
-    """One job, as lists and its own page show it."""
+    """One job, as shown in lists and on its own page."""
 
     id: str
     kind: str
@@ -43,12 +43,12 @@ class JobSummary:
 
     @property
     def done(self) -> int:
-        """Pages that are settled."""
+        """Return the number of settled pages."""
         return self.documents + self.failed + self.blocked
 
     @property
     def known(self) -> int:
-        """Pages that are known so far; a crawl finds more."""
+        """Return the number of pages known so far; a crawl finds more."""
         return self.done + self.waiting
 
 
@@ -59,7 +59,9 @@ FROM jobs WHERE team = :team AND (ended IS NULL OR ended > :alive)
 
 
 def list_jobs(db: Connection, team: str, at: float, before: int | None = None) -> tuple[list[JobSummary], int | None]:
-    """Return the latest jobs, running ones first where `before` is None; and what to go on from, None at the end."""
+    """Return the latest jobs and the position of the next page, or None at the end; running jobs come first on page
+    one.
+    """
     given = {"team": team, "alive": at - job_records.JOB_LIFE, "before": before, "most": PAGE + 1}
     bound = " AND (:before IS NULL OR rowid < :before)"
     rows = db.execute(f"{_COLUMNS}{bound} ORDER BY rowid DESC LIMIT :most", given).fetchall()
@@ -74,14 +76,14 @@ def running(db: Connection, team: str, at: float) -> list[JobSummary]:
 
 
 def find_job(db: Connection, team: str, job_id: str, at: float) -> JobSummary | None:
-    """One job; None where this team has none of that id."""
+    """Return one job; None if this team has no job with this id."""
     given = {"team": team, "alive": at - job_records.JOB_LIFE, "id": job_id}
     row = db.execute(f"{_COLUMNS} AND id = :id", given).fetchone()
     return None if row is None else _job(row)
 
 
 def outcomes(db: Connection, job: JobSummary) -> dict[str, int]:
-    """Return how many pages of a job came out how: stored, blocked by robots.txt, and failed by code."""
+    """Return the number of a job's pages by outcome: stored, blocked by robots.txt, and failed by code."""
     found = {"stored": job.documents, "blocked by robots.txt": job.blocked}
     rows = db.execute(
         "SELECT code, count(*) AS n FROM page_errors WHERE job = ? GROUP BY code ORDER BY n DESC", (job.id,)
@@ -90,7 +92,7 @@ def outcomes(db: Connection, job: JobSummary) -> dict[str, int]:
 
 
 def documents(db: Connection, job: JobSummary, first: int) -> list[Row]:
-    """Some documents of a job from one position on: position, url, bytes."""
+    """Return some documents of a job from one position on: position, url, bytes."""
     found: list[Row] = db.execute(
         "SELECT position, url, bytes FROM documents WHERE job = ? AND position >= ? ORDER BY position LIMIT ?",
         (job.id, first, PAGE),
@@ -108,20 +110,20 @@ def failures(db: Connection, job: JobSummary) -> list[Row]:
 
 @dataclass(frozen=True, slots=True)
 class DocumentPreview:
-    """One document, cut to what a person reads."""
+    """A truncated document for display."""
 
     url: str
     metadata: Mapping[str, str]
-    #: By the name of the format: its text, and whether that is all of it.
+    #: By format name: its text, and whether it is complete.
     texts: Mapping[str, tuple[str, bool]]
-    #: Lists, by name: how many there are and the first of them.
+    #: Lists by name: the number of entries and the first of them.
     lists: Mapping[str, tuple[int, list[str]]]
-    #: A picture of the page as a data URL; None where it has none.
+    #: A screenshot of the page as a data URL; None if it has none.
     screenshot: str | None
 
 
 def preview(db: Connection, job: JobSummary, position: int) -> DocumentPreview | None:
-    """One document of a job; None where it has none there."""
+    """Return one document of a job; None if there is none at this position."""
     row = db.execute("SELECT url, body FROM documents WHERE job = ? AND position = ?", (job.id, position)).fetchone()
     if row is None:
         return None
@@ -148,7 +150,7 @@ def preview(db: Connection, job: JobSummary, position: int) -> DocumentPreview |
 
 
 def activity(db: Connection, team: str, at: float) -> list[BarValues]:
-    """Return the calls of the last 24 hours by hour (of UTC) and endpoint, oldest first."""
+    """Return the calls of the last 24 hours by hour (UTC) and endpoint, oldest first."""
     now = int(at // _HOUR)
     rows = db.execute(
         "SELECT CAST(created / 3600 AS INTEGER) AS hour, endpoint, count(*) AS n FROM activity"
@@ -162,7 +164,7 @@ def activity(db: Connection, team: str, at: float) -> list[BarValues]:
 
 
 def months(db: Connection, team: str) -> list[BarValues]:
-    """Return the credits by month and key, oldest first: the last twelve."""
+    """Return the credits of the last twelve months by month and key, oldest first."""
     counted: dict[str, dict[str, float]] = {}
     for row in db.execute(
         "SELECT month, key_name, credits FROM usage WHERE team = ? ORDER BY month, key_name", (team,)

@@ -1,6 +1,6 @@
-"""Who looks at the console: a key is asked for once, and a cookie stands for it until the service ends.
+"""Sign-in to the console: a key is exchanged for a cookie, which is valid until the service ends.
 
-The cookie holds a random word and nothing of the key; the key itself is forgotten as soon as it has been recognised.
+The cookie contains a random token and no part of the key; the key is not stored.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from weblake_service.config import Access
 from weblake_service.responses import read_body
 
 _COOKIE = "weblake_console"
-#: Seconds for which one sign-in holds; and how many are held at once, the oldest going first.
+#: Lifetime of a sign-in in seconds; and the maximum number of sign-ins, beyond which the oldest is removed.
 _LIFE, _MOST = 12 * 3600, 1000
-#: Bytes of the form that brings a key.
+#: Maximum bytes of the sign-in form.
 _MOST_FORM = 10_000
 
 
 class SignIns:
-    """The people who are signed in at this service."""
+    """The active sign-ins of this service."""
 
     def __init__(self, parts: ServiceComponents) -> None:
         self._parts = parts
         self._known: OrderedDict[str, tuple[Access, float]] = OrderedDict()
 
     def access_of(self, request: Request) -> Access | None:
-        """Whose key stands behind this request; None where nobody is signed in."""
+        """Return the access of a request's cookie; None without a valid sign-in."""
         found = self._known.get(request.cookies.get(_COOKIE, ""))
         return found[0] if found is not None and found[1] > self._parts.clock.now() else None
 
     async def sign_in(self, request: Request, response: Response) -> bool:
-        """Sign in whoever sends a key in a form; says whether it is one."""
+        """Sign in with the key in the submitted form; return whether the key is valid."""
         form = parse_qs((await read_body(request, _MOST_FORM)).decode("utf-8", "replace"))
         access = self._parts.authenticate(f"Bearer {form.get('key', [''])[0].strip()}")
         if access is None:

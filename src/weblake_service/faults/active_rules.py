@@ -15,17 +15,17 @@ import msgspec
 from weblake_service.faults.rules import About, Effect, Rule
 from weblake_service.page_failure import PageFailure
 
-#: A request for one job, or the start of one.
+#: Matches a request for one job, or the start of one.
 _JOB = re.compile(r"^/v2/(batch/scrape|scrape|crawl|map|search|parse)(?:/([^/?]+))?(/[^?]*)?(?:\?|$)")
-#: Characters of a job's id: `/v2/crawl/active` has none.
+#: Number of characters of a job id; it distinguishes ids from paths such as `/v2/crawl/active`.
 _UUID = 36
-#: Requests and pages that one rule tells apart; beyond it begins to count anew.
+#: Maximum number of requests and pages that one rule counts separately; beyond it the counters are reset.
 _MOST_TOLD_APART = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What could be struck."""
+    """A request, a page or a webhook that a rule can affect."""
 
     about: About
     #: Path and query of a request; the URL of a page or a receiver.
@@ -40,18 +40,18 @@ class Subject:
 
 @dataclass(slots=True)
 class ActiveRule:
-    """A rule in force, and how often it met and struck what it is about."""
+    """An active rule with its counters: how many subjects it has matched and affected."""
 
     rule: Rule
     id: int
     seen: int = 0
     hit: int = 0
-    #: The jobs that it holds up.
+    #: Ids of the jobs that it delays.
     stalled: set[str] = field(default_factory=set)
     _times_met: Counter[str] = field(default_factory=Counter)
 
     def matches(self, subject: Subject) -> bool:
-        """Count the subject, where it is one of this rule's, and say whether it is struck."""
+        """Count the subject if it matches, and return whether the rule affects it."""
         if not self._applies_to(subject):
             return False
         self.seen += 1
@@ -81,7 +81,7 @@ class ActiveRule:
         if self.rule.probability >= 1:
             return True
         if subject.about == "page":
-            # By the page, and not by the turn in which it came: pages are scraped side by side. The port is left out.
+            # By the page's URL and not by its order, because pages are scraped concurrently. The port is omitted.
             parts = urlsplit(subject.path)
             name = f"{parts.path}?{parts.query}"
             if len(self._times_met) >= _MOST_TOLD_APART:
@@ -96,61 +96,61 @@ class ActiveRule:
 
 @dataclass(frozen=True, slots=True)
 class PageEffect:
-    """What is to happen to a page before it is scraped."""
+    """The effect on a page before it is scraped."""
 
     effect: Effect
-    #: The rule that holds its job up, if one does.
+    #: The rule that delays its job, if any.
     stalled_by: ActiveRule | None = None
 
 
 class ActiveFaults:
-    """The rules. The first one that strikes decides; every one that is about the subject counts it."""
+    """The active rules. The first affecting rule decides; every matching rule counts the subject."""
 
     def __init__(self) -> None:
         self._active: list[ActiveRule] = []
         self._last_id = 0
         self._changed = asyncio.Event()
-        #: Set when the service stops, so that no stalled request holds it up.
+        #: Set when the service stops, so that no stalled request delays the shutdown.
         self.stopped = asyncio.Event()
 
     @property
     def rules(self) -> list[dict[str, object]]:
-        """Return the rules that hold, with their counters."""
+        """Return the active rules with their counters."""
         return [standing.to_dict() for standing in self._active]
 
     def replace(self, rules: Iterable[Rule]) -> None:
-        """Put these rules in the place of all others."""
+        """Replace all rules."""
         self._set([self._new(rule) for rule in rules])
 
     def add(self, rules: Iterable[Rule]) -> list[int]:
-        """Put these rules behind the others and return their ids."""
+        """Append rules and return their ids."""
         added = [self._new(rule) for rule in rules]
         self._set([*self._active, *added])
         return [standing.id for standing in added]
 
     def remove(self, rule_id: int) -> bool:
-        """Drop one rule and return whether there was one."""
+        """Remove one rule and return whether it existed."""
         kept = [standing for standing in self._active if standing.id != rule_id]
         found = len(kept) < len(self._active)
         self._set(kept)
         return found
 
     def clear(self) -> None:
-        """Drop all rules and end the requests that they stalled; ids begin anew."""
+        """Remove all rules and end the requests that they stalled; ids start again."""
         self.replace([])
         self._last_id = 0
         self.stopped.set()
         self.stopped = asyncio.Event()
 
     def for_request(self, method: str, target: str) -> ActiveRule | None:
-        """Return the rule that strikes this request; `target` is its path and query."""
+        """Return the rule that affects this request, or None; `target` is its path and query."""
         found = _JOB.search(target)
         kind, job_id = ((found[1] or "").replace("/", "_"), found[2] or "") if found else ("", "")
         reads = kind in ("crawl", "batch_scrape") and len(job_id) == _UUID and found is not None and not found[3]
         return self._first(Subject("request", target, method, kind, job_id, reads=reads and method == "GET"))
 
     def for_page(self, url: str, job_kind: str, job_id: str) -> PageEffect | None:
-        """What is to happen to this page of a job."""
+        """Return the effect on this page of a job, or None."""
         for standing in self._active:
             if job_id in standing.stalled:
                 return PageEffect(standing.rule.effect, standing)
@@ -163,12 +163,12 @@ class ActiveFaults:
         return PageEffect(struck.rule.effect, struck)
 
     def for_delivery(self, url: str, event: str, job_id: str) -> Effect | None:
-        """What is to happen to this webhook; `event` is its type, such as `crawl.completed`."""
+        """Return the effect on this webhook, or None; `event` is its type, such as `crawl.completed`."""
         struck = self._first(Subject("webhook", url, kind=event.partition(".")[0], job_id=job_id, event=event))
         return struck.rule.effect if struck else None
 
     async def apply_to_page(self, url: str, job_kind: str, job_id: str) -> bool:
-        """Let happen to a page what is to happen before it is scraped, and return whether the page is lost.
+        """Apply the effect on a page before it is scraped, and return whether the page is lost.
 
         Raises:
             PageFailure: The page fails.

@@ -1,4 +1,4 @@
-"""ASGI middleware that applies faults to requests, down to the connection itself."""
+"""ASGI middleware that applies faults to requests, including closed connections."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weblake_service.non_api_paths import is_outside_api
 
 
 class FaultMiddleware:
-    """Wraps the application and lets the faults happen."""
+    """Wraps the application and applies the active faults."""
 
     def __init__(self, app: ASGIApp, faults: ActiveFaults) -> None:
         self._app = app
@@ -31,7 +31,7 @@ class FaultMiddleware:
         if struck is None:
             await self._app(scope, receive, send)
             return
-        # The request log shows it.
+        # The request log reads the id of the rule here.
         scope.setdefault("state", {})["fault"] = struck.id
         effect = struck.rule.effect
         over = effect.latency_ms > 0 and await self._is_over(effect.latency_ms / 1000)
@@ -45,7 +45,7 @@ class FaultMiddleware:
             await self._after(effect, scope, receive, send)
 
     async def _is_over(self, seconds: float) -> bool:
-        """Wait, and say whether the service was reset or stopped meanwhile: the request must not be handled then."""
+        """Wait, and return whether the service was reset or stopped meanwhile, so that the request must not be handled."""
         over = self._faults.stopped
         with suppress(TimeoutError):
             async with aio.timeout(seconds):
@@ -64,7 +64,7 @@ class FaultMiddleware:
         await gone
 
     async def _after(self, effect: Effect, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let the request be handled and then spoil the reply."""
+        """Process the request, and then alter the response."""
         spoilt = AlteredResponse(effect, scope, send)
         await self._app(altered_request(effect, scope), receive, spoilt.send)
         if effect.drop_after:
@@ -75,13 +75,13 @@ class FaultMiddleware:
 
 
 async def _close_without_response(scope: Scope, receive: Receive) -> None:
-    """Close the connection without a byte of reply; returning before it is closed would send a 500."""
+    """Close the connection without a response; returning before it is closed would send a 500."""
     _close(scope, at_once=True)
     await _disconnected(receive)
 
 
 def _close(scope: Scope, *, at_once: bool = False) -> None:
-    # server.py puts the transport there; without a socket there is nothing that could be closed.
+    # server.py stores the transport there; without a socket there is nothing to close.
     transport: asyncio.Transport | None = scope.get("state", {}).get("transport")
     if transport is None:
         raise RuntimeError("This fault closes a connection, and this request came over none.")

@@ -12,15 +12,15 @@ from weblake_service.faults.rules import Effect
 from weblake_service.responses import ErrorResponse, encode
 
 _GARBAGE = b"\x00\xff<html>\xfe{ this is no JSON \x80"
-#: What a chunk without an end moves its cursor on by when it is empty.
+#: Offset that is added to the cursor of an empty chunk of an endless status.
 _ON = 100
 _STILL = "scraping"
-#: Statuses whose answers have no body.
+#: Statuses whose responses have no body.
 _BODILESS = (204, 304)
 
 
 async def send_fault_response(effect: Effect, send: Send) -> None:
-    """Answer in the service's place."""
+    """Send the response of a fault instead of the service's response."""
     if effect.not_found:
         status, body = 404, encode(ErrorResponse(404, "Job not found").body())
     else:
@@ -39,7 +39,7 @@ async def send_fault_response(effect: Effect, send: Send) -> None:
 
 
 def altered_request(effect: Effect, scope: Scope) -> Scope:
-    """Return the request with the chunk that the effect wants it to have asked for."""
+    """Return the request with the chunk parameters that the effect sets."""
     if effect.chunk_documents is None and not effect.duplicate_document:
         return scope
     query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
@@ -51,7 +51,7 @@ def altered_request(effect: Effect, scope: Scope) -> Scope:
 
 
 class AlteredResponse:
-    """A reply on its way out, made shorter, senseless, different, or nothing."""
+    """A response that is shortened, corrupted, replaced or dropped while it is sent."""
 
     def __init__(self, effect: Effect, scope: Scope, send: Send) -> None:
         self._effect = effect
@@ -60,11 +60,11 @@ class AlteredResponse:
         self._sent = 0
         self._start: Message | None = None
         self._parts: list[bytes] = []
-        #: Whether the connection has to be closed in the middle of the body.
+        #: Whether the connection must be closed in the middle of the body.
         self.cut = False
 
     async def send(self, message: Message) -> None:
-        """Take what the application sends and pass on what is left of it."""
+        """Receive a message of the application and send the altered one."""
         if self._effect.drop_after:
             return
         if self._effect.garbage:
@@ -115,7 +115,7 @@ def _is_rewritten(effect: Effect) -> bool:
 
 
 def _altered_status(effect: Effect, scope: Scope, body: bytes) -> bytes:
-    """Return a status reply as the effect wants it."""
+    """Return a status response with the effect applied."""
     head: dict[str, Any] = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     data: list[msgspec.Raw] = msgspec.json.decode(head.pop("data", msgspec.Raw(b"[]")), type=list[msgspec.Raw])
     query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
@@ -141,7 +141,7 @@ def _altered_status(effect: Effect, scope: Scope, body: bytes) -> bytes:
 
 
 def _number(query: dict[str, str], name: str) -> int:
-    """Return a number in the query; 0 where there is none, or something else: the application judges that."""
+    """Return a number from the query; 0 if it is absent or invalid, which the application then reports."""
     text = query.get(name, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0
 

@@ -10,17 +10,17 @@ import msgspec
 from weblake.errors import InvalidOption
 from weblake_service.faults.rules import Effect, Match, Rule, listed
 
-#: Other names of effects, as other emulators have them.
+#: Alternative names of effects, as used by other emulators.
 ALIASES = {"drop": "drop_before", "malformed_json": "garbage"}
-#: What is shown of a rule beside the rule itself, and may come back with it.
+#: Read-only fields of a listed rule, which are accepted and ignored on input.
 _SHOWN = ("id", "seen", "hit")
 
 
 def read_rules(value: object) -> list[Rule]:
-    """Rules from decoded JSON: a list, or an object with the list under `rules`.
+    """Return rules from decoded JSON: a list, or an object with the list under `rules`.
 
     Raises:
-        ValueError: A rule is not as described above; the text says which and why.
+        ValueError: A rule is invalid; the message says which and why.
     """
     if isinstance(value, Mapping):
         value = value.get("rules")
@@ -30,10 +30,10 @@ def read_rules(value: object) -> list[Rule]:
 
 
 def read_rule(value: object, begin: str = "") -> Rule:
-    """One rule from decoded JSON; `begin` is what the text of an error begins with.
+    """Return one rule from decoded JSON; `begin` is the beginning of error messages.
 
     Raises:
-        ValueError: It is not as described above.
+        ValueError: The rule is invalid.
     """
     if not isinstance(value, Mapping):
         raise ValueError(f"{begin}a rule is an object, and this is {type(value).__name__}")
@@ -53,7 +53,7 @@ def read_file(path: str | Path) -> list[Rule]:
     """Return the rules in a TOML file (tables `[[rules]]`) or a JSON file (a list, or an object with `rules`).
 
     Raises:
-        InvalidOption: The file cannot be read, or a rule in it is not as described above.
+        InvalidOption: The file cannot be read, or a rule in it is invalid.
     """
     path = Path(path)
     try:
@@ -72,7 +72,7 @@ def read_file(path: str | Path) -> list[Rule]:
 
 
 def _known_names(error: str) -> str:
-    """What there is, for those who misspelt it."""
+    """Return the valid names, for an error about an unknown one."""
     if "unknown field" not in error:
         return ""
     of = Effect if "effect" in error else Match if "match" in error else Rule

@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-#: What a rule is about: a request, a read of a job's status, a page that is to be scraped, a webhook.
+#: The subject of a rule: a request, a read of a job's status, a page before it is scraped, a webhook.
 About = Literal["request", "read", "page", "webhook"]
 
 _READ = frozenset(
@@ -23,32 +23,32 @@ _READ = frozenset(
 )  # fmt: skip
 _PAGE = frozenset({"fail_page", "lose_page", "stall_job"})
 _WEBHOOK = frozenset({"duplicate_webhook", "bad_signature", "lose_webhook"})
-#: Where the `next` of a chunk leads when nothing else is said: to nobody.
+#: Default origin of `next`: a port without a listener.
 _ELSEWHERE = "https://elsewhere.invalid"
 _PAGE_CODE = "SCRAPE_SITE_ERROR"
 _NAME, _VALUE = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}"), re.compile(r"[!-~]([ -~]*[!-~])?|")
 
 
 class Match(msgspec.Struct, forbid_unknown_fields=True):
-    """What a rule is about, of all that it could be about."""
+    """The conditions of a rule."""
 
-    #: Of requests alone.
+    #: For requests only.
     method: str | None = None
     #: A regular expression, searched in a request's path and query, a page's URL, or a webhook receiver's URL.
     path: str = ""
     #: A job's id, or the kind of the jobs.
     job: str | None = None
-    #: Of webhooks alone: an event such as `completed`, or in full `crawl.completed`.
+    #: For webhooks only: an event such as `completed`, or in full `crawl.completed`.
     event: str | None = None
-    #: The first of the matching ones that is struck, counted from 1.
+    #: The first matching subject that is affected, counted from 1.
     nth: int = 1
 
 
 class Effect(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """What happens."""
+    """The effect of a rule."""
 
     latency_ms: float = 0
-    # A request:
+    # Effects on a request
     status: int | None = None
     code: str | None = None
     body: object = msgspec.UNSET
@@ -59,7 +59,7 @@ class Effect(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     truncate: int | None = None
     garbage: bool = False
     stall: bool = False
-    # A read of a job's status:
+    # Effects on a read of a job's status
     not_found: bool = False
     chunk_documents: int | None = None
     empty_chunk: bool = False
@@ -69,28 +69,28 @@ class Effect(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     endless_next: bool = False
     status_word: str | None = None
     late_credits: bool = False
-    # A page of a job:
+    # Effects on a page of a job
     fail_page: bool | str = False
     lose_page: bool = False
     stall_job: bool = False
-    # A webhook:
+    # Effects on a webhook
     duplicate_webhook: bool = False
     bad_signature: bool = False
     lose_webhook: bool = False
 
     @property
     def answers(self) -> bool:
-        """Return whether the request is answered in the service's place."""
+        """Return whether the fault responds instead of the service."""
         return self.status is not None or self.code is not None or self.not_found
 
     @property
     def elsewhere(self) -> str:
-        """Return the origin that `next` is given; empty where it keeps its own."""
+        """Return the origin for `next`; empty if it is not changed."""
         return self.foreign_next if isinstance(self.foreign_next, str) else _ELSEWHERE if self.foreign_next else ""
 
     @property
     def page_code(self) -> str:
-        """Return the code with which a page fails."""
+        """Return the error code of the failed page."""
         return self.fail_page if isinstance(self.fail_page, str) else self.code or _PAGE_CODE
 
     def names(self) -> set[str]:
@@ -104,27 +104,27 @@ class Effect(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class Rule(msgspec.Struct, forbid_unknown_fields=True):
-    """One fault."""
+    """One fault rule."""
 
     effect: Effect
     match: Match = msgspec.field(default_factory=Match)
-    #: How often it strikes; None for ever.
+    #: Maximum number of affected subjects; None for no limit.
     times: int | None = 1
-    #: The share of the matching ones that is struck, chosen by `seed` and nothing else.
+    #: The share of matching subjects that is affected, selected by `seed` only.
     probability: float = 1.0
     seed: int = 0
 
     @property
     def about(self) -> About:
-        """What it is about; `read_rules` has seen to it that there is one answer."""
+        """Return the subject of the rule; `read_rules` has checked that it is unambiguous."""
         named = self.effect.names()
         return "page" if named & _PAGE else "webhook" if named & _WEBHOOK else "read" if named & _READ else "request"
 
     def check(self) -> None:
-        """Make sure that it means something.
+        """Check that the rule is consistent.
 
         Raises:
-            ValueError: It does not.
+            ValueError: It is not.
         """
         match, effect = self.match, self.effect
         try:
@@ -161,6 +161,6 @@ class Rule(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def listed(names: object) -> str:
-    """Names as a text."""
+    """Return names as a sorted, quoted list."""
     assert not isinstance(names, str)
     return ", ".join(f"`{name}`" for name in sorted(names))  # type: ignore[call-overload]

@@ -10,7 +10,7 @@ import msgspec
 from weblake.api.webhooks import SIGNATURE_HEADER, sign
 from weblake_service.faults.active_rules import ActiveFaults
 
-#: Posts a body to a URL and returns the status of the answer; raises what a network raises.
+#: Posts a body to a URL and returns the status of the response; raises network errors.
 Post = Callable[[str, bytes, Mapping[str, str]], Awaitable[int]]
 
 _WRONG = "not the secret that both sides share"
@@ -18,14 +18,14 @@ _TAKEN = 204
 
 
 class FaultyWebhookSender:
-    """Wraps what posts webhooks."""
+    """Wraps the function that posts webhooks."""
 
     def __init__(self, post: Post, faults: ActiveFaults) -> None:
         self._post = post
         self._faults = faults
 
     async def __call__(self, url: str, body: bytes, headers: Mapping[str, str]) -> int:
-        """Post, unless a rule strikes and something else happens; returns what the receiver answered last."""
+        """Post a webhook, with the effect of a matching rule; return the receiver's last status."""
         said = msgspec.json.decode(body, type=dict[str, object])
         effect = self._faults.for_delivery(url, str(said.get("type")), str(said.get("id")))
         if effect is None:

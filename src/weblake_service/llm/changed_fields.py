@@ -1,6 +1,6 @@
 """The `json` mode of change tracking: compares the data of two versions of a page.
 
-One call reads both, so that both are read alike.
+One model call extracts the data of both versions, so that both are extracted in the same way.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from weblake_service.llm.schemas import checker, is_object
 async def changed_fields(
     model: Model, tracked: Mapping[str, object], previous: str, text: str
 ) -> tuple[dict[str, object], str]:
-    """Return the fields whose values differ, each with what it was and what it is, and a warning or nothing.
+    """Return the fields whose values differ, each with its previous and current value, and a warning or an empty
+    string.
 
     Args:
-        model: Who reads both versions.
-        tracked: The format changeTracking, with `schema` and `prompt` where they are given.
+        model: The model that reads both versions.
+        tracked: The format changeTracking, with `schema` and `prompt` if given.
         previous: The markdown of the earlier version.
-        text: That of this one.
+        text: The markdown of this version.
 
     Raises:
-        ModelFailure: It cannot tell.
+        ModelFailure: The model returned no usable response.
     """
     schema = tracked.get("schema")
     inner = schema if isinstance(schema, Mapping) else None
@@ -47,7 +48,7 @@ async def changed_fields(
 
 
 def _schema_of_both(schema: Mapping[str, object] | None) -> dict[str, object]:
-    """Return the hint for two versions; a schema with references would have to be written anew, so it goes without."""
+    """Return the schema hint for two versions; empty for a schema with references, which would have to be rewritten."""
     one = schema if schema is not None and "$ref" not in str(schema) else {}
     sides: dict[str, object] = {"previous": one, "current": one}
     return {"type": "object", "properties": sides, "required": ["previous", "current"]}

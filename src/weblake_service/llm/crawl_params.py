@@ -1,6 +1,6 @@
-"""Turns a prompt into the options of a crawl.
+"""Generates the options of a crawl from a prompt.
 
-What comes back passes the check that POST /v2/crawl makes, so it can be sent there as it is.
+The result passes the validation of POST /v2/crawl, so it can be sent there unchanged.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from weblake_service.page_failure import PageFailure
 from weblake_service.responses import ErrorResponse
 from weblake_service.web.path_patterns import PathPatterns
 
-#: Seconds that a model may take for it.
+#: Timeout of the model in seconds.
 _TIMEOUT_S = 60.0
 _PATHS = {"type": "array", "items": {"type": "string"}}
-#: The contract's generated parameters that a crawl takes; it lists maxDepth too, which no crawl does.
+#: The contract's generated parameters that a crawl accepts; the contract also lists maxDepth, which no crawl accepts.
 _SCHEMA: dict[str, object] = {
     "type": "object",
     "properties": {
@@ -48,10 +48,10 @@ _TASK = (
 
 
 async def generate(model: Model, url: str, wish: str) -> tuple[dict[str, Any], dict[str, object]]:
-    """Return the options that a wish calls for: by wire name, and by snake_case name, both without the URL.
+    """Return the crawl options for a prompt: by wire name, and by snake_case name, both without the URL.
 
     Raises:
-        ErrorResponse: 500, or 503 where something is not set up; the model gave no options that a crawl takes.
+        ErrorResponse: 500 if the model returned no valid options, 503 if a required feature is not configured.
     """
     fits = checker(_SCHEMA)
 
@@ -78,7 +78,7 @@ async def generate(model: Model, url: str, wish: str) -> tuple[dict[str, Any], d
             500, f"The language model gave no options within {_TIMEOUT_S:g} s.", code="LLM_UNAVAILABLE"
         ) from None
     except PageFailure as failure:
-        # The contract knows no 502 here.
+        # The contract defines no 502 here.
         raise ErrorResponse(503 if failure.status == 503 else 500, failure.message, code=failure.code) from None
     assert isinstance(found, dict)
     asked = options.from_wire(options.CrawlRequest, {**found, "url": url}, ignore_unknown=True)

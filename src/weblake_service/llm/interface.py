@@ -11,7 +11,7 @@ from weblake_service.page_failure import PageFailure
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message to a model."""
+    """One message of a conversation with a model."""
 
     role: Literal["system", "user", "assistant"]
     text: str
@@ -19,13 +19,13 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What a model answered."""
+    """The response of a model."""
 
     text: str
-    #: Tokens that the endpoint counted: what it was given, and what it wrote; 0 where it does not say.
+    #: Input and output tokens that the endpoint counted; 0 if it does not report them.
     tokens_in: int = 0
     tokens_out: int = 0
-    #: Whether the model stopped at its own limit, so that the end is missing.
+    #: Whether the response was truncated at the model's own limit.
     cut: bool = False
 
 
@@ -34,31 +34,32 @@ class Model(Protocol):
 
     @property
     def page_chars(self) -> int:
-        """Characters of a page that it is given at most."""
+        """Return the maximum characters of a page that the model is given."""
 
     @property
     def clean_chars(self) -> int:
-        """Characters that it can be asked to write again at most."""
+        """Return the maximum characters that the model can be asked to rewrite."""
 
     async def complete(self, messages: Sequence[Message], schema: Mapping[str, object] | None = None) -> Completion:
-        """Answer; the caller bounds the time, with `asyncio.timeout`.
+        """Return the model's response; the caller sets the timeout, with `asyncio.timeout`.
 
         Args:
-            messages: What is said, in order.
-            schema: A JSON Schema of the answer, as a hint to endpoints that can use it; the caller checks the answer.
+            messages: The conversation, in order.
+            schema: A JSON Schema of the response, as a hint for endpoints that support it; the caller validates the
+                response.
 
         Raises:
-            ModelFailure: There is no answer. The message names the setting to look at.
+            ModelFailure: There is no response. The message names the setting to check.
         """
 
 
 class ModelFailure(PageFailure):
-    """A model was needed and gave nothing of use; the message holds no word of the endpoint, which may know the key."""
+    """The model returned no usable response; the message contains no text of the endpoint, which could include the key."""
 
     def __init__(self, code: str, message: str, *, status: int = 502) -> None:
         super().__init__(code, message, status=status)
 
 
-#: Codes of what goes wrong with a model; `FEATURE_NOT_CONFIGURED` and `SCRAPE_TIMEOUT` are the contract's.
+#: Error codes of model failures; `FEATURE_NOT_CONFIGURED` and `SCRAPE_TIMEOUT` are the contract's.
 UNAVAILABLE, RATE_LIMITED = "LLM_UNAVAILABLE", "LLM_RATE_LIMITED"
 REFUSED, BAD_REPLY, INVALID_JSON = "LLM_REFUSED", "LLM_BAD_REPLY", "LLM_INVALID_JSON"

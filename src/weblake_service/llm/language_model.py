@@ -9,17 +9,17 @@ from weblake_service.llm.settings import check, missing_settings
 
 
 class LanguageModel:
-    """Holds the model, where the settings name one. Made on the event loop that uses it.
+    """Holds the configured model, if any. Created on the event loop that uses it.
 
     Args:
         config: The fields that begin with `llm_`.
 
     Raises:
-        InvalidOption: They name an endpoint that cannot be used.
+        InvalidOption: The endpoint cannot be used.
     """
 
     def __init__(self, config: ServiceConfig) -> None:
-        #: What is missing, in the words of a refusal; empty where there is a model.
+        #: The missing settings, as part of a refusal; empty if there is a model.
         self.missing = missing_settings(config)
         self._endpoint: OpenAIEndpoint | None = None
         if config.llm_base_url:
@@ -29,17 +29,17 @@ class LanguageModel:
 
     @property
     def model(self) -> Model | None:
-        """Return the model; None where something is missing."""
+        """Return the model; None if a setting is missing."""
         return self._endpoint
 
     def require(self, what: str) -> Model:
         """Return the model.
 
         Args:
-            what: What needs it, for the message.
+            what: The feature that needs it, for the message.
 
         Raises:
-            ModelFailure: 503 with the name of what is missing.
+            ModelFailure: 503 with the name of the missing setting.
         """
         if self._endpoint is None:
             raise ModelFailure(
@@ -48,6 +48,6 @@ class LanguageModel:
         return self._endpoint
 
     async def aclose(self) -> None:
-        """Close its connections."""
+        """Close the model's connections."""
         if self._endpoint is not None:
             await self._endpoint.aclose()

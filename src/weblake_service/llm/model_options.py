@@ -7,16 +7,17 @@ from collections.abc import Mapping
 
 from weblake_service.llm.schemas import schema_problem
 
-#: The formats that a model makes, with the field of the document that each fills.
+#: The formats that a model generates, with the document field of each.
 FIELDS = {"summary": "summary", "json": "json", "question": "answer", "highlights": "highlights"}
-#: Credits on top of a page for data that a model extracted, as public text has it; the contract's own table is silent.
+#: Additional credits of a page for extracted data, according to public documentation; the contract's table does not
+#: list it.
 EXTRACTION = 4
-#: What a format cannot do without.
+#: The required fields of each format.
 _NEEDS = {"json": ("schema", "prompt"), "question": ("question",), "highlights": ("query",)}
 
 
 def problem(options: Mapping[str, object]) -> str:
-    """What is wrong with the formats that a model makes; empty where nothing is."""
+    """Return what is wrong with the formats that a model generates; empty if they are valid."""
     wanted = entries(options)
     for kind, count in Counter(str(one["type"]) for one in wanted).items():
         if count > 1:
@@ -35,14 +36,14 @@ def problem(options: Mapping[str, object]) -> str:
 
 
 def entries(options: Mapping[str, object]) -> list[Mapping[str, object]]:
-    """Return the formats that a model makes, in object form."""
+    """Return the formats that a model generates, in object form."""
     formats = options.get("formats")
     found = [one if isinstance(one, Mapping) else {"type": one} for one in _items(formats)]
     return [one for one in found if one.get("type") in FIELDS]
 
 
 def tracking(options: Mapping[str, object]) -> Mapping[str, object] | None:
-    """Return the format changeTracking where it has the mode `json`."""
+    """Return the format changeTracking if it has the mode `json`, otherwise None."""
     for one in _items(options.get("formats")):
         if isinstance(one, Mapping) and one.get("type") == "changeTracking" and "json" in _items(one.get("modes")):
             return one
@@ -50,7 +51,7 @@ def tracking(options: Mapping[str, object]) -> Mapping[str, object] | None:
 
 
 def without_model_options(options: Mapping[str, object]) -> Mapping[str, object]:
-    """Return the options for the part of the service that knows no model: with markdown wherever a model needs it."""
+    """Return the options without model formats; markdown is added if a model needs it."""
     if not entries(options):
         return options
     others = [one for one in _items(options.get("formats")) if _name(one) not in FIELDS]
@@ -60,13 +61,13 @@ def without_model_options(options: Mapping[str, object]) -> Mapping[str, object]
 
 
 def price(options: Mapping[str, object]) -> int:
-    """Return the credits that a model's work on one page costs at most."""
+    """Return the maximum price of a model's work on one page in credits."""
     extractions = [one for one in entries(options) if one.get("type") == "json"]
     return EXTRACTION * (len(extractions) + (tracking(options) is not None))
 
 
 def wants_markdown(options: Mapping[str, object]) -> bool:
-    """Return whether the document shows the markdown."""
+    """Return whether the request asks for the markdown."""
     return options.get("formats") is None or any(_name(one) == "markdown" for one in _items(options.get("formats")))
 
 

@@ -1,6 +1,6 @@
 """Fields of a document that a language model generates.
 
-Everything is made of the markdown that the page's own filters left, so that parts do not wait for one another.
+All fields are generated from the filtered markdown of the page, so that they can be generated concurrently.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from weblake_service.llm.query import json_of, text_of
 from weblake_service.llm.schemas import checker, is_object
 from weblake_service.page_failure import PageFailure
 
-#: Seconds by which a part outlives the page's time, so that cleaning can end first.
+#: Seconds added to the page's timeout for other fields, so that the cleaning of the markdown can time out first.
 _GRACE_S = 0.05
 _OBJECT: dict[str, object] = {"type": "object"}
 _PASSAGES: dict[str, object] = {
@@ -38,14 +38,14 @@ _CLEAN_PRIVATE = "onlyCleanContent was skipped: it is not done where nothing may
 
 @dataclass(slots=True)
 class ModelOutput:
-    """What a model adds to a document."""
+    """The output of a model for a document."""
 
     #: Fields of the document.
     fields: dict[str, object] = field(default_factory=dict)
-    #: `json` of change tracking; None where it was not asked for.
+    #: `json` of change tracking; None if it was not requested.
     changes: dict[str, object] | None = None
     warnings: list[str] = field(default_factory=list)
-    #: Credits on top of the page's own.
+    #: Credits in addition to the page's own.
     credits: int = 0
 
 
@@ -58,18 +58,18 @@ async def generate(
     previous: str | None = None,
     timeout_s: float = 60.0,
 ) -> ModelOutput:
-    """Have a model make what the options want of a page.
+    """Generate the fields of a document that need a model.
 
     Args:
-        model: The model; None where none is set up.
-        lacks: What is missing then, in words.
+        model: The model; None if none is configured.
+        lacks: The missing settings in that case, as text.
         options: Scrape options, snake_case.
         document: The page, with its markdown.
-        previous: The markdown of the version that changes are told against, where the page has changed since.
-        timeout_s: Seconds that are left of the page's own timeout.
+        previous: The markdown of the version to compare with, if the page has changed.
+        timeout_s: Remaining seconds of the page's timeout.
 
     Raises:
-        PageFailure: There is no such part, and the contract has no page without it.
+        PageFailure: A field failed without which the contract returns no page.
     """
     made = ModelOutput()
     wanted, tracked = entries(options), tracking(options)
@@ -107,16 +107,16 @@ async def generate(
 def add_to_document(
     document: Mapping[str, object], made: ModelOutput, options: Mapping[str, object]
 ) -> dict[str, object]:
-    """Return the document with what a model made of it, and without markdown that only the model needed."""
+    """Return the document with the model's output, without markdown that only the model needed."""
     kept = wants_markdown(options) or not entries(options)
     shown = {name: value for name, value in document.items() if name != "markdown" or kept}
     return shown | made.fields
 
 
 async def _failure_as_value(part: Awaitable[None], timeout_s: float) -> PageFailure | None:
-    """Return a failure as a value: the group would wrap it, and cancel what is paid for already."""
+    """Return a failure as a value: a task group would wrap an exception, and cancel calls that are already billed."""
     try:
-        # Cleaning ends with the same second, and is no reason to have no page: it goes by its own clock.
+        # Cleaning has a timeout of its own at the same time, and its failure does not fail the page.
         async with aio.timeout(timeout_s + _GRACE_S):
             await part
     except TimeoutError:
@@ -142,7 +142,7 @@ async def _part(model: Model, wanted: Mapping[str, object], text: str, made: Mod
 
 
 async def extract(model: Model, wanted: Mapping[str, object], texts: list[str], task: str = prompts.EXTRACT) -> object:
-    """Data out of texts, as the `schema` and the `prompt` in `wanted` say; without a schema, any JSON object."""
+    """Return data extracted from texts by the `schema` and the `prompt` in `wanted`; any JSON object without a schema."""
     schema, wish = wanted.get("schema"), wanted.get("prompt")
     given = schema if isinstance(schema, Mapping) else None
     messages = prompts.task_messages(task, *texts, wish=wish if isinstance(wish, str) else "", schema=given)
@@ -155,7 +155,7 @@ async def _highlights(model: Model, query: str, text: str, made: ModelOutput) ->
     found = await json_of(model, messages, checker(_PASSAGES), _PASSAGES)
     assert isinstance(found, dict)
     page = " ".join(text.split())
-    # What a model adds of its own is no text of the source.
+    # Fields that the model adds are not checked against the source text.
     passages = [one.strip() for one in found["passages"] if one.strip() and " ".join(one.split()) in page]
     if not passages:
         made.warnings.append(_NOT_VERBATIM)
@@ -174,7 +174,7 @@ async def _describe_changes(
 async def _clean_markdown(
     model: Model | None, lacks: str, options: Mapping[str, object], text: str, made: ModelOutput, timeout_s: float
 ) -> None:
-    """The markdown without what is left of the page's frame; as it was, with a warning, where that cannot be had."""
+    """Replace the markdown by a version without remaining boilerplate; if that fails, keep it and add a warning."""
     if options.get("lockdown") or options.get("zero_data_retention"):
         made.warnings.append(_CLEAN_PRIVATE)
     elif model is None:
@@ -200,7 +200,7 @@ async def _clean_markdown(
 
 
 def _check_text(options: Mapping[str, object], document: Mapping[str, object]) -> None:
-    """Refuse a file that was left as it is: its markdown is base64, and a model would make something even of that."""
+    """Refuse an unconverted file: its markdown is base64, from which a model would invent data."""
     metadata = document.get("metadata")
     kind = str(metadata.get("contentType", "")) if isinstance(metadata, Mapping) else ""
     if options.get("parsers") == [] and kind.lower().startswith("application/pdf"):

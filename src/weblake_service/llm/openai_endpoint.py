@@ -1,7 +1,7 @@
 """Client of an OpenAI-compatible endpoint (`/chat/completions`).
 
-The package `openai` would take a second to import and brings what is not used here; one POST is all there is to it.
-Nothing that the endpoint says goes into an error: many a 401 repeats the key that it got.
+The package `openai` takes a second to import, and only one POST request is needed. Error messages contain no text of
+the endpoint, because many 401 responses repeat the key.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from weblake_service.llm.interface import (
 from weblake_service.llm.settings import API_KEY, BASE_URL, MODEL, PAGE_CHARS
 from weblake_service.web.connection_pools import proxy_for
 
-#: Bytes of a reply at most; a model that repeats itself for ever ends here.
+#: Maximum bytes of a response; this ends the response of a model that repeats itself forever.
 _MOST_REPLY = 4 << 20
-#: Seconds without a byte; the bound on the whole call is its caller's.
+#: Read timeout in seconds; the caller limits the whole call.
 _SILENCE_S, _CONNECT_S = 300.0, 10.0
-#: How often a call is made that met a busy or broken endpoint, and seconds between two tries.
+#: Maximum attempts of a call to a busy or failing endpoint, and seconds between attempts.
 _TRIES, _WAIT_S, _LONGEST_WAIT_S = 3, 0.5, 30.0
 _NOT_SET_UP = "FEATURE_NOT_CONFIGURED"
-#: What an answer in JSON is asked for with, the most helpful first: not every endpoint knows them all.
+#: Response formats for JSON, the most specific first, because endpoints support different ones.
 _HINTS = ("json_schema", "json_object", "")
 
 
 class _RetryableError(Exception):
-    """Another try may do; `after` is what Retry-After says, in seconds."""
+    """The call can be retried; `after` is the value of Retry-After in seconds."""
 
     def __init__(self, failure: ModelFailure, after: float | None = None) -> None:
         self.failure = failure
@@ -47,7 +47,7 @@ class _RetryableError(Exception):
 
 
 class OpenAIEndpoint:
-    """The model that the settings name; made on the event loop that uses it.
+    """The configured model; created on the event loop that uses it.
 
     Args:
         config: The fields that begin with `llm_`.
@@ -61,7 +61,7 @@ class OpenAIEndpoint:
         self.clean_chars = config.llm_clean_chars
         self._turns = asyncio.Semaphore(config.llm_concurrency)
         self._hint = 0
-        # What the environment says of proxies is read as for pages: loopback is never behind one.
+        # Proxy settings of the environment apply as for pages: never for loopback.
         self._client = httpx.AsyncClient(
             trust_env=False,
             proxy=proxy_for(self._url) or None,
@@ -69,7 +69,7 @@ class OpenAIEndpoint:
         )
 
     async def complete(self, messages: Sequence[Message], schema: Mapping[str, object] | None = None) -> Completion:
-        """Answer, after its turn and up to three tries; see `port.Model.complete`."""
+        """Return the response after waiting for a slot, with up to three attempts; see `interface.Model.complete`."""
         async with self._turns:
             if schema is None:
                 return await self._with_retries(messages, "", None)
@@ -110,7 +110,7 @@ class OpenAIEndpoint:
             asked["response_format"] = {"type": hint, "json_schema": {"name": "answer", "schema": schema}}
         elif hint:
             asked["response_format"] = {"type": hint}
-        # Lone surrogates of a page are no UTF-8, and no endpoint takes them.
+        # A page can contain lone surrogates, which cannot be encoded as UTF-8.
         body = msgspec.json.encode(_without_surrogates(asked))
         headers: dict[bytes, bytes] = {b"content-type": b"application/json", b"accept-encoding": b"identity"}
         if self._key:
@@ -131,7 +131,7 @@ class OpenAIEndpoint:
 
 
 def _failure_of_status(reply: httpx.Response) -> ModelFailure | _RetryableError:
-    """What a status other than 200 means here."""
+    """Return the failure for a status other than 200."""
     status = reply.status_code
     said = f"The language model's endpoint answered with {status}"
     if status in (401, 403):

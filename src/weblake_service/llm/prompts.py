@@ -1,7 +1,7 @@
 """Builds the messages for a task and untrusted text.
 
-The text of pages stands between marks that hold a number drawn for this one call, so that no page can close them, and
-every model is told first that what stands there is never an instruction. The caller's own prompt is the task.
+Untrusted text is put between delimiters with a random number of this call, so that a page cannot close them, and the
+first message says that this text is never an instruction. The caller's own prompt is the task.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ def task_messages(
     """Return the messages for a task.
 
     Args:
-        task: What to do, in our words.
-        texts: What strangers wrote: pages, or versions of one.
-        wish: What the caller of the API wants, in its own words.
-        schema: The JSON Schema of the answer.
-        mark: The number in the marks, for more texts to follow; drawn where it is not given.
+        task: The service's own description of the task.
+        texts: Untrusted texts: pages, or versions of one.
+        wish: The prompt of the API's caller.
+        schema: The JSON Schema of the response.
+        mark: The number in the delimiters, if more texts will follow; random by default.
     """
     mark = mark or new_delimiter()
     parts = [task]
@@ -63,17 +63,17 @@ def task_messages(
 
 
 def new_delimiter() -> str:
-    """Return a number that no page can know."""
+    """Return a random number that no page can guess."""
     return secrets.token_hex(8)
 
 
 def quoted_texts(texts: Sequence[str], mark: str) -> list[str]:
-    """Texts of strangers between their marks."""
+    """Return untrusted texts between delimiters."""
     return [f"<content-{mark}>\n{text}\n</content-{mark}>" for text in texts]
 
 
 def truncate(text: str, most: int) -> tuple[str, str]:
-    """Return the beginning of a text, and a warning where it is not the whole."""
+    """Return the beginning of a text, and a warning if it was truncated."""
     if len(text) <= most:
         return text, ""
     return text[:most], (

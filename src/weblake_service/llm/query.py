@@ -12,17 +12,17 @@ from weblake_service.llm import prompts
 from weblake_service.llm.interface import BAD_REPLY, INVALID_JSON, Message, Model, ModelFailure
 from weblake_service.llm.schemas import Check
 
-#: A fence around a whole answer, which many models put there whatever they are told.
+#: A code fence around the whole response, which many models add despite the instructions.
 _FENCE = re.compile(r"\s*```[a-zA-Z]*\s*\n(.*?)\n?\s*```\s*", re.DOTALL)
-#: Characters of an answer that goes back to be repaired, and from which on one is checked in a thread.
+#: Maximum characters of a response that is sent back for repair, and size from which one is validated in a thread.
 _MOST_SHOWN, _LARGE = 20_000, 50_000
 
 
 async def text_of(model: Model, messages: Sequence[Message]) -> str:
-    """Return the answer as text, without white space around it.
+    """Return the response as text, stripped of white space.
 
     Raises:
-        ModelFailure: There is none, or its end is missing.
+        ModelFailure: There is no response, or it was truncated.
     """
     answer = await model.complete(messages)
     if answer.cut:
@@ -33,16 +33,16 @@ async def text_of(model: Model, messages: Sequence[Message]) -> str:
 
 
 async def json_of(model: Model, messages: Sequence[Message], check: Check, hint: Mapping[str, object]) -> object:
-    """Return the answer as JSON that passes a check; one that does not goes back once, with what is wrong.
+    """Return the response as validated JSON; an invalid response is sent back once, with the errors.
 
     Args:
-        model: Who is asked.
-        messages: What is asked.
-        check: Says what is wrong with an answer.
-        hint: A JSON Schema, for endpoints that can use one.
+        model: The model.
+        messages: The conversation.
+        check: Returns what is wrong with a value.
+        hint: A JSON Schema, for endpoints that support one.
 
     Raises:
-        ModelFailure: There is no answer, or the second one is wrong, too.
+        ModelFailure: There is no response, or the second one is also invalid.
     """
     answer = await model.complete(messages, hint)
     value, problem = await _checked_json(answer.text, check, cut=answer.cut)
@@ -69,7 +69,7 @@ async def _checked_json(text: str, check: Check, *, cut: bool) -> tuple[object, 
         value, problem = await asyncio.to_thread(_check, text, check)
     else:
         value, problem = _check(text, check)
-    # The end of an answer that was cut off may be missing, and what is left be JSON all the same: one closed too soon.
+    # A truncated response can still be valid JSON if the model closed it too early.
     return value, "it reached the output limit, so be shorter" if cut and problem else problem
 
 

@@ -1,8 +1,8 @@
 """Checks untrusted JSON Schemas before use, and validates values against them.
 
-A schema is refused where checking against it could take for ever or go elsewhere: it is too large or too deep, a `$ref`
-leads out of it or back to itself, or its parts, with every `$ref` replaced by what it names, are too many. Patterns are
-those of Rust's regex crate, which needs time in proportion to the text alone and knows no look-around.
+A schema is refused if validation could run forever or access other resources: it is too large or too deep, a `$ref`
+leads out of it or to itself, or it has too many parts after all `$ref` are expanded. Patterns use Rust's regex crate,
+which runs in linear time and has no look-around.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ import msgspec
 if TYPE_CHECKING:
     from jsonschema_rs import Validator
 
-#: Bytes of a schema as JSON, how deep it may nest, and how many parts it may have once its references are followed.
+#: Maximum bytes of a schema as JSON, maximum nesting depth, and maximum parts after expansion of references.
 MOST_BYTES, MOST_DEPTH, MOST_PARTS = 100_000, 64, 5_000
-#: References that may be followed one after another.
+#: Maximum number of references that are followed in a chain.
 _MOST_CHAIN = 50
-#: How deep an answer may nest, and how many of its problems are named.
+#: Maximum nesting depth of a response, and maximum number of its errors that are listed.
 _ANSWER_DEPTH, _NAMED = 100, 5
 _ELSEWHERE = ("$dynamicRef", "$recursiveRef")
 
-#: Says what is wrong with a value; empty where nothing is.
+#: Returns what is wrong with a value; empty if it is valid.
 Check = Callable[[object], str]
 
 
 def schema_problem(schema: Mapping[str, object]) -> str:
-    """Return why a schema cannot be used; empty where it can."""
+    """Return why a schema cannot be used; empty if it can."""
     try:
         size = len(msgspec.json.encode(schema))
     except (RecursionError, UnicodeEncodeError, TypeError):
@@ -47,7 +47,7 @@ def schema_problem(schema: Mapping[str, object]) -> str:
 
 
 def checker(schema: Mapping[str, object]) -> Check:
-    """Return a check of values against a schema in which `schema_problem` found none."""
+    """Return a check of values against a schema that `schema_problem` accepted."""
     validator = _validator(schema)
 
     def check(value: object) -> str:
@@ -65,7 +65,7 @@ def checker(schema: Mapping[str, object]) -> Check:
 
 
 def is_object(value: object) -> str:
-    """Return the check where no schema is given: any JSON object will do."""
+    """Return what is wrong with a value if no schema is given: any JSON object is valid."""
     return "" if isinstance(value, dict) else "it is no JSON object"
 
 
@@ -84,7 +84,7 @@ def _refuse(uri: str) -> NoReturn:
 def _count(
     root: Mapping[str, object], part: object, following: tuple[str, ...], left: list[int], *, top: bool = False
 ) -> None:
-    """Count the parts of a schema with its references followed; raises ValueError where there are too many."""
+    """Count the parts of a schema with its references expanded; raises ValueError if there are too many."""
     left[0] -= 1
     if left[0] < 0:
         raise ValueError(f"it has more than {MOST_PARTS} parts once its references are followed")
@@ -106,7 +106,7 @@ def _count(
 
 
 def _resolve_reference(root: Mapping[str, object], reference: str) -> object:
-    """What a reference within a schema names."""
+    """Return the part of a schema that a reference points to."""
     if not reference.startswith("#/"):
         raise ValueError(f"the $ref {reference[:100]!r} leads out of it: only those that begin with #/ are followed")
     found: object = root
@@ -119,7 +119,7 @@ def _resolve_reference(root: Mapping[str, object], reference: str) -> object:
 
 
 def _depth(value: object) -> int:
-    """Return how deep a value nests; without recursion, so that any depth can be told."""
+    """Return the nesting depth of a value; without recursion, so that the depth is not limited."""
     deepest, waiting = 0, [(value, 1)]
     while waiting:
         one, depth = waiting.pop()

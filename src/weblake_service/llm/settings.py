@@ -1,7 +1,7 @@
 """Settings of a language model, and which of them are missing.
 
 In Python they are the fields of `ServiceConfig` that begin with `llm_`; `weblake serve` and the in-process service read
-the rest from the environment, under the names below.
+fields that are not set from the environment, under the names below.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _NUMBERS = {"llm_page_chars": PAGE_CHARS, "llm_clean_chars": CLEAN_CHARS, "llm_c
 
 
 def with_environment(config: ServiceConfig) -> ServiceConfig:
-    """Return the configuration with what the environment says where it says nothing of a model itself.
+    """Return the configuration with unset model fields read from the environment.
 
     Raises:
-        InvalidOption: A number in the environment is none.
+        InvalidOption: A number in the environment is invalid.
     """
     if config.llm_base_url:
         return config
@@ -39,7 +39,7 @@ def with_environment(config: ServiceConfig) -> ServiceConfig:
 
 
 def missing_settings(config: ServiceConfig) -> str:
-    """What is missing for a model to be used, as a refusal names it; empty where nothing is."""
+    """Return the settings that are missing for the use of a model, as part of a refusal; empty if none are."""
     if not config.llm_base_url:
         return f"a language model (weblake[llm]: set {BASE_URL})"
     if not config.llm_model:
@@ -48,10 +48,10 @@ def missing_settings(config: ServiceConfig) -> str:
 
 
 def check(config: ServiceConfig) -> None:
-    """Refuse an endpoint that cannot be used, without its key.
+    """Refuse an unusable endpoint; messages do not contain the key.
 
     Raises:
-        InvalidOption: The base URL is no http(s) URL, holds a password, or the key cannot be sent in a header.
+        InvalidOption: The base URL is not an http(s) URL, contains a password, or the key cannot be sent in a header.
     """
     key = ApiKey(config.llm_api_key or "")
     try:
@@ -78,7 +78,7 @@ def check(config: ServiceConfig) -> None:
 
 
 def sends_key_in_clear(config: ServiceConfig) -> bool:
-    """Return whether the key goes to another machine without TLS."""
+    """Return whether the key is sent to another machine without TLS."""
     parts = urlsplit(config.llm_base_url or "")
     return bool(config.llm_api_key) and parts.scheme == "http" and not is_loopback(parts.hostname or "")
 

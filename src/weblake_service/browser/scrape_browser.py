@@ -45,15 +45,10 @@ class ScrapeBrowser:
     async def render(self, url: str, options: Mapping[str, object], visitor: BrowserIdentity) -> RenderedPage:
         """Load a page, apply the options (snake_case), and return the final page.
 
-                Waiting for a slot, and for the start of Chromium, does not count against the page's timeout.
+        Waiting for a slot, and for the start of Chromium, does not count against the page's timeout.
 
-                Raises:
-        <<<<<<< HEAD
-                    PageFailure: SCRAPE_TIMEOUT (408) after `timeout` milliseconds, SCRAPE_ACTION_ERROR, or the reason of a
-                        failed load.
-        =======
-                    PageFailure: SCRAPE_TIMEOUT (408) after `timeout` milliseconds, SCRAPE_ACTION_ERROR, or the load failed.
-        >>>>>>> words-service
+        Raises:
+            PageFailure: SCRAPE_TIMEOUT (408) after `timeout` milliseconds, SCRAPE_ACTION_ERROR, or the load failed.
         """
         from playwright.async_api import Error
 

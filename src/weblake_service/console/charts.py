@@ -51,14 +51,7 @@ class Chart:
 
 
 def chart(title: str, values: Sequence[BarValues]) -> Chart | None:
-<<<<<<< HEAD
-    """Return the bars side by side, their parts stacked in the order in which they first appear; None where there
-        are
-    none.
-    """
-=======
     """Return a chart of stacked bars, their parts in order of first appearance; None if there are no values."""
->>>>>>> words-service
     most = max((sum(parts.values()) for _, parts in values), default=0)
     if not most:
         return None

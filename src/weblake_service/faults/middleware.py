@@ -45,7 +45,9 @@ class FaultMiddleware:
             await self._after(effect, scope, receive, send)
 
     async def _is_over(self, seconds: float) -> bool:
-        """Wait, and return whether the service was reset or stopped meanwhile, so that the request must not be handled."""
+        """Wait, and return whether the service was reset or stopped meanwhile, so that the request must not be
+        handled.
+        """
         over = self._faults.stopped
         with suppress(TimeoutError):
             async with aio.timeout(seconds):

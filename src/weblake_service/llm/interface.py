@@ -45,7 +45,8 @@ class Model(Protocol):
 
         Args:
             messages: The conversation, in order.
-            schema: A JSON Schema of the response, as a hint for endpoints that support it; the caller validates the response.
+            schema: A JSON Schema of the response, as a hint for endpoints that support it; the caller validates
+                the response.
 
         Raises:
             ModelFailure: There is no response. The message names the setting to check.

@@ -156,7 +156,7 @@ async def _highlights(model: Model, query: str, text: str, made: ModelOutput) ->
     found = await json_of(model, messages, checker(_PASSAGES), _PASSAGES)
     assert isinstance(found, dict)
     page = " ".join(text.split())
-    # Fields that the model adds are not checked against the source text.
+    # Only verbatim passages are kept: the model may return text that is not in the page.
     passages = [one.strip() for one in found["passages"] if one.strip() and " ".join(one.split()) in page]
     if not passages:
         made.warnings.append(_NOT_VERBATIM)

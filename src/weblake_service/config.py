@@ -58,8 +58,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class ServiceConfig:
-    """The limits and permissions of one service. By default, private targets are refused and other limits are generous.
-    """
+    """The limits and permissions of one service. By default, private targets are refused and limits are generous."""
 
     #: Whether loopback and private addresses may be scraped and may receive webhooks.
     allow_private: bool = False

@@ -155,8 +155,7 @@ def _log_to_stderr() -> None:
 
 @contextmanager
 def _exit_if_stuck(seconds: float) -> Iterator[None]:
-    """End the process if the block takes longer than `seconds`: the database is crash-safe, and SIGKILL would follow.
-    """
+    """End the process if the block takes longer than `seconds`: the database is crash-safe, and SIGKILL follows."""
     cut = threading.Timer(seconds, os._exit, [0])
     cut.daemon = True
     cut.start()

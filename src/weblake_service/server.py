@@ -173,8 +173,7 @@ class LocalService:
         return self._call(entries)
 
     def counts(self) -> dict[str, int]:
-        """Return the jobs started (`crawl_started`, `batch_scrape_started`, …) and `pages_billed` since the last reset.
-        """
+        """Return the started jobs (`crawl_started`, `batch_scrape_started`, …) and `pages_billed` since a reset."""
         return self._call(lambda parts: parts.store.read(accounts.counts))
 
     def remember_key(self) -> bool:

@@ -54,8 +54,7 @@ class Model(Protocol):
 
 
 class ModelFailure(PageFailure):
-    """The model returned no usable response; the message contains no text of the endpoint, which could include the key.
-    """
+    """The model returned no usable response; the message omits the endpoint's text, which may repeat the key."""
 
     def __init__(self, code: str, message: str, *, status: int = 502) -> None:
         super().__init__(code, message, status=status)

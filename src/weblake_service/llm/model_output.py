@@ -142,8 +142,7 @@ async def _part(model: Model, wanted: Mapping[str, object], text: str, made: Mod
 
 
 async def extract(model: Model, wanted: Mapping[str, object], texts: list[str], task: str = prompts.EXTRACT) -> object:
-    """Return data extracted from texts by the `schema` and the `prompt` in `wanted`; any JSON object without a schema.
-    """
+    """Return data extracted from texts by `schema` and `prompt` of `wanted`; any JSON object without a schema."""
     schema, wish = wanted.get("schema"), wanted.get("prompt")
     given = schema if isinstance(schema, Mapping) else None
     messages = prompts.task_messages(task, *texts, wish=wish if isinstance(wish, str) else "", schema=given)

@@ -17,7 +17,7 @@ from weblake_service.llm.query import json_of, text_of
 from weblake_service.llm.schemas import checker, is_object
 from weblake_service.page_failure import PageFailure
 
-#: Seconds added to the page's timeout for other fields, so that the cleaning of the markdown can time out first.
+#: Seconds added to the page's timeout for each part, so that the cleaning of the markdown times out first.
 _GRACE_S = 0.05
 _OBJECT: dict[str, object] = {"type": "object"}
 _PASSAGES: dict[str, object] = {
@@ -116,7 +116,7 @@ def add_to_document(
 async def _failure_as_value(part: Awaitable[None], timeout_s: float) -> PageFailure | None:
     """Return a failure as a value: a task group would wrap an exception, and cancel calls that are already billed."""
     try:
-        # Cleaning has a timeout of its own at the same time, and its failure does not fail the page.
+        # Cleaning has its own timeout, which must expire first: a failed cleaning does not fail the page.
         async with aio.timeout(timeout_s + _GRACE_S):
             await part
     except TimeoutError:
